@@ -1,0 +1,1 @@
+"""Calibrant: classifiers whose probabilities can be trusted."""
