@@ -1,0 +1,162 @@
+"""The shape of the source tree: which module may import which, what loads late, how long a file may be."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+FILES = sorted((SOURCE / "calibrant").rglob("*.py"))
+
+# Each line may import from the lines above it and from itself; names on one line that are joined by "|" not from each other.
+LAYERS = """
+errors
+_check
+_numerics
+_files
+_config
+predictions
+splits
+binning
+scores
+statistics
+theory
+losses | metrics
+calibrators
+evaluate
+study
+report | scale | adapters
+__init__
+cli
+__main__
+"""
+RANK = {name.strip(): rank for rank, line in enumerate(LAYERS.split("\n")) for name in line.split("|") if name.strip()}
+
+# Optional, or slow to import: wanted only by who uses what needs them.
+HEAVY = {
+    "PIL", "datasets", "jinja2", "lightning", "matplotlib", "mlflow", "onnx", "onnxruntime", "onnxscript", "pandas",
+    "polars", "pyarrow", "ray", "scipy", "sklearn", "torchmetrics", "torchvision", "transformers", "triton",
+}  # fmt: skip
+
+MAX_FILE = 400
+MAX_FUNCTION = 60
+
+
+def parts_of(path: Path) -> tuple[str, ...]:
+    """Return ("calibrant", "losses", "focal") for losses/focal.py, and ("calibrant", "losses", "__init__") for its package."""
+    return path.relative_to(SOURCE).with_suffix("").parts
+
+
+def family_of(parts: tuple[str, ...]) -> str:
+    """Return the name in LAYERS that a module ``calibrant.…`` belongs to."""
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports_of(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (line, dotted parts) of every import in ``tree``, wherever it stands; ``package`` resolves relative ones."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, tuple(alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            for alias in node.names:
+                yield node.lineno, (*base, alias.name)
+
+
+def imports_at_load(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Yield (line, top package) of what importing a module imports: not what functions or TYPE_CHECKING blocks do."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from imports_at_load(node.orelse)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.lineno, (node.module or "").split(".")[0]
+        else:
+            for field in ("body", "handlers", "orelse", "finalbody"):
+                yield from imports_at_load(getattr(node, field, []))
+
+
+def order_faults(parts: tuple[str, ...], text: str) -> list[str]:
+    """Return the imports of the module ``parts`` with source ``text`` that run against LAYERS."""
+    mine = family_of(parts)
+    if mine not in RANK:
+        return [f"{mine} has no place in LAYERS: give it one"]
+    faults = []
+    for line, target in imports_of(ast.parse(text), parts[:-1]):
+        if target[0] != "calibrant":
+            continue
+        other = target[1] if len(target) > 1 and target[1] in RANK else "__init__"
+        if other == mine:
+            continue
+        if RANK.get(other, len(RANK)) >= RANK[mine]:
+            faults.append(f"line {line}: {mine} imports {other}, which stands beside or after it")
+    return faults
+
+
+def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
+    """Return the imports of heavy packages that loading the module ``parts`` would carry out."""
+    if family_of(parts) == "adapters" and parts[-1] != "__init__":
+        return []
+    found = imports_at_load(ast.parse(text).body)
+    return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]
+
+
+def show(path: Path) -> str:
+    return path.relative_to(SOURCE / "calibrant").as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_a_module_imports_only_from_layers_before_its_own(path: Path) -> None:
+    assert order_faults(parts_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
+    assert heavy_faults(parts_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_FILE, "split the file by its ideas"
+    functions = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    long = {node.name: length for node in functions if (length := (node.end_lineno or 0) - node.lineno) > MAX_FUNCTION}
+    assert long == {}, "split these functions"
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("errors", "from calibrant.predictions import Predictions"),
+        ("losses.focal", "import calibrant.metrics"),
+        ("losses.focal", "if TYPE_CHECKING:\n    from calibrant.calibrators import Chain"),
+        ("metrics.ece", "def f():\n    from calibrant import report"),
+        ("theory.maps", "from ..losses import focal"),
+        ("calibrators.auto", "from calibrant import load"),
+        ("novelty", "import math"),
+    ],
+)
+def test_an_import_against_the_order_is_found(module: str, text: str) -> None:
+    assert len(order_faults(("calibrant", *module.split(".")), text)) == 1
+
+
+def test_an_import_along_the_order_passes() -> None:
+    text = "from calibrant import errors\nfrom calibrant.losses import _base\nimport calibrant.scores\nimport torch"
+    assert order_faults(("calibrant", "losses", "focal"), text) == []
+
+
+def test_a_heavy_import_at_load_is_found_and_a_late_one_is_not() -> None:
+    module = ("calibrant", "report", "figures")
+    early = "try:\n    import matplotlib.pyplot as plt\nexcept ImportError:\n    plt = None"
+    late = "if TYPE_CHECKING:\n    import scipy\ndef f():\n    import matplotlib"
+    assert len(heavy_faults(module, early)) == 1
+    assert heavy_faults(module, late) == []
+    assert heavy_faults(("calibrant", "adapters", "onnx"), "import onnx") == []
