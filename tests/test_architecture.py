@@ -15,11 +15,11 @@ errors
 _check
 _numerics
 _files
-_config
 predictions
 splits
 binning
 scores
+_config
 statistics
 theory
 losses | metrics
