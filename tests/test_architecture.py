@@ -18,8 +18,8 @@ _files
 predictions
 splits
 binning
-scores
 _config
+scores
 statistics
 theory
 losses | metrics

@@ -1,1 +1,27 @@
-"""Calibrant: classifiers whose probabilities can be trusted."""
+"""Calibrant: classifiers whose probabilities can be trusted.
+
+Train with calibration-aware losses, calibrate afterwards, measure with honest statistics, show the result, ship it.
+"""
+
+from calibrant import binning, calibrators, errors, losses, metrics, scores, statistics
+from calibrant.calibrators import load
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.splits import load_predictions, load_splits, save_predictions
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BinaryPairs",
+    "Predictions",
+    "binning",
+    "calibrators",
+    "errors",
+    "load",
+    "load_predictions",
+    "load_splits",
+    "losses",
+    "metrics",
+    "save_predictions",
+    "scores",
+    "statistics",
+]

@@ -1,0 +1,211 @@
+"""The only validators of raw input: each returns what it checked, or raises one sentence.
+
+Checks that look at values read the data once (a row maximum carries NaN and +inf), so they cost
+a small part of a softmax.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+
+PROBABILITY_TOLERANCE = 1e-4  # rows of float16 probabilities over 1,000 classes still sum to 1 within this
+_CHUNK_ROWS = 4096
+
+
+def refuse(expected: str, got: str, remedy: str) -> InputError:
+    """Return the error for ``expected``, ``got`` and ``remedy``, in the one form all messages have."""
+    return InputError(f"expected {expected}, got {got}; {remedy}")
+
+
+def as_tensor(values: Any, *, name: str) -> Tensor:
+    """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.asarray(values)
+    if array.dtype == object or array.dtype.kind not in "biuf":
+        raise refuse(
+            f"{name} as a numeric tensor or array",
+            f"{type(values).__name__} of dtype {array.dtype}",
+            "pass numbers of one shape a row",
+        )
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    if not array.flags.writeable or not array.dtype.isnative or any(step < 0 for step in array.strides):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)
+
+
+def check_matrix(values: Tensor, *, name: str) -> Tensor:
+    """Return ``values`` if it is a floating (N, K) matrix with N ≥ 1 and K ≥ 2."""
+    if not values.is_floating_point():
+        raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
+    if values.dim() != 2:
+        remedy = (
+            "name the class axis with class_dim" if values.dim() > 2 else "pass one row a sample, one column a class"
+        )
+        raise refuse(f"{name} of shape (N, K)", f"shape {tuple(values.shape)}", remedy)
+    if values.shape[0] == 0:
+        raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
+    if values.shape[1] < 2:
+        raise refuse(
+            f"{name} with K ≥ 2 classes",
+            f"K = {values.shape[1]}",
+            "for a single sigmoid output use from_binary_logits or from_binary_probs",
+        )
+    return values
+
+
+def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
+    """Return the row maxima (N,) of valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
+    check_matrix(logits, name="logits")
+    row_max = logits.amax(dim=1)
+    bad = ~torch.isfinite(row_max)
+    if bad.any():
+        row = int(torch.nonzero(bad)[0])
+        value = logits[row].amax().item()
+        got = {True: "NaN", False: f"{value}"}[math.isnan(value)]
+        remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
+        raise refuse("finite logits (−inf for an excluded class)", f"{got} in row {row}", remedy)
+    if not unchecked_kind and look_like_probs(logits):
+        raise refuse(
+            "logits",
+            "rows that all lie in [0, 1] and sum to 1, which are probabilities",
+            "use from_probs, or pass unchecked_kind=True if they really are logits",
+        )
+    return row_max
+
+
+def look_like_probs(values: Tensor) -> bool:
+    """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
+    return all(_rows_are_probs(chunk) for chunk in torch.split(values, _CHUNK_ROWS))
+
+
+def _rows_are_probs(chunk: Tensor) -> bool:
+    if not bool(((chunk >= 0) & (chunk <= 1)).all()):
+        return False
+    sums = chunk.sum(dim=1, dtype=torch.float64)
+    return bool(((sums - 1).abs() <= PROBABILITY_TOLERANCE).all())
+
+
+def check_probs(probs: Tensor) -> Tensor:
+    """Return ``probs`` (N, K) if its entries lie in [0, 1] and its rows sum to 1 within 1e-4."""
+    check_matrix(probs, name="probs")
+    start = 0
+    for chunk in torch.split(probs, _CHUNK_ROWS):
+        inside = ((chunk >= 0) & (chunk <= 1)).all(dim=1)
+        if not inside.all():
+            row = int(torch.nonzero(~inside)[0])
+            raise refuse(
+                "probabilities in [0, 1]",
+                f"{_first_outside(chunk[row])} in row {start + row}",
+                "use from_logits if these are logits",
+            )
+        sums = chunk.sum(dim=1, dtype=torch.float64)
+        off = (sums - 1).abs() > PROBABILITY_TOLERANCE
+        if off.any():
+            row = int(torch.nonzero(off)[0])
+            raise refuse(
+                "rows of probs that sum to 1",
+                f"{sums[row].item():.6g} in row {start + row}",
+                "normalise them, or use from_logits if these are logits",
+            )
+        start += chunk.shape[0]
+    return probs
+
+
+def _first_outside(row: Tensor) -> str:
+    outside = row[~((row >= 0) & (row <= 1))]
+    return f"{outside[0].item():.6g}"
+
+
+def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
+    """Return ``labels`` as int64 (N,) if they are integers in [0, K)."""
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
+        raise refuse("integer labels", f"dtype {labels.dtype}", "convert with labels.long()")
+    if labels.dim() != 1 or labels.shape[0] != rows:
+        raise refuse(
+            f"labels of shape ({rows},)",
+            f"shape {tuple(labels.shape)}",
+            "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row",
+        )
+    labels = labels.to(torch.int64)
+    bad = (labels < 0) | (labels >= classes)
+    if bad.any():
+        row = int(torch.nonzero(bad)[0])
+        raise refuse(
+            f"labels in [0, {classes})",
+            f"{int(labels[row])} in row {row}",
+            "count classes from 0, and name labels to skip with ignore_index",
+        )
+    return labels
+
+
+def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
+    """Return ``values`` (N,), floating and in [0, 1], as float64."""
+    if not values.is_floating_point():
+        raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
+    if values.dim() != 1:
+        raise refuse(f"{name} of shape (N,)", f"shape {tuple(values.shape)}", "pass one number a row")
+    if values.shape[0] == 0:
+        raise refuse(f"at least one {name}", "an empty split", "check how the data were selected")
+    values = values.to(torch.float64)
+    inside = (values >= 0) & (values <= 1)
+    if not inside.all():
+        row = int(torch.nonzero(~inside)[0])
+        raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
+    return values
+
+
+def check_weights(weights: Tensor, *, rows: int) -> Tensor:
+    """Return sample weights (N,), finite, ≥ 0 and not all 0, as float64."""
+    weights = weights.to(torch.float64)
+    if weights.dim() != 1 or weights.shape[0] != rows:
+        raise refuse(f"sample_weight of shape ({rows},)", f"shape {tuple(weights.shape)}", "pass one weight a row")
+    if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or float(weights.sum()) <= 0:
+        raise refuse("finite sample weights ≥ 0 with a positive sum", "something else", "check the weights")
+    return weights
+
+
+def check_number(
+    value: Any,
+    *,
+    name: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> float:
+    """Return ``value`` as float if it is a finite number between ``low`` and ``high`` (ends included unless open)."""
+    left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
+    expected = f"{name} in {left}{low:g}, {high:g}{right}"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise refuse(expected, repr(value), "pass a number")
+    number = float(value)
+    too_low = number <= low if open_low else number < low
+    too_high = number >= high if open_high else number > high
+    if not math.isfinite(number) or too_low or too_high:
+        raise refuse(expected, f"{value}", "choose a value in that range")
+    return number
+
+
+def check_count(value: Any, *, name: str, low: int = 1) -> int:
+    """Return ``value`` as int if it is an integer ≥ ``low``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+        raise refuse(f"{name} as an integer ≥ {low}", repr(value), "choose such a number")
+    return int(value)
+
+
+def check_choice(value: Any, *, name: str, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``."""
+    names = list(choices)
+    if value not in names:
+        raise refuse(f"{name} to be one of {', '.join(map(repr, names))}", repr(value), "choose one of them")
+    return str(value)

@@ -1,0 +1,85 @@
+"""Small stable mathematics: logarithms of differences, one-dimensional root finding, row chunks."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """Return log(1 − exp(x)) for x ≤ 0, exact to rounding at both ends (Mächler 2012), with a finite gradient for x < 0.
+
+    Example:
+        >>> log1mexp(torch.tensor([-1e-20, -50.0], dtype=torch.float64))
+        tensor([-4.6052e+01, -1.9287e-22], dtype=torch.float64)
+    """
+    near = x > -math.log(2)
+    # both branches get a harmless constant where they are not selected: torch.where lets NaN gradients through
+    return torch.where(
+        near,
+        torch.log(-torch.expm1(torch.where(near, x, -math.log(2)))),
+        torch.log1p(-torch.exp(torch.where(near, -math.log(2), x))),
+    )
+
+
+def row_chunks(rows: int, columns: int, *, itemsize: int = 8) -> Iterator[slice]:
+    """Yield slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
+    step = max(1, CHUNK_BYTES // max(1, columns * itemsize))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+@dataclass(frozen=True)
+class Root:
+    """What ``increasing_root`` found: the point, the function's value there, and how it ended."""
+
+    x: float
+    value: float
+    slope: float
+    evaluations: int
+    bound: str | None  # "low" or "high" if the root lies outside the interval
+
+
+def increasing_root(
+    function: Callable[[float], tuple[float, float]],
+    *,
+    low: float,
+    high: float,
+    start: float,
+    tolerance: float,
+    max_step: float = 2.0,
+) -> Root:
+    """Find the root of an increasing function on [low, high] by Newton steps inside a shrinking bracket.
+
+    Args:
+        function: Returns value and slope at a point.
+        low: Left end; if the value there is ≥ 0 the root lies at or before it, and ``bound="low"``.
+        high: Right end, likewise.
+        start: First point.
+        tolerance: Stop when the next step or the bracket is shorter than this (absolute, in x).
+        max_step: Longest step, so that a flat start cannot throw the search across the interval.
+
+    Returns:
+        The last evaluated point; never one outside [low, high].
+    """
+    bracket = [-math.inf, math.inf]
+    x = min(max(start, low), high)
+    for evaluations in range(1, 1000):
+        value, slope = function(x)
+        if math.isnan(value):
+            raise ArithmeticError(f"the function is NaN at {x}")
+        if (x == low and value >= 0) or (x == high and value <= 0):
+            return Root(x, value, slope, evaluations, "low" if x == low else "high")
+        bracket[value > 0] = x
+        newton = x - value / slope if slope > 0 else -math.copysign(math.inf, value)
+        target = min(max(newton, x - max_step, low), x + max_step, high)
+        if value == 0 or abs(target - x) <= tolerance or bracket[1] - bracket[0] <= tolerance:
+            return Root(x, value, slope, evaluations, None)
+        outside = not bracket[0] < target < bracket[1]
+        stalled = evaluations > 40 and math.isfinite(bracket[1] - bracket[0])
+        x = (bracket[0] + bracket[1]) / 2 if outside or stalled else target
+    raise ArithmeticError("a bracketed search ends within 1000 evaluations")

@@ -1,0 +1,67 @@
+"""The true class's log p and log(1 − p) from logits, right at every margin in the precision the dtype allows."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._numerics import log1mexp, row_chunks
+
+_LARGEST_ODDS = math.log(1e300)
+
+
+def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p_y and log(1 − p_y), each (N,), differentiable.
+
+    Args:
+        logits: (N, K). In float32 and below both come from the per-row cross-entropy, computed in float32, so
+            nothing of size N × K is made beyond it. In float64 log(1 − p_y) is a logsumexp over the other classes.
+        labels: (N,) int64 in [0, K).
+    """
+    if logits.dtype == torch.float64:
+        pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)  # type: ignore[no-untyped-call]
+        return pair
+    return log_probs_from_nll(F.cross_entropy(logits.float(), labels, reduction="none"))
+
+
+def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
+    tiny = torch.finfo(nll.dtype).tiny
+    return -nll, log1mexp(-nll.clamp_min(tiny))
+
+
+class _Float64(torch.autograd.Function):
+    """(log p_y, log(1 − p_y)) with gradients (e_y − p) and −p_y/(1 − p_y)·(e_y − p), in row chunks."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        log_p, log_not_p = logits.new_empty(labels.shape), logits.new_empty(labels.shape)
+        for rows in row_chunks(*logits.shape):
+            log_p[rows], log_not_p[rows] = _chunk(logits[rows], labels[rows])
+        ctx.save_for_backward(logits, labels, log_p, log_not_p)
+        return log_p, log_not_p
+
+    @staticmethod
+    def backward(ctx: Any, grad_log_p: Tensor, grad_log_not_p: Tensor) -> tuple[Tensor, None]:
+        logits, labels, log_p, log_not_p = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: the same mathematics in differentiable pieces
+            log_p, log_not_p = _chunk(logits, labels)
+        odds = torch.exp((log_p - log_not_p).clamp_max(_LARGEST_ODDS))
+        scale = grad_log_p - grad_log_not_p * odds
+        direction = F.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
+        # e_y − p has 1 − p_y at the true class, which subtraction would round away
+        at_label = torch.exp(log_not_p)[:, None]
+        direction = direction.scatter(1, labels[:, None], at_label)
+        return scale[:, None] * direction, None
+
+
+def _chunk(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    index = labels[:, None]
+    total = torch.logsumexp(logits, dim=1)
+    rest = torch.logsumexp(logits.scatter(1, index, -math.inf), dim=1)
+    log_not_p = rest - total
+    direct = logits.gather(1, index)[:, 0] - total
+    confident = log_not_p < -math.log(2)  # there log p is the small one: 1 − (1 − p) keeps its digits
+    return torch.where(confident, torch.log1p(-torch.exp(torch.where(confident, log_not_p, -1.0))), direct), log_not_p

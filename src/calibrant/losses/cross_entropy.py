@@ -1,0 +1,31 @@
+"""Cross-entropy, the negative log-likelihood of the true class."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant.losses._base import RowLoss
+
+__all__ = ["CrossEntropyLoss"]
+
+
+class CrossEntropyLoss(RowLoss):
+    """−log p_y: ``torch.nn.CrossEntropyLoss`` in the form all losses here share.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> import torch
+        >>> CrossEntropyLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.1269)
+    """
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return −log p_y (N,)."""
+        return F.cross_entropy(logits, labels, reduction="none")
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return −Σ_k q_k log p_k (N,)."""
+        return F.cross_entropy(logits, targets, reduction="none")

@@ -1,0 +1,100 @@
+"""What every metric is: a frozen record of its configuration, called on predictions."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.predictions import BinaryPairs, Predictions
+
+Data = Predictions | BinaryPairs
+
+
+class Sum(Protocol):
+    """A state that adds."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return the state of both parts together."""
+
+
+S = TypeVar("S", bound=Sum)
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    """A figure of merit. Its fields are its configuration, so its repr is a table header.
+
+    Class facts: ``better`` ("lower" or "higher"), ``bounds`` (smallest and largest value), ``notion`` (which
+    calibration it measures, or "accuracy", "proper score" …), ``cite`` (its source).
+    """
+
+    better: ClassVar[Literal["lower", "higher"]]
+    bounds: ClassVar[tuple[float, float]]
+    notion: ClassVar[str]
+    cite: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, data: Data) -> float:
+        """Return the value on ``data``, a Python float."""
+
+
+@dataclass(frozen=True)
+class SumMetric(Metric, Generic[S]):
+    """A metric that is a function of a sum: its state adds across batches, processes and machines."""
+
+    @abstractmethod
+    def state(self, data: Data) -> S:
+        """Return the state (sums) of ``data``."""
+
+    @abstractmethod
+    def value(self, state: S) -> float:
+        """Return the metric's value for a state."""
+
+    def __call__(self, data: Data) -> float:
+        """Return the value on ``data``, a Python float."""
+        return self.value(self.state(data))
+
+
+@dataclass(frozen=True)
+class MeanState:
+    """Sum of one number a row, and the rows."""
+
+    total: float
+    count: int
+
+    def __add__(self, other: "MeanState") -> "MeanState":
+        return MeanState(self.total + other.total, self.count + other.count)
+
+
+@dataclass(frozen=True)
+class MeanMetric(SumMetric[MeanState]):
+    """A metric that is the mean of one number a row; subclasses give the rows."""
+
+    @abstractmethod
+    def rows(self, data: Data) -> Tensor:
+        """Return the numbers (N,) in float64 whose mean is the metric."""
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the rows."""
+        rows = self.rows(data)
+        return MeanState(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
+
+    def value(self, state: MeanState) -> float:
+        """Return the mean."""
+        return state.total / state.count
+
+
+def need_predictions(data: Data, *, metric: Metric) -> Predictions:
+    """Return ``data`` if it holds all K probabilities.
+
+    Raises:
+        InputError: If it holds top-label pairs only.
+    """
+    if isinstance(data, Predictions):
+        return data
+    raise InputError(
+        f"expected predictions over all classes for {metric}, got top-label pairs; use a top-label metric such as ECE()"
+    )

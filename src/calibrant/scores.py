@@ -1,0 +1,145 @@
+"""True-class scores: the one mathematical object under losses, calibration maps and proper parts.
+
+A score φ is a function of the true class's probability p. It is written with two arguments, log p and log(1 − p),
+because a function of p alone cannot be right where p rounds to 1. From φ follow
+
+- the loss, φ(p_y), with gradient s(p_y)·(p − e_y) in the logits, where s(p) = −p φ′(p);
+- the calibration map, p_j ∝ −1/φ′(q_j) = q_j / s(q_j).
+
+A new score is a subclass with ``value``; its slope comes by automatic differentiation unless it gives one.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+
+__all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
+
+INVERSE_FOCAL_LIMIT = 3.591121476668622  # 1 / W(1/e): above it the score increases with p on an interval
+
+
+class TrueClassScore(ABC):
+    """A function φ of the true class's probability; subclasses give ``value`` in two lines."""
+
+    @abstractmethod
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return φ(p), elementwise, from log p and log(1 − p)."""
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return s(p) = −p φ′(p), elementwise: the factor of (p − e_y) in the gradient by the logits."""
+        with torch.enable_grad():
+            u = log_p.detach().requires_grad_(True)
+            v = log_not_p.detach().requires_grad_(True)
+            by_u, by_v = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True)
+        by_u = torch.zeros_like(log_p) if by_u is None else by_u
+        by_v = torch.zeros_like(log_p) if by_v is None else by_v
+        odds = torch.exp((log_p - log_not_p).clamp_max(math.log(torch.finfo(log_p.dtype).max) / 2))
+        return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return log s(p), elementwise; NaN where s(p) < 0, that is where φ increases."""
+        return torch.log(self.slope(log_p, log_not_p))
+
+
+@dataclass(frozen=True)
+class LogScore(TrueClassScore):
+    """φ(p) = −log p: the logarithmic score, whose loss is cross-entropy.
+
+    Example:
+        >>> LogScore().value(torch.tensor(-0.5), torch.tensor(-0.93))
+        tensor(0.5000)
+    """
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −log p."""
+        return -log_p
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(log_p)
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return 0."""
+        return torch.zeros_like(log_p)
+
+
+@dataclass(frozen=True)
+class FocalScore(TrueClassScore):
+    """φ(p) = −(1 − p)^γ log p (Lin et al. 2017; Mukhoti et al. 2020 §3).
+
+    Args:
+        gamma: γ > −1. At γ ≤ −1 the calibration map would give negative probabilities, since 1 + γ u(q) with
+            u(q) = −q log q / (1 − q) in [0, 1) changes sign.
+
+    Example:
+        >>> round(FocalScore(2.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
+        0.1733
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        check_number(self.gamma, name="gamma", low=-1, open_low=True)
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
+        if self.gamma == 0:  # 0 · −∞ otherwise
+            return -log_p
+        return power_of_rest(log_not_p, self.gamma) * -log_p
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ (1 + γ u), u = −p log p / (1 − p)."""
+        return torch.exp(self.log_slope(log_p, log_not_p))
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return γ log(1 − p) + log(1 + γ u)."""
+        if self.gamma == 0:
+            return torch.zeros_like(log_p)
+        return self.gamma * log_not_p + torch.log1p(self.gamma * entropy_ratio(log_p, log_not_p))
+
+
+@dataclass(frozen=True)
+class InverseFocalScore(TrueClassScore):
+    """φ(p) = −(1 + p)^γ log p (Wang et al. 2021 Eq. 4): the more confident, the heavier.
+
+    Args:
+        gamma: γ ≥ 0. Convex in p only for γ ≤ 1; decreasing in p only for γ < 3.5911.
+
+    Example:
+        >>> round(InverseFocalScore(1.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
+        1.0397
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        check_number(self.gamma, name="gamma", low=0)
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −(1 + p)^γ log p."""
+        return torch.exp(self.gamma * torch.log1p(torch.exp(log_p))) * -log_p
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 + p)^γ (1 + γ p log p / (1 + p))."""
+        p = torch.exp(log_p)
+        return torch.exp(self.gamma * torch.log1p(p)) * (1 + self.gamma * torch.xlogy(p, p) / (1 + p))
+
+
+def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return (1 − p)^γ from log(1 − p); exactly 0 at p = 1 for γ > 0, with gradient 0 there instead of NaN."""
+    lowest = torch.finfo(log_not_p.dtype).min / 1e4  # leaves room for γ; exp of it is 0
+    return torch.exp(gamma * log_not_p.clamp_min(lowest))
+
+
+def entropy_ratio(log_p: Tensor, log_not_p: Tensor) -> Tensor:
+    """Return u(p) = −p log p / (1 − p) in [0, 1], by its series 1 − (1 − p)/2 where 1 − p < 1e-8."""
+    rest = torch.exp(log_not_p)
+    near = rest < 1e-8
+    safe = torch.where(near, torch.ones_like(rest), rest)
+    finite = log_p.clamp_min(torch.finfo(log_p.dtype).min)  # p = 0: 0 · −∞ is 0
+    return torch.where(near, 1 - rest / 2, -torch.exp(finite) * finite / safe)
