@@ -1,0 +1,49 @@
+# A fresh machine needs Python 3.11, git and make; everything else is installed into .venv at the versions of constraints.txt.
+PYTHON ?= python3.11
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# One thread a process: sums keep their order, so numbers repeat from run to run.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: help demo test test-all check docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/demo ## train, calibrate, measure and report on real data (about 2 minutes once installed)
+	$(BIN)/calibrant demo
+
+test: .venv/dev ## the test suite without its slow part
+	$(PYTEST) -m "not slow"
+
+test-all: test ## the test suite, then its slow part
+	$(PYTEST) -m slow
+
+check: .venv/dev docs ## lint, formatting, types and documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/dev ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: .venv/dev ## compare speed with other libraries
+	$(BIN)/python -m benchmarks
+
+clean: ## remove what was built; keeps .venv and your runs
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing what the demo needs into .venv (once, a few minutes) ..."
+	$(INSTALL) '.[study]'
+	@touch $@
+
+.venv/dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing what the tests and the documentation need into .venv (once, a few minutes) ..."
+	$(INSTALL) '.[all,dev,docs]'
+	@touch $@
