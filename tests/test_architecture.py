@@ -18,8 +18,8 @@ _files
 predictions
 splits
 binning
-_config
 scores
+_config
 statistics
 theory
 losses | metrics

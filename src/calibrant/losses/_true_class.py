@@ -21,7 +21,7 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
         labels: (N,) int64 in [0, K).
     """
     if logits.dtype == torch.float64:
-        pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)  # type: ignore[no-untyped-call]
+        pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)
         return pair
     return log_probs_from_nll(F.cross_entropy(logits.float(), labels, reduction="none"))
 

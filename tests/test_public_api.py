@@ -1,0 +1,116 @@
+"""The public surface: what each family exports, that nothing is forgotten or leaks, and that all of it is documented."""
+
+import enum
+import importlib
+import importlib.util
+import inspect
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+
+import calibrant
+
+ROOT = Path(calibrant.__file__).parent
+HEAVY = ("matplotlib", "scipy", "sklearn", "lightning", "pyarrow", "pandas", "ray", "onnx", "transformers", "datasets")
+
+# Where a method is one file and one export line, nothing public may be missing from the export list.
+REGISTRIES = ("theory", "losses", "metrics", "calibrators")
+
+
+def families() -> list[str]:
+    """Return the public packages and modules directly under calibrant, as far as they exist."""
+    names = {path.stem for path in ROOT.glob("*.py")} | {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    return sorted(name for name in names if not name.startswith("_") and name not in {"adapters", "cli"})
+
+
+def family(name: str) -> types.ModuleType:
+    return importlib.import_module(f"calibrant.{name}")
+
+
+def is_ours(value: object, module: str) -> bool:
+    """Say whether ``value`` is a class or function defined in ``module`` or below it."""
+    defined = getattr(value, "__module__", None) or ""
+    return (inspect.isclass(value) or inspect.isfunction(value)) and (defined + ".").startswith(module + ".")
+
+
+def public_names(module: types.ModuleType) -> set[str]:
+    """Return the names that ``module`` exports: its ``__all__``, else the public classes and functions it defines."""
+    declared = getattr(module, "__all__", None)
+    if declared is not None:
+        return set(declared)
+    return {name for name, value in vars(module).items() if name[0] != "_" and is_ours(value, module.__name__)}
+
+
+def exports() -> list[tuple[str, str]]:
+    return [(name, member) for name in families() for member in sorted(public_names(family(name)))]
+
+
+def takes_arguments(value: object) -> bool:
+    """Say whether calling ``value`` takes arguments that its own docstring has to explain."""
+    if inspect.isclass(value) and (issubclass(value, (Warning, BaseException, enum.Enum)) or inspect.isabstract(value)):
+        return False
+    parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
+    return any(p.name not in {"self", "cls", "args", "kwargs"} for p in parameters)
+
+
+@pytest.mark.parametrize("name", families())
+def test_export_lists_name_what_exists_once(name: str) -> None:  # ruff's RUF022 keeps them sorted
+    module = family(name)
+    declared = list(module.__all__)
+    assert len(declared) == len(set(declared))
+    assert [member for member in declared if not hasattr(module, member)] == []
+
+
+@pytest.mark.parametrize("name", families())
+def test_a_family_exports_all_that_it_imports_from_its_files(name: str) -> None:
+    module = family(name)
+    members = [(n, v) for n, v in vars(module).items() if n[0] != "_" and is_ours(v, module.__name__)]
+    shown = {
+        n for n, v in members if v.__module__ != module.__name__ and not v.__module__.split(".")[-1].startswith("_")
+    }
+    assert shown - set(module.__all__) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in families() if name in REGISTRIES])
+def test_a_registry_exports_every_method_in_its_files(name: str) -> None:
+    files = [path.stem for path in (ROOT / name).glob("*.py") if not path.stem.startswith("_")]
+    defined = set().union(*(public_names(family(f"{name}.{stem}")) for stem in files)) if files else set()
+    assert defined - set(family(name).__all__) == set(), "export these, or make them private"
+
+
+def test_the_package_exports_all_that_it_shows() -> None:
+    declared = list(getattr(calibrant, "__all__", []))
+    assert len(declared) == len(set(declared))
+    assert [name for name in declared if not hasattr(calibrant, name)] == []
+    shown = {n for n, v in vars(calibrant).items() if n[0] != "_" and not inspect.ismodule(v)}
+    assert shown - set(declared) == set()
+
+
+@pytest.mark.parametrize(("name", "member"), exports(), ids=lambda value: value)
+def test_every_member_is_documented(name: str, member: str) -> None:
+    value = getattr(family(name), member)
+    if not is_ours(value, "calibrant"):
+        return  # a type alias or a constant: its module's docstring or comment speaks for it
+    text = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    assert text, "write a docstring"
+    assert text.strip().split("\n")[0].endswith((".", "…", ":", ")")), "open with one sentence"
+    if takes_arguments(value):
+        assert "Args:" in text, "explain the arguments"
+    if name in REGISTRIES and not inspect.isabstract(value):
+        assert "Example" in text, "show an example that runs"
+        assert ">>>" in text, "show an example that runs"
+
+
+def test_importing_calibrant_imports_nothing_heavy_beyond_torch() -> None:
+    code = "import sys, torch; before = set(sys.modules); import calibrant; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(set(done.stdout.split()) & set(HEAVY)) == []
+
+
+def test_the_version_is_the_one_of_pyproject() -> None:
+    project = tomllib.loads((ROOT.parent.parent / "pyproject.toml").read_text())["project"]
+    assert getattr(calibrant, "__version__", project["version"]) == project["version"]
