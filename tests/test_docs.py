@@ -1,0 +1,148 @@
+"""Runs what the documentation shows: the code blocks of README.md and docs/, and the examples in docstrings.
+
+The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in a
+folder beside which ``../shared/data`` lies as it does beside a checkout. A block that cannot run says so and why:
+```` ```python notest="needs a GPU" ````. A page that holds ``<!-- slow -->`` runs with the slow tests.
+"""
+
+import doctest
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<kind>python|bash)\b(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```", re.M | re.S
+)
+REASON = re.compile(r'\bnotest="[^"]{8,}"')
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page: its kind (python, bash), code, first line, and what follows the kind on the fence."""
+
+    kind: str
+    code: str
+    line: int
+    info: str
+
+    @property
+    def runs(self) -> bool:
+        return "notest" not in self.info
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """Yield the python and bash blocks of a Markdown ``text``; one inside a list or a tab is dedented."""
+    for match in FENCE.finditer(text):
+        indent = len(match["indent"])
+        code = "".join(line[indent:] if line.strip() else "\n" for line in match["code"].splitlines(keepends=True))
+        yield Block(match["kind"], code, text.count("\n", 0, match.start("code")), match["info"])
+
+
+def pages() -> list[Any]:
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    marked = [(path, path.read_text()) for path in found]
+    return [
+        pytest.param(
+            path, id=path.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] if "<!-- slow -->" in text else []
+        )
+        for path, text in marked
+        if any(block.runs for block in blocks_of(text))
+    ]
+
+
+def run_python(block: Block, page: str, namespace: dict[str, Any]) -> None:
+    """Run a Python block; one written as a console session is checked against the output it shows."""
+    if ">>> " not in block.code:
+        exec(compile("\n" * block.line + block.code, page, "exec"), namespace)
+        return
+    test = doctest.DocTestParser().get_doctest(block.code, namespace, page, page, block.line)
+    runner = doctest.DocTestRunner(optionflags=OPTIONS)
+    told: list[str] = []
+    runner.run(test, out=told.append, clear_globs=False)
+    namespace.update(test.globs)
+    assert runner.summarize(verbose=False).failed == 0, "".join(told)
+
+
+def run_commands(block: Block) -> None:
+    """Run the ``calibrant …`` lines of a bash block; other lines are for a person's machine."""
+    for line in block.code.replace("\\\n", " ").splitlines():
+        if line.startswith("calibrant "):
+            done = subprocess.run(
+                [sys.executable, "-m", *shlex.split(line, comments=True)], capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_what_a_page_shows_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    wanted = [block for block in blocks_of(page.read_text()) if block.runs]
+    if any("../shared/data" in block.code for block in wanted):
+        folder = request.getfixturevalue("data")
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared" / "data").symlink_to(folder)
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    monkeypatch.chdir(checkout)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in wanted:
+        if block.kind == "python":
+            run_python(block, str(page), namespace)
+        else:
+            run_commands(block)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
+)
+def test_a_block_that_does_not_run_says_why(page: Path) -> None:
+    silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and not REASON.search(block.info)]
+    assert silent == [], 'write notest="why it cannot run here"'
+
+
+def modules() -> list[str]:
+    paths = [path.relative_to(ROOT / "src").with_suffix("") for path in sorted((ROOT / "src").rglob("*.py"))]
+    return [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_give_what_they_show(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith("calibrant.adapters."):
+            raise
+        pytest.skip(f"optional package {error.name!r} is not installed")
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=OPTIONS)
+    told: list[str] = []
+    for test in doctest.DocTestFinder().find(module, name):
+        runner.run(test, out=told.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(told)
+
+
+def test_blocks_are_found_with_their_line_and_their_reason() -> None:
+    text = 'Text\n\n```python\na = 1\n```\n\n- item\n    ```bash\n    calibrant x\n    ```\n```python notest="a reason given"\nb\n```\n'
+    first, second, third = blocks_of(text)
+    assert (first.code, first.line, first.runs) == ("a = 1\n", 3, True)
+    assert (second.kind, second.code) == ("bash", "calibrant x\n")
+    assert not third.runs
+    assert REASON.search(third.info)
+
+
+def test_a_wrong_output_on_a_page_is_found() -> None:
+    with pytest.raises(AssertionError, match="Expected"):
+        run_python(Block("python", ">>> 1 + 1\n3\n", 0, ""), "page", {})
+    with pytest.raises(ZeroDivisionError):
+        run_python(Block("python", "1 / 0\n", 0, ""), "page", {})
