@@ -1,0 +1,130 @@
+"""Files: a round trip in every format, and a refusal in one sentence for every broken or hostile one."""
+
+import io
+import json
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant import _files
+from calibrant.errors import FileFormatError
+
+ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}
+
+
+def npy_bytes(header: str, body: bytes) -> bytes:
+    """Return an npy member with this header text, whatever it claims."""
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body
+
+
+def write_zip(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    _files.write_arrays(path, ARRAYS)
+    read = _files.read_arrays(path)
+    assert read.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert read[name].dtype == array.dtype
+        np.testing.assert_array_equal(read[name], array)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_truncated_files_are_refused_at_every_length(tmp_path: Path, suffix: str) -> None:
+    whole = tmp_path / f"whole{suffix}"
+    _files.write_arrays(whole, ARRAYS)
+    content = whole.read_bytes()
+    cut = tmp_path / f"cut{suffix}"
+    for length in range(0, len(content) - 1, max(1, len(content) // 40)):
+        cut.write_bytes(content[:length])
+        with pytest.raises(FileFormatError, match="expected"):
+            _files.read_arrays(cut)
+
+
+@pytest.mark.parametrize("name", ["missing.npz", "missing.safetensors", "missing.parquet", "a.pt", "folder.npz"])
+def test_missing_foreign_and_folder_paths(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(FileFormatError, match="expected a file"):
+        _files.read_arrays(tmp_path / name)
+
+
+def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(marker),)
+
+    path = tmp_path / "bomb.npz"
+    np.savez(path, logits=np.array([Bomb()], dtype=object), labels=np.array([0]))
+    with pytest.raises(FileFormatError, match=r"pickled objects in 'logits.npy'.*nothing is ever executed"):
+        _files.read_arrays(path)
+    assert not marker.exists()
+
+
+def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 1000), }"
+    path = write_zip(tmp_path / "claim.npz", {"logits.npy": npy_bytes(header, b"\0" * 64)})
+    with pytest.raises(FileFormatError, match="bytes for shape"):
+        _files.read_arrays(path)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000, 1000), }"
+    path = write_zip(tmp_path / "bomb.npz", {"logits.npy": npy_bytes(header, b"\0" * 4_000_000)})
+    assert path.stat().st_size < 50_000
+    monkeypatch.setattr(_files, "_available_memory", lambda: 4_000_000)
+    with pytest.raises(FileFormatError, match="half of this machine's memory"):
+        _files.read_arrays(path)
+
+
+def test_repeated_names_are_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(2))
+    path = tmp_path / "twice.npz"
+    with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("a.npy", buffer.getvalue())
+        archive.writestr("a.npy", buffer.getvalue())
+    with pytest.raises(FileFormatError, match="repeated"):
+        _files.read_arrays(path)
+
+
+def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
+    header = json.dumps({"logits": {"dtype": "F32", "shape": [10**9, 10**3], "data_offsets": [0, 8]}}).encode()
+    path = tmp_path / "lie.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 8)
+    with pytest.raises(FileFormatError, match="broken or truncated"):
+        _files.read_arrays(path)
+
+
+def test_nothing_partial_is_left_when_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "out.npz"
+    path.write_bytes(b"before")
+    with pytest.raises(RuntimeError, match="midway"), _files.atomic_write(path) as file:
+        file.write(b"half")
+        raise RuntimeError("midway")
+    assert path.read_bytes() == b"before"
+    assert os.listdir(tmp_path) == ["out.npz"]
+    with (
+        pytest.raises(FileFormatError, match="expected a writable place"),
+        _files.atomic_write(tmp_path / "no" / "x.npz"),
+    ):
+        pass
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="No space left"), _files.atomic_write(tmp_path / "x.npz"):
+        raise OSError(28, "No space left on device")
+    assert os.listdir(tmp_path) == []

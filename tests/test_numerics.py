@@ -1,0 +1,62 @@
+"""Small mathematics against exact values, and the root finder on its easy, hard and hopeless cases."""
+
+import itertools
+import math
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant._numerics import increasing_root, log1mexp, row_chunks
+
+
+@pytest.mark.parametrize("x", [-1e-300, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])
+def test_log1mexp_is_exact_to_rounding(x: float) -> None:
+    with mpmath.workdps(400):
+        exact = float(mpmath.log(1 - mpmath.exp(mpmath.mpf(x))))
+    assert log1mexp(torch.tensor(x, dtype=torch.float64)).item() == pytest.approx(exact, rel=1e-14)
+
+
+def test_log1mexp_has_finite_gradients_on_both_branches() -> None:
+    x = torch.tensor([-1e-30, -1e-3, -1.0, -80.0, -1e4], requires_grad=True)
+    log1mexp(x).sum().backward()
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+
+
+@given(st.integers(1, 5000), st.integers(1, 300_000))
+def test_row_chunks_cover_every_row_once(rows: int, columns: int) -> None:
+    parts = list(row_chunks(rows, columns))
+    assert parts[0].start == 0
+    assert parts[-1].stop == rows
+    assert all(a.stop == b.start for a, b in itertools.pairwise(parts))
+
+
+def test_root_of_a_smooth_function() -> None:
+    root = increasing_root(lambda x: (math.sinh(x) - 1, math.cosh(x)), low=-10, high=10, start=8, tolerance=1e-12)
+    assert root.x == pytest.approx(math.asinh(1), abs=1e-12)
+    assert root.bound is None
+    assert root.evaluations < 20
+
+
+def test_root_where_newton_alone_cycles_or_runs_away() -> None:
+    def cube_root(x: float) -> tuple[float, float]:
+        return math.copysign(abs(x) ** (1 / 3), x), (abs(x) ** (-2 / 3)) / 3 if x else 1.0
+
+    root = increasing_root(cube_root, low=-7, high=9, start=5, tolerance=1e-10)
+    assert root.x == pytest.approx(0, abs=1e-9)
+    flat = increasing_root(lambda x: (math.tanh(50 * (x - 3)), 0.0), low=-10, high=10, start=-9, tolerance=1e-10)
+    assert flat.x == pytest.approx(3, abs=1e-9)
+
+
+def test_root_outside_the_interval_is_the_bound_and_says_so() -> None:
+    below = increasing_root(lambda x: (x + 100, 1.0), low=-5, high=5, start=0, tolerance=1e-9)
+    above = increasing_root(lambda x: (x - 100, 1.0), low=-5, high=5, start=0, tolerance=1e-9)
+    assert (below.x, below.bound, above.x, above.bound) == (-5, "low", 5, "high")
+
+
+def test_a_nan_is_an_error_not_an_answer() -> None:
+    with pytest.raises(ArithmeticError, match="NaN"):
+        increasing_root(lambda x: (math.nan, 1.0), low=-5, high=5, start=0, tolerance=1e-9)

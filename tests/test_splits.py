@@ -1,0 +1,85 @@
+"""Predictions in files: every layout the design names, and the sentence for a layout it does not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import calibrant
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import FileFormatError, InputError
+
+LOGITS = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 0.0]], dtype=np.float32)
+LABELS = np.array([0, 2])
+
+
+def test_val_and_test_splits(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, val_logits=LOGITS, val_labels=LABELS, test_logits=LOGITS[:1], test_labels=LABELS[:1])
+    splits = calibrant.load_splits(path)
+    assert {name: len(data) for name, data in splits.items()} == {"val": 2, "test": 1}
+    assert len(calibrant.load_predictions(path)) == 1
+    assert len(calibrant.load_predictions(path, "val")) == 2
+    with pytest.raises(FileFormatError, match=r"the split 'train', got only \['test', 'val'\]"):
+        calibrant.load_predictions(path, "train")
+
+
+def test_an_unnamed_split_is_whichever_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, probs=np.array([[0.25, 0.75]]), labels=np.array([1]), groups=np.array(["a"]))
+    for split in ("val", "test"):
+        data = calibrant.load_predictions(path, split)
+        assert isinstance(data, Predictions)
+        assert data.confidence.tolist() == [0.75]
+        assert data.groups is not None
+
+
+def test_top_label_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(
+        path, conf=np.array([0.9, 0.6], dtype=np.float32), pred=np.array([3, 1], dtype=np.int16), label=np.array([3, 2])
+    )
+    data = calibrant.load_predictions(path)
+    assert isinstance(data, BinaryPairs)
+    assert data.correct.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_round_trip_of_splits(tmp_path: Path, suffix: str) -> None:
+    first = Predictions.from_logits(LOGITS, LABELS, groups=np.array([4, 7]))
+    second = Predictions.from_probs(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([1]))
+    third = Predictions(first.logits, first.labels, decision=torch.tensor([1, 1]))
+    path = tmp_path / f"a{suffix}"
+    calibrant.save_predictions(path, {"val": first, "test": second, "late": third})
+    back = calibrant.load_splits(path)
+    assert isinstance(back["val"], Predictions)
+    assert torch.equal(back["val"].logits, first.logits)
+    assert torch.equal(back["val"].groups, torch.tensor([4, 7]))
+    assert back["test"].confidence.tolist() == [0.5]
+    assert isinstance(back["late"], Predictions)
+    assert back["late"].predicted.tolist() == [1, 1]
+
+
+def test_parquet_holds_one_unnamed_split(tmp_path: Path) -> None:
+    data = Predictions.from_logits(LOGITS, LABELS)
+    calibrant.save_predictions(tmp_path / "a.parquet", {"all": data})
+    back = calibrant.load_predictions(tmp_path / "a.parquet")
+    assert isinstance(back, Predictions)
+    assert torch.equal(back.logits, data.logits)
+    assert torch.equal(back.need_labels(), data.need_labels())
+    with pytest.raises(InputError, match="one unnamed split for parquet"):
+        calibrant.save_predictions(tmp_path / "b.parquet", {"val": data, "test": data})
+
+
+def test_a_file_without_predictions_and_one_with_bad_ones(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, images=np.zeros(3))
+    with pytest.raises(FileFormatError, match=r"named logits, probs or conf .* got \['images'\]"):
+        calibrant.load_splits(path)
+    np.savez(path, val_logits=LOGITS, val_labels=np.array([0, 3]))
+    with pytest.raises(InputError, match=r"split 'val': expected labels in \[0, 3\), got 3 in row 1"):
+        calibrant.load_splits(path)
+    np.savez(path, conf=np.array([0.5]))
+    with pytest.raises(InputError, match="pred and label beside conf"):
+        calibrant.load_splits(path)
