@@ -1,8 +1,8 @@
 """Runs what the documentation shows: the code blocks of README.md and docs/, and the examples in docstrings.
 
 The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in a
-folder beside which ``../shared/data`` lies as it does beside a checkout. A block that cannot run says so and why:
-```` ```python notest="needs a GPU" ````. A page that holds ``<!-- slow -->`` runs with the slow tests.
+folder beside which ``../shared/data`` lies as it does beside a checkout. A block that cannot run says why in a comment on
+the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests.
 """
 
 import doctest
@@ -20,24 +20,24 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(
-    r"^(?P<indent> *)```(?P<kind>python|bash)\b(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```", re.M | re.S
+    r"^(?:[ ]*<!-- notest(?P<why>.*?)-->\n)?(?P<indent>[ ]*)```(?P<kind>python|bash)\n(?P<code>.*?)^(?P=indent)```",
+    re.MULTILINE | re.DOTALL,
 )
-REASON = re.compile(r'\bnotest="[^"]{8,}"')
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a page: its kind (python, bash), code, first line, and what follows the kind on the fence."""
+    """One fenced block of a page: its kind (python, bash), code, first line, and why it does not run (None: it runs)."""
 
     kind: str
     code: str
     line: int
-    info: str
+    why_not: str | None = None
 
     @property
     def runs(self) -> bool:
-        return "notest" not in self.info
+        return self.why_not is None
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -45,7 +45,8 @@ def blocks_of(text: str) -> Iterator[Block]:
     for match in FENCE.finditer(text):
         indent = len(match["indent"])
         code = "".join(line[indent:] if line.strip() else "\n" for line in match["code"].splitlines(keepends=True))
-        yield Block(match["kind"], code, text.count("\n", 0, match.start("code")), match["info"])
+        why = None if match["why"] is None else match["why"].strip(" :")
+        yield Block(match["kind"], code, text.count("\n", 0, match.start("code")), why)
 
 
 def pages() -> list[Any]:
@@ -107,8 +108,8 @@ def test_what_a_page_shows_runs(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
 )
 def test_a_block_that_does_not_run_says_why(page: Path) -> None:
-    silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and not REASON.search(block.info)]
-    assert silent == [], 'write notest="why it cannot run here"'
+    silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and len(block.why_not or "") < 8]
+    assert silent == [], "write <!-- notest: why it cannot run here -->"
 
 
 def modules() -> list[str]:
@@ -133,16 +134,28 @@ def test_examples_in_docstrings_give_what_they_show(name: str, tmp_path: Path, m
 
 
 def test_blocks_are_found_with_their_line_and_their_reason() -> None:
-    text = 'Text\n\n```python\na = 1\n```\n\n- item\n    ```bash\n    calibrant x\n    ```\n```python notest="a reason given"\nb\n```\n'
+    text = """Text
+
+```python
+a = 1
+```
+- item
+    ```bash
+    calibrant x
+    ```
+<!-- notest: a reason given -->
+```python
+b
+```
+"""
     first, second, third = blocks_of(text)
-    assert (first.code, first.line, first.runs) == ("a = 1\n", 3, True)
-    assert (second.kind, second.code) == ("bash", "calibrant x\n")
-    assert not third.runs
-    assert REASON.search(third.info)
+    assert first == Block("python", "a = 1\n", 3)
+    assert second == Block("bash", "calibrant x\n", 7)
+    assert third == Block("python", "b\n", 11, "a reason given")
 
 
 def test_a_wrong_output_on_a_page_is_found() -> None:
     with pytest.raises(AssertionError, match="Expected"):
-        run_python(Block("python", ">>> 1 + 1\n3\n", 0, ""), "page", {})
+        run_python(Block("python", ">>> 1 + 1\n3\n", 0), "page", {})
     with pytest.raises(ZeroDivisionError):
-        run_python(Block("python", "1 / 0\n", 0, ""), "page", {})
+        run_python(Block("python", "1 / 0\n", 0), "page", {})

@@ -19,6 +19,7 @@ HEAVY = ("matplotlib", "scipy", "sklearn", "lightning", "pyarrow", "pandas", "ra
 
 # Where a method is one file and one export line, nothing public may be missing from the export list.
 REGISTRIES = ("theory", "losses", "metrics", "calibrators")
+CHOICES = {"losses": "choose-a-loss.md", "metrics": "choose-a-metric.md", "calibrators": "choose-a-calibrator.md"}
 
 
 def families() -> list[str]:
@@ -80,6 +81,15 @@ def test_a_registry_exports_every_method_in_its_files(name: str) -> None:
     files = [path.stem for path in (ROOT / name).glob("*.py") if not path.stem.startswith("_")]
     defined = set().union(*(public_names(family(f"{name}.{stem}")) for stem in files)) if files else set()
     assert defined - set(family(name).__all__) == set(), "export these, or make them private"
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if name in families()])
+def test_every_method_has_its_row_in_the_documentation(name: str) -> None:
+    page = ROOT.parent.parent / "docs" / CHOICES[name]
+    rows = {line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")}
+    rows = {row.partition("(")[0] for row in rows}
+    assert set(family(name).__all__) - rows == set(), f"add a row to docs/{page.name}"
+    assert rows - set(family(name).__all__) == set(), "these do not exist"
 
 
 def test_the_package_exports_all_that_it_shows() -> None:
