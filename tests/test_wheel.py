@@ -1,0 +1,55 @@
+"""The wheel, installed into an empty environment with the core's dependencies alone, works and brings nothing more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).parent.parent
+EXTRAS = {"datasets", "lightning", "mlflow", "onnx", "pandas", "polars", "pytest", "ray", "sklearn", "torchmetrics"}
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` without this session's paths; its output is in the error if it fails."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that holds the freshly built wheel and the core's dependencies."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (wheel,) = folder.glob("calibrant-*.whl")
+    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel, cwd=folder)
+    return python
+
+
+def test_the_core_imports_and_answers(python: Path, tmp_path: Path) -> None:
+    code = "import calibrant as c; print(c.metrics.Accuracy()(c.Predictions.from_logits([[2.0, 0.0]], [0])))"
+    assert run(python, "-c", code, cwd=tmp_path).stdout.strip() == "1.0"
+
+
+def test_the_command_line_answers(python: Path, tmp_path: Path) -> None:
+    assert "Usage" in run(python.parent / "calibrant", "--help", cwd=tmp_path).stdout
+
+
+def test_typing_information_and_recipes_are_in_the_wheel(python: Path, tmp_path: Path) -> None:
+    code = "import calibrant, pathlib; print(*(p.name for p in pathlib.Path(calibrant.__file__).parent.rglob('*') if p.is_file()))"
+    installed = set(run(python, "-c", code, cwd=tmp_path).stdout.split())
+    source = {path.name for path in (ROOT / "src" / "calibrant").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert "py.typed" in installed
+    assert source - installed == set()
+
+
+def test_no_extra_is_brought_along(python: Path, tmp_path: Path) -> None:
+    code = f"import importlib.util; print(*(n for n in {sorted(EXTRAS)!r} if importlib.util.find_spec(n)))"
+    assert run(python, "-c", code, cwd=tmp_path).stdout.split() == []
