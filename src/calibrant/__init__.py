@@ -3,7 +3,7 @@
 Train with calibration-aware losses, calibrate afterwards, measure with honest statistics, show the result, ship it.
 """
 
-from calibrant import binning, calibrators, errors, losses, metrics, scores, statistics
+from calibrant import binning, calibrators, errors, evaluate, losses, metrics, scores, statistics
 from calibrant.calibrators import load
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import load_predictions, load_splits, save_predictions
@@ -16,6 +16,7 @@ __all__ = [
     "binning",
     "calibrators",
     "errors",
+    "evaluate",
     "load",
     "load_predictions",
     "load_splits",

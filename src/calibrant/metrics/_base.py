@@ -12,6 +12,10 @@ from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
 
+# What "calibrated" can mean, from weak to strong: of the confidence alone; of the confidence within each predicted
+# class (Gupta & Ramdas 2022); of every class's probability; of the whole probability vector.
+NOTIONS = ("confidence", "top-label", "classwise", "canonical")
+
 
 class Sum(Protocol):
     """A state that adds."""
@@ -28,13 +32,20 @@ class Metric(ABC):
     """A figure of merit. Its fields are its configuration, so its repr is a table header.
 
     Class facts: ``better`` ("lower" or "higher"), ``bounds`` (smallest and largest value), ``notion`` (which
-    calibration it measures, or "accuracy", "proper score" …), ``cite`` (its source).
+    calibration it measures, or "accuracy", "proper score" …), ``cite`` (its source), ``needs_classes`` (whether it
+    needs the probabilities of all classes, so that top-label pairs do not do).
     """
 
     better: ClassVar[Literal["lower", "higher"]]
     bounds: ClassVar[tuple[float, float]]
     notion: ClassVar[str]
     cite: ClassVar[str]
+    needs_classes: ClassVar[bool] = False
+
+    @property
+    def measures_calibration(self) -> bool:
+        """Whether this is a calibration error, so that a calibrated model's expected value is a yardstick for it."""
+        return self.notion in NOTIONS
 
     @abstractmethod
     def __call__(self, data: Data) -> float:

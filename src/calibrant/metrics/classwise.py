@@ -41,6 +41,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     notion: ClassVar[str] = "classwise"
     cite: ClassVar[str] = "Kull et al. 2019"
+    needs_classes: ClassVar[bool] = True
 
     def state(self, data: Data) -> ClassTables:
         """Return one bin table a class."""

@@ -29,6 +29,7 @@ class NLL(MeanMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, inf)
     notion: ClassVar[str] = "proper score"
     cite: ClassVar[str] = "Good 1952"
+    needs_classes: ClassVar[bool] = True
 
     def rows(self, data: Data) -> Tensor:
         """Return −log p of the label (N,)."""
@@ -58,6 +59,7 @@ class Brier(MeanMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
     notion: ClassVar[str] = "proper score"
     cite: ClassVar[str] = "Brier 1950"
+    needs_classes: ClassVar[bool] = True
 
     def rows(self, data: Data) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""

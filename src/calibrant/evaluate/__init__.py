@@ -1,0 +1,5 @@
+"""Judging: the panel of metrics with their uncertainty, and what needs both a metric and a fit."""
+
+from calibrant.evaluate.panel import PanelRow, default_metrics, panel
+
+__all__ = ["PanelRow", "default_metrics", "panel"]
