@@ -1,0 +1,86 @@
+"""pandas, polars and Arrow tables as predictions, and back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.errors import InputError
+from calibrant.predictions import Predictions
+
+__all__ = ["from_table", "to_table"]
+
+
+def from_table(
+    table: Any,
+    *,
+    columns: Sequence[str],
+    label: str | None = None,
+    group: str | None = None,
+    kind: str = "logits",
+) -> Predictions:
+    """Return predictions from a pandas, polars or Arrow table with one column a class.
+
+    Args:
+        table: The table; its columns are read by ``table[name]``.
+        columns: The K columns of logits or probabilities, in the order of the classes.
+        label: Column of class indices, or of names out of ``columns``; None for unlabelled data.
+        group: Column of groups, or None.
+        kind: ``"logits"`` or ``"probs"``.
+
+    Raises:
+        InputError: If a column is missing or a label names no class.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = pa.table({"cat": [0.9, 0.2], "dog": [0.1, 0.8], "truth": ["cat", "cat"]})
+        >>> from_table(table, columns=["cat", "dog"], label="truth", kind="probs").correct
+        tensor([ True, False])
+    """
+    if kind not in ("logits", "probs"):
+        raise InputError(f"expected kind 'logits' or 'probs', got {kind!r}; choose one of these")
+    known = list(getattr(table, "column_names", None) or table.columns)
+    missing = [name for name in [*columns, label, group] if name is not None and name not in known]
+    if missing:
+        raise InputError(f"expected columns {missing}, got only {known}; rename them")
+    values = np.stack([_column(table, name) for name in columns], axis=1)
+    labels = None if label is None else _codes(_column(table, label), columns)
+    groups = None if group is None else _column(table, group)
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
+    return make(values, labels, groups=groups)
+
+
+def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) -> Any:
+    """Return probabilities, decision, confidence and label as an Arrow table (``.to_pandas()``, ``polars.from_arrow``).
+
+    Args:
+        predictions: N rows over K classes.
+        columns: K names; None is ``p0`` … ``p{K-1}``.
+    """
+    import pyarrow as pa
+
+    names = [f"p{k}" for k in range(predictions.classes)] if columns is None else list(columns)
+    if len(names) != predictions.classes:
+        raise InputError(f"expected {predictions.classes} column names, got {len(names)}; pass one a class")
+    probs = predictions.probs if predictions.probs is not None else predictions.log_probs.exp()
+    data = {name: probs[:, k].cpu().numpy() for k, name in enumerate(names)}
+    data["predicted"] = predictions.predicted.cpu().numpy()
+    data["confidence"] = predictions.confidence.cpu().numpy()
+    if predictions.labels is not None:
+        data["label"] = predictions.labels.cpu().numpy()
+    return pa.table(data)
+
+
+def _column(table: Any, name: str) -> Any:
+    column = table[name]
+    return np.asarray(column.to_numpy())
+
+
+def _codes(labels: Any, columns: Sequence[str]) -> Any:
+    if labels.dtype.kind in "iu":
+        return labels
+    index = {name: code for code, name in enumerate(columns)}
+    unknown = sorted({str(name) for name in labels} - set(index))
+    if unknown:
+        raise InputError(f"expected labels out of {list(columns)}, got {unknown[:3]}; check the label column")
+    return np.array([index[str(name)] for name in labels])

@@ -1,0 +1,108 @@
+"""The Lightning callbacks in a real Trainer: what is logged, what is updated, what a checkpoint keeps."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from calibrant import Predictions, losses, metrics
+from calibrant.adapters.lightning import AdaFocalCallback, CalibrationMonitor
+from calibrant.errors import InputError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # Lightning's advice on workers, accelerators and loggers
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def loader() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(96, 4, generator=generator)
+    return DataLoader(TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 1).long()), batch_size=32)
+
+
+class Recorder(nn.Module):
+    """A stand-in adaptive loss: cross-entropy that notes what it was updated with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = losses.CrossEntropyLoss()
+        self.register_buffer("updates", torch.tensor(0))
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.inner(logits, labels)
+        return result
+
+    def update(self, validation: Predictions) -> None:
+        assert len(validation) == 96
+        self.updates += 1
+
+
+class Net(lightning.LightningModule):
+    def __init__(self, *, outside: bool = False) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        if outside:
+            object.__setattr__(self, "criterion", Recorder())
+        else:
+            self.criterion = Recorder()
+        self.returns: Any = dict
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        result: torch.Tensor = self.criterion(self.layer(batch[0]), batch[1])
+        return result
+
+    def validation_step(self, batch: Any, index: int) -> Any:
+        logits = self.layer(batch[0])
+        return {"logits": logits, "labels": batch[1]} if self.returns is dict else self.returns(logits)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+def trainer(tmp_path: Path, epochs: int, *callbacks: lightning.Callback) -> lightning.Trainer:
+    return lightning.Trainer(
+        max_epochs=epochs, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path, callbacks=list(callbacks), enable_checkpointing=False,
+    )  # fmt: skip
+
+
+def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path) -> None:
+    net = Net()
+    run = trainer(tmp_path, 2, CalibrationMonitor(prefix="val"), EarlyStopping("val/refinement", patience=5))
+    run.fit(net, loader(), loader())
+    logged = {name: value.item() for name, value in run.callback_metrics.items()}
+    data = Predictions.collect(net.layer, loader())
+    assert logged["val/ECE"] == pytest.approx(metrics.ECE()(data), rel=1e-5)
+    assert logged["val/NLL"] == pytest.approx(metrics.NLL()(data), rel=1e-5)
+    assert logged["val/refinement"] <= logged["val/NLL"] + 1e-9
+    assert logged["val/temperature"] > 0
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path, outside: bool) -> None:
+    first = Net(outside=outside)
+    run = trainer(tmp_path, 2, AdaFocalCallback())
+    run.fit(first, loader(), loader())
+    assert first.criterion.updates == 2  # the sanity check before training does not count
+    run.save_checkpoint(tmp_path / "a.ckpt")
+    second = Net(outside=outside)
+    trainer(tmp_path, 3, AdaFocalCallback()).fit(
+        second, loader(), loader(), ckpt_path=tmp_path / "a.ckpt", weights_only=False
+    )
+    assert second.criterion.updates == 3
+
+
+def test_a_wrong_attribute_and_wrong_outputs_get_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"adaptive loss such as AdaFocalLoss\(\) in Net.layer, got Linear"):
+        trainer(tmp_path, 1, AdaFocalCallback("layer")).fit(Net(), loader(), loader())
+    net = Net()
+    net.returns = lambda logits: {"loss": logits.sum()}
+    with pytest.raises(InputError, match=r"expected validation_step to return .* got \['loss'\]"):
+        trainer(tmp_path, 1, CalibrationMonitor()).fit(net, loader(), loader())

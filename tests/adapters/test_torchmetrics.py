@@ -1,0 +1,95 @@
+"""The torchmetrics adapter in torchmetrics' own tools: collections, resets, batches, two processes."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import multiprocessing
+from torchmetrics import MetricCollection
+
+from calibrant import Predictions, metrics
+from calibrant.adapters.torchmetrics import StreamedMetric
+from calibrant.binning import EqualMass
+from calibrant.errors import InputError
+
+
+def rows(n: int = 200, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(n, 5, generator=generator), torch.randint(5, (n,), generator=generator)
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+@pytest.mark.parametrize("name", metrics.__all__)
+def test_batches_give_the_value_of_the_whole(name: str) -> None:
+    cls = getattr(metrics, name)
+    if not isinstance(cls, type) or not issubclass(cls, metrics.ECE.__mro__[2]):
+        return  # a function of the family, not a metric
+    logits, labels = rows()
+    streamed = StreamedMetric(cls())
+    for part in range(0, 200, 37):
+        streamed.update(logits[part : part + 37], labels[part : part + 37])
+    whole = cls()(Predictions.from_logits(logits, labels))
+    assert streamed.compute().item() == pytest.approx(whole, rel=1e-12, abs=1e-15)
+    streamed.reset()
+    with pytest.raises(InputError, match="at least one batch"):
+        streamed.compute()
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_it_lives_in_a_collection_and_is_cloned_pickled_and_described() -> None:
+    logits, labels = rows()
+    collection = MetricCollection(
+        {
+            "ece": StreamedMetric(metrics.ECE()),
+            "mass": StreamedMetric(metrics.ECE(EqualMass(15))),
+            "nll": StreamedMetric(metrics.NLL()),
+        }
+    ).clone(prefix="val_")
+    collection.update(logits, labels)
+    values = collection.compute()
+    assert values["val_ece"].item() == pytest.approx(metrics.ECE()(Predictions.from_logits(logits, labels)))
+    assert values["val_mass"] != values["val_ece"]
+    copy = pickle.loads(pickle.dumps(collection["ece"]))
+    assert copy.compute() == values["val_ece"]
+    assert not copy.higher_is_better
+    assert StreamedMetric(metrics.Accuracy()).higher_is_better
+    assert repr(copy) == "StreamedMetric(ECE(binning=EqualWidth(bins=15), norm=1))"
+
+
+def test_segmentation_shapes_and_ignored_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 3, 4, 5, generator=generator), torch.randint(3, (2, 4, 5), generator=generator)
+    labels[0, 0] = 255
+    streamed = StreamedMetric(metrics.Accuracy(), ignore_index=255)
+    streamed.update(logits, labels)
+    expected = (logits.argmax(1) == labels)[labels != 255].double().mean().item()
+    assert streamed.compute().item() == pytest.approx(expected)
+
+
+def test_probabilities_are_refused_not_guessed() -> None:
+    streamed = StreamedMetric(metrics.ECE())
+    streamed.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
+    with pytest.raises(InputError, match="which are probabilities"):
+        streamed.compute()
+    with pytest.raises(InputError, match=r"a metric of calibrant\.metrics"):
+        StreamedMetric("ece")  # type: ignore[arg-type]
+
+
+def one_process(rank: int, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    logits, labels = rows()
+    streamed = StreamedMetric(metrics.ECE())
+    half = slice(0, 70) if rank == 0 else slice(70, 200)  # uneven on purpose
+    streamed.update(logits[half], labels[half])
+    torch.save(streamed.compute(), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_value_of_the_whole(tmp_path: Path) -> None:
+    multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
+    whole = metrics.ECE()(Predictions.from_logits(*rows()))
+    assert [torch.load(tmp_path / f"{rank}.pt").item() for rank in range(2)] == pytest.approx([whole, whole], rel=1e-12)
