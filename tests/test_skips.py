@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,5 @@ def test_only_listed_reasons_may_skip(reason: str, code: int, tmp_path: Path) ->
 
 
 def test_every_allowed_skip_says_why() -> None:
-    import tomllib
-
     entries = tomllib.loads((TESTS / "skips.toml").read_text())["skip"]
     assert [entry for entry in entries if len(entry.get("why", "")) < 15] == []
