@@ -78,7 +78,7 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
         raise refuse(
             "logits",
             "rows that all lie in [0, 1] and sum to 1, which are probabilities",
-            "use from_probs, or pass unchecked_kind=True if they really are logits",
+            "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
         )
     return row_max
 
@@ -106,7 +106,7 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "probabilities in [0, 1]",
                 f"{_first_outside(chunk[row])} in row {start + row}",
-                "use from_logits if these are logits",
+                "use from_logits (in a file: name the array logits) if these are logits",
             )
         sums = chunk.sum(dim=1, dtype=torch.float64)
         off = (sums - 1).abs() > PROBABILITY_TOLERANCE

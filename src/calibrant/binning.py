@@ -100,7 +100,7 @@ class Binning(ABC):
 
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
     """Return the index (N,) of the bin (lo, hi] of ``edges`` (B + 1,) that holds ``p``; below the first: 0, above the last: B − 1."""
-    index = torch.bucketize(p.to(torch.float64), edges.to(p.device), right=False) - 1
+    index = torch.bucketize(p.to(torch.float64).contiguous(), edges.to(p.device), right=False) - 1
     return index.clamp_(0, edges.shape[0] - 2)
 
 
@@ -166,7 +166,7 @@ class EqualMass(Binning):
 
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop."""
-        p = p.to(torch.float64)
+        p = p.to(torch.float64).contiguous()  # torch warns of a strided column
         if self.ties == "interpolated":
             index = torch.bucketize(p, self._interpolated_edges(p), right=False) - 1
             return torch.where((index >= 0) & (index < self.bins), index, -1)

@@ -1,0 +1,42 @@
+"""The command line. One command a file; a mistake of the user is one sentence on stderr and exit code 2."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+import calibrant
+from calibrant.cli._guard import guarded
+from calibrant.cli.apply import apply
+from calibrant.cli.evaluate import evaluate
+from calibrant.cli.fit import fit
+from calibrant.cli.methods import methods
+
+__all__ = ["main"]
+
+COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, methods]
+
+main = typer.Typer(
+    name="calibrant",
+    help=calibrant.__doc__,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    main.command()(guarded(command))
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"calibrant {calibrant.__version__}")
+        raise typer.Exit
+
+
+@main.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and stop.")
+    ] = False,
+) -> None: ...

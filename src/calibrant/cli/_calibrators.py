@@ -1,0 +1,78 @@
+"""Calibrators by the name a person typed, what they learned, and predictions through them."""
+
+import difflib
+from types import ModuleType
+from typing import Any
+
+from calibrant import calibrators
+from calibrant._config import to_plain
+from calibrant.calibrators._base import Calibrator, hash_rows
+from calibrant.errors import InputError
+from calibrant.predictions import BinaryPairs, Predictions
+
+Data = Predictions | BinaryPairs
+
+
+def make_calibrator(name: str) -> Calibrator:
+    """Return the calibrator of class ``name`` with its defaults; ``auto`` is ``AutoCalibrator``.
+
+    Raises:
+        InputError: If there is no such class, or it needs arguments.
+    """
+    wanted = choose("AutoCalibrator" if name == "auto" else name, family=calibrators, option="--method")
+    try:
+        return getattr(calibrators, wanted)()
+    except TypeError as error:
+        raise InputError(
+            f"expected a method that needs no arguments, got {wanted} ({error}); construct and save it in Python"
+        ) from error
+
+
+def choose(name: str, *, family: ModuleType, option: str) -> str:
+    """Return ``name`` if it is in ``family.__all__``, else raise with the nearest name."""
+    known = list(family.__all__)
+    if name in known:
+        return name
+    lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[close[0]]}?" if close else "`calibrant methods` describes them"
+    raise InputError(f"expected {option} to be one of {', '.join(known)}, got {name!r}; {hint}")
+
+
+def with_logits(data: Data, *, file: str, split: str) -> Predictions:
+    """Return ``data`` if it holds logits or probabilities of all classes.
+
+    Raises:
+        InputError: If it holds top-label confidences only.
+    """
+    if isinstance(data, Predictions):
+        return data
+    raise InputError(
+        f"{file}, split {split!r}: expected logits or probabilities of all classes, got top-label confidences only; "
+        "save the model's logits"
+    )
+
+
+def fitted_on(data: Data, calibrator: Calibrator) -> bool:
+    """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
+    if not isinstance(data, Predictions) or data.labels is None:
+        return False
+    return bool(set(hash_rows(data.logits, data.labels).tolist()) & set(calibrator.fit_rows.tolist()))
+
+
+def describe(calibrator: Calibrator) -> dict[str, Any]:
+    """Return class, configuration and learned numbers as JSON data."""
+    learned = {
+        name: value
+        for cls in reversed(type(calibrator).__mro__)
+        for name, member in vars(cls).items()
+        if isinstance(member, property) and name != "fitted" and cls.__module__.startswith("calibrant.")
+        for value in [getattr(calibrator, name)]
+        if isinstance(value, bool | int | float | str)
+    }
+    return {
+        "type": type(calibrator).__name__,
+        "config": to_plain(calibrator.config()),
+        "learned": learned,
+        "repr": repr(calibrator),
+    }

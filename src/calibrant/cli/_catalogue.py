@@ -1,0 +1,65 @@
+"""The families as data, read from the classes themselves: no list to keep."""
+
+import difflib
+import inspect
+import re
+from dataclasses import dataclass
+
+from calibrant import calibrators, losses, metrics
+from calibrant.errors import InputError
+
+FAMILIES = {"losses": losses, "calibrators": calibrators, "metrics": metrics}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method: its name, what it is in a sentence, its declared properties and its source."""
+
+    name: str
+    what: str
+    properties: str
+    source: str
+
+
+def pick_family(name: str) -> str:
+    """Return the family called ``name``, in singular or plural.
+
+    Raises:
+        InputError: If there is none.
+    """
+    for family in FAMILIES:
+        if name.lower() in (family, family.removesuffix("s"), family.removesuffix("es")):
+            return family
+    close = difflib.get_close_matches(name.lower(), FAMILIES, n=1)
+    hint = f"did you mean {close[0]}?" if close else "choose one of these"
+    raise InputError(f"expected a family among {', '.join(FAMILIES)}, got {name!r}; {hint}")
+
+
+def catalogue(family: str) -> list[Entry]:
+    """Return what ``family`` exports, in the order of its ``__all__``."""
+    members = [(name, getattr(FAMILIES[family], name)) for name in FAMILIES[family].__all__]
+    return [_entry(name, member) for name, member in members if callable(member)]
+
+
+def _entry(name: str, member: object) -> Entry:
+    text = inspect.getdoc(member) or ""
+    summary = " ".join(text.split("\n\n")[0].split()).replace("``", "")
+    what = re.sub(r"\s*\([A-Z][^()]*\d{4}[^()]*\)", "", summary)  # the source has its own place
+    return Entry(name, what, _properties(member), getattr(member, "cite", None) or _first_reference(text))
+
+
+def _properties(member: object) -> str:
+    better, notion = getattr(member, "better", None), getattr(member, "notion", None)
+    facts = [notion, f"{better} is better" if better else None]
+    if getattr(member, "preserves_argmax", False) is True:
+        facts.append("keeps the decision")
+    if getattr(member, "top_label", False) is True:
+        facts.append("top label only")
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _first_reference(text: str) -> str:
+    """Return authors and year of the first source that a docstring names."""
+    _, _, references = text.partition("References:")
+    found = re.search(r"([A-Z][^.;,(]*?(?: et al\.)?,? \(?\d{4}\)?)", references or text)
+    return found.group(1) if found else ""

@@ -1,0 +1,47 @@
+"""``-`` as a file name: stdin is read to its end, its format told by its first bytes; stdout is written at the end."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from calibrant.errors import FileFormatError
+
+STREAM = "-"
+
+
+@contextmanager
+def readable(name: str) -> Iterator[str]:
+    """Give a path to read for ``name``: itself, or what stands on stdin if it is ``-``."""
+    if name != STREAM:
+        yield name
+        return
+    content = sys.stdin.buffer.read()
+    if not content:
+        raise FileFormatError("expected predictions on stdin, got nothing; pipe a .npz, .safetensors or .parquet file")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stdin" + _suffix(content))
+        path.write_bytes(content)
+        yield str(path)
+
+
+@contextmanager
+def writable(name: str, *, suffix: str) -> Iterator[str]:
+    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error."""
+    if name != STREAM:
+        yield name
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stdout" + suffix)
+        yield str(path)
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.buffer.flush()
+
+
+def _suffix(content: bytes) -> str:
+    if content.startswith(b"PK"):
+        return ".npz"
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    return ".safetensors"

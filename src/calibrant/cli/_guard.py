@@ -1,0 +1,54 @@
+"""What stands between a person and a traceback."""
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from calibrant.errors import CalibrantError, CalibrantWarning
+
+USER_ERROR = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+R = TypeVar("R")
+
+
+def guarded(command: Callable[..., R]) -> Callable[..., R]:
+    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs keep their traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> R:
+        with warnings.catch_warnings():  # it also puts showwarning back
+            warnings.simplefilter("always", CalibrantWarning)
+            warnings.showwarning = _show_warning
+            try:
+                return command(*args, **kwargs)
+            except CalibrantError as error:
+                fail(str(error))
+            except BrokenPipeError:  # the reader of our output has left, as `head` does
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit from None
+            except OSError as error:
+                fail(
+                    f"expected to read or write {error.filename or 'a file'}, got {error.strerror or error!r}; check it"
+                )
+            except MemoryError:
+                fail("expected the data to fit in memory, got more; evaluate fewer rows or splits at a time")
+            except KeyboardInterrupt:
+                fail("stopped before the end; nothing was written", code=INTERRUPTED)
+
+    return run
+
+
+def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:
+    """Say ``sentence`` on stderr and leave with ``code``."""
+    typer.echo(typer.style("error: ", fg="red", bold=True) + " ".join(sentence.split()), err=True)
+    raise typer.Exit(code)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    typer.echo(typer.style("warning: ", fg="yellow", bold=True) + " ".join(str(message).split()), err=True)

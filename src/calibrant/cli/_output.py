@@ -1,0 +1,97 @@
+"""How figures reach a person or a machine: tables that fit the terminal, JSON, and a word while work goes on."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibrant.cli._catalogue import Entry
+from calibrant.report.tables import Row
+
+NARROW = 72  # columns of a terminal below which intervals and null levels are left out
+LEGEND = (
+    "[low – high] is the 95 % interval; ≤ is where a perfectly calibrated model of that size would stay, so an error "
+    "within it cannot be told from none."
+)
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console for this moment's stdout or stderr."""
+    return Console(stderr=err, highlight=False, markup=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that ``what`` is going on, on stderr and only to a person."""
+    screen = console(err=True)
+    if screen.is_terminal:
+        with screen.status(what):
+            yield
+    else:
+        yield
+
+
+def say_json(rows: Sequence[Row], *, fitted: dict[str, Any] | None = None, extra: dict[str, Any] | None = None) -> None:
+    """Print one JSON object."""
+    shown = {"rows": [row.plain() for row in rows], "fitted": fitted, **(extra or {})}
+    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = ()) -> None:
+    """Print one table for each file and split: a line a metric, calibrated beside uncalibrated."""
+    screen = console(err=err)
+    for (file, split), part in groupby(rows, key=lambda row: (row.file, row.split)):
+        screen.print(_table(list(part), title=f"{file} · {split}", wide=screen.width >= NARROW))
+    if any(row.low is not None or row.null_high is not None for row in rows) and screen.width >= NARROW:
+        screen.print(LEGEND, style="dim")
+    for note in notes:
+        screen.print(note, style="dim")
+
+
+def say_methods(family: str, entries: Sequence[Entry]) -> None:
+    """Print a family: each name, what it is in one sentence, and its properties and source."""
+    screen = console()
+    screen.print(f"{family} ({len(entries)})", style="bold underline")
+    for entry in entries:
+        facts = " · ".join(fact for fact in (entry.properties, entry.source) if fact)
+        head, *rest = textwrap.wrap(f"{entry.name}  {entry.what}", screen.width, subsequent_indent="    ")
+        screen.print(Text.assemble((entry.name, "bold"), head.removeprefix(entry.name)))
+        for line in rest:
+            screen.print(line)
+        if facts:
+            screen.print(f"    {facts}", style="dim")
+    screen.print()
+
+
+def _table(rows: list[Row], *, title: str, wide: bool) -> Table:
+    calibrators = list(dict.fromkeys(row.calibrator for row in rows))
+    table = Table(title=f"{title} · n = {rows[0].n:,}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold")
+    for calibrator in calibrators:
+        table.add_column(_heading(calibrator, alone=len(calibrators) == 1), justify="right", overflow="fold")
+        if wide:
+            table.add_column("", style="dim", no_wrap=True)
+    for metric in dict.fromkeys(row.metric for row in rows):
+        cells = [row for row in rows if row.metric == metric]
+        table.add_row(cells[0].label, *(text for row in cells for text in _cells(row, wide=wide)))
+    return table
+
+
+def _heading(calibrator: str | None, *, alone: bool) -> str:
+    if calibrator is None:
+        return "value" if alone else "before"
+    return "after"
+
+
+def _cells(row: Row, *, wide: bool) -> list[str]:
+    range_ = f"[{row.interval}]" if row.interval else ""
+    below = "" if row.null_high is None else f"≤ {row.shown(row.null_high)}"
+    return [row.shown(row.value), range_ or below] if wide else [row.shown(row.value)]

@@ -1,0 +1,47 @@
+"""``calibrant evaluate``: the panel of each split."""
+
+from typing import Annotated
+
+import typer
+
+import calibrant
+from calibrant.cli._calibrators import describe, fitted_on, with_logits
+from calibrant.cli._files import readable
+from calibrant.cli._output import say_json, say_rows, working
+from calibrant.report.tables import Row, measure
+
+
+def evaluate(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
+    ],
+    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
+    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None,
+    draws: Annotated[int, typer.Option(min=0, help="Draws for intervals and null levels; 0 leaves them out.")] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+) -> None:
+    """Measure accuracy, log-loss and calibration of every split.
+
+    Examples:
+
+        calibrant evaluate predictions.npz
+
+        calibrant evaluate predictions.npz --calibrator c.safetensors --split test --json
+    """
+    fitted = calibrant.load(calibrator) if calibrator else None
+    rows: list[Row] = []
+    notes: list[str] = []
+    for file in files:
+        with readable(file) as path, working(f"measuring {file}"):
+            splits = {split: calibrant.load_predictions(path, split)} if split else calibrant.load_splits(path)
+            for name, data in splits.items():
+                rows += measure(data, file=file, split=name, draws=draws)
+                if fitted is not None:
+                    after = with_logits(data, file=file, split=name).calibrated_by(fitted)
+                    rows += measure(after, file=file, split=name, calibrator=repr(fitted), draws=draws)
+                    if fitted_on(data, fitted):
+                        notes.append(f"{file}, {name}: the calibrator was fitted on these rows; judge it on others.")
+    if as_json:
+        say_json(rows, fitted=describe(fitted) if fitted is not None else None)
+    else:
+        say_rows(rows, notes=[f"after: {fitted}", *notes] if fitted is not None else notes)

@@ -1,0 +1,49 @@
+"""``calibrant fit``: learn a calibrator from the validation split."""
+
+from typing import Annotated
+
+import typer
+
+import calibrant
+from calibrant.cli._calibrators import describe, make_calibrator, with_logits
+from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._output import say_json, say_rows, working
+from calibrant.metrics import ECE, NLL, Accuracy
+from calibrant.metrics._base import Metric
+from calibrant.report.tables import measure
+
+DEFAULT = "TemperatureScaling"
+SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
+ADVICE = "judge it on others, with `calibrant evaluate FILE --calibrator C --split test`."
+
+
+def fit(
+    file: Annotated[str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet) with labels; - reads stdin.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="A calibrator, see `calibrant methods`.")] = DEFAULT,
+    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will judge by.")] = "val",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+) -> None:
+    """Fit a calibrator on the validation split, and say what it did there.
+
+    Examples:
+
+        calibrant fit predictions.npz -o c.safetensors
+
+        calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
+    """
+    calibrator = make_calibrator(method)
+    with readable(file) as path:
+        data = with_logits(calibrant.load_predictions(path, split), file=file, split=split)
+    with writable(output, suffix=".safetensors") as path:
+        with working(f"fitting {method} on {len(data):,} rows"):
+            calibrator.fit(data.logits, data.need_labels(), groups=data.groups)
+            rows = measure(data, file=file, split=split, metrics=SHOWN)
+            after = data.calibrated_by(calibrator)
+            rows += measure(after, file=file, split=split, metrics=SHOWN, calibrator=repr(calibrator))
+        calibrator.save(path)
+    if as_json and output != STREAM:
+        say_json(rows, fitted=describe(calibrator) | {"split": split, "path": output})
+    else:
+        notes = [f"{calibrator} saved to {output}", f"These are the {len(data):,} rows it was fitted on: {ADVICE}"]
+        say_rows(rows, err=output == STREAM, notes=notes)

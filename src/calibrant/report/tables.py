@@ -1,0 +1,141 @@
+"""Figures as rows: every metric of a split with its interval and its null level, as plain records."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant.binning import EqualMass
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
+from calibrant.metrics._base import Metric
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.statistics import HasRows, bootstrap, null_band
+
+Data = Predictions | BinaryPairs
+_AS_IS = ("proper score", "ranking")  # notions whose values are no shares, so not shown in percent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: a metric of one split of one file, before (``calibrator`` None) or after calibration.
+
+    Args:
+        file: Where the predictions came from.
+        split: Which part of it.
+        calibrator: The repr of the fitted calibrator, or None.
+        metric: The metric's repr.
+        value: Its value.
+        low: Lower end of its 95 % interval, or None where no interval covers.
+        high: Upper end.
+        null_high: What a perfectly calibrated model of this size stays below in 97.5 % of draws, or None.
+        n: Rows of the split.
+        label: The metric's short name, for people.
+        percent: Whether people read it in percent.
+    """
+
+    file: str
+    split: str
+    calibrator: str | None
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    null_high: float | None
+    n: int
+    label: str
+    percent: bool
+
+    def plain(self) -> dict[str, Any]:
+        """Return the row as JSON data: values are fractions; what is absent or not finite is None."""
+        names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
+        return {name: _finite(getattr(self, name)) for name in names}
+
+    def shown(self, value: float | None) -> str:
+        """Return ``value``, one of this row's numbers, as a person reads it."""
+        if value is None:
+            return ""
+        if math.isinf(value):
+            return "∞"
+        return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval as text, or nothing."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self.shown(self.low)} – {self.shown(self.high)}".replace(" %", "")
+
+
+def panel_metrics(data: Data) -> list[Metric]:
+    """Return the metrics of the panel that apply to ``data``: all of them, or the top-label ones for bare pairs."""
+    top: list[Metric] = [Accuracy(), ECE(), ECE(EqualMass()), MCE()]
+    if isinstance(data, BinaryPairs):
+        return top
+    return [Accuracy(), NLL(), Brier(), *top[1:], ClasswiseECE()]
+
+
+def measure(
+    data: Data,
+    *,
+    file: str,
+    split: str,
+    calibrator: str | None = None,
+    metrics: Sequence[Metric] | None = None,
+    draws: int = 200,
+) -> list[Row]:
+    """Return one row a metric.
+
+    Args:
+        data: Labelled predictions or top-label pairs.
+        file: As in ``Row``.
+        split: As in ``Row``.
+        calibrator: As in ``Row``.
+        metrics: What to measure; None is the panel.
+        draws: Draws for intervals and null levels; 0 leaves both out.
+    """
+    return [
+        _row(metric, data, draws, file=file, split=split, calibrator=calibrator)
+        for metric in (panel_metrics(data) if metrics is None else metrics)
+    ]
+
+
+def _row(metric: Metric, data: Data, draws: int, **where: Any) -> Row:
+    low = high = null_high = None
+    if draws and isinstance(metric, HasRows):
+        interval = bootstrap(metric, data, draws=draws)
+        low, high = interval.low, interval.high
+    elif draws and metric.notion == "confidence":
+        # a top-label metric reads the pairs alone, so drawing outcomes for these is the same and much cheaper
+        null_high = null_band(metric, data.top_label(), draws=draws).high
+    return Row(
+        metric=repr(metric),
+        value=metric(data),
+        low=low,
+        high=high,
+        null_high=null_high,
+        n=len(data),
+        label=label_of(metric),
+        percent=metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS,
+        **where,
+    )
+
+
+def label_of(value: Any) -> str:
+    """Return a configuration's short name: its class, with only what differs from the default.
+
+    Example:
+        >>> label_of(ECE()), label_of(ECE(EqualMass())), label_of(ECE(norm=2))
+        ('ECE', 'ECE(EqualMass)', 'ECE(norm=2)')
+    """
+    shown = []
+    for field in dataclasses.fields(value):
+        held = getattr(value, field.name)
+        if held != field.default:
+            nested = dataclasses.is_dataclass(held)
+            shown.append(label_of(held) if nested else f"{field.name}={held!r}")
+    return type(value).__name__ + (f"({', '.join(shown)})" if shown else "")
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,199 @@
+"""Whatever is wrong with a person's input: one sentence (expected, got, remedy), exit code 2, and nothing written."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Arrays = dict[str, np.ndarray]
+
+
+def truncated(path: Path, arrays: Arrays) -> None:
+    np.savez(path, **arrays)
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def pickled(path: Path, arrays: Arrays) -> None:
+    np.savez(path, **arrays, extra=np.array([{"a": 1}], dtype=object))
+
+
+def nan(path: Path, arrays: Arrays) -> None:
+    arrays["val_logits"][7, 2] = np.nan
+    np.savez(path, **arrays)
+
+
+def label_of_no_class(path: Path, arrays: Arrays) -> None:
+    arrays["val_logits"] = np.tile(arrays["val_logits"], (1, 3))[:, :10]
+    arrays["val_labels"][3] = 10
+    np.savez(path, **arrays)
+
+
+def labels_as_column(path: Path, arrays: Arrays) -> None:
+    np.savez(path, **arrays | {"val_labels": arrays["val_labels"][:, None]})
+
+
+def empty(path: Path, arrays: Arrays) -> None:
+    np.savez(path, **arrays | {"val_logits": arrays["val_logits"][:0], "val_labels": arrays["val_labels"][:0]})
+
+
+def one_class(path: Path, arrays: Arrays) -> None:
+    np.savez(path, **arrays | {"val_logits": arrays["val_logits"][:, :1], "val_labels": arrays["val_labels"] * 0})
+
+
+def probs_as_logits(path: Path, arrays: Arrays) -> None:
+    e = np.exp(arrays["val_logits"] - arrays["val_logits"].max(1, keepdims=True))
+    np.savez(path, **arrays | {"val_logits": e / e.sum(1, keepdims=True)})
+
+
+def logits_as_probs(path: Path, arrays: Arrays) -> None:
+    np.savez(path, val_probs=arrays["val_logits"], val_labels=arrays["val_labels"])
+
+
+def missing(path: Path, arrays: Arrays) -> None:
+    pass
+
+
+def unlabelled(path: Path, arrays: Arrays) -> None:
+    np.savez(path, val_logits=arrays["val_logits"])
+
+
+def unknown_names(path: Path, arrays: Arrays) -> None:
+    np.savez(path, scores=arrays["val_logits"])
+
+
+BAD = {
+    missing: r"expected a file, got no such file: .*bad\.npz; check the path",
+    truncated: r"expected a readable \.npz file, got a broken or truncated one: .*; write it again",
+    pickled: r"expected plain numeric arrays, got pickled objects in 'extra\.npy'.*; save arrays of numbers",
+    nan: r"split 'val': expected finite logits .*, got NaN in row 7; ",
+    label_of_no_class: r"split 'val': expected labels in \[0, 10\), got 10 in row 3; ",
+    labels_as_column: r"split 'val': expected labels of shape \(400,\), got shape \(400, 1\); ",
+    empty: r"split 'val': expected at least one row of logits, got an empty split; ",
+    one_class: r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
+    probs_as_logits: r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
+    logits_as_probs: r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; .*name the array logits",
+    unlabelled: r"expected labelled predictions, got unlabelled ones; ",
+    unknown_names: r"expected arrays named logits, probs or conf .*, got \['scores'\]",
+}
+
+
+def assert_refused(done: Any, match: str) -> None:
+    """Check code 2, an empty stdout, and one matching sentence on stderr without traceback."""
+    import re
+
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(match, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "; " in done.stderr
+
+
+@pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("command", ["evaluate", "fit"])
+def test_bad_files_are_refused(
+    command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Callable[..., Any]
+) -> None:
+    path, output = tmp_path / "bad.npz", tmp_path / "out.safetensors"
+    spoil(path, arrays)
+    before = sorted(tmp_path.iterdir())
+    assert_refused(run(command, path, *(["-o", output] if command == "fit" else [])), BAD[spoil])
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("spoil", [s for s in BAD if s is not unlabelled], ids=lambda spoil: spoil.__name__)
+def test_apply_refuses_bad_files(
+    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, fitted: Path, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "bad.npz"
+    spoil(path, arrays)
+    before = sorted(tmp_path.iterdir())
+    assert_refused(run("apply", fitted, path, "-o", tmp_path / "out.npz"), BAD[spoil])
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_apply_refuses_other_classes_than_fitted(
+    tmp_path: Path, arrays: Arrays, fitted: Path, run: Callable[..., Any]
+) -> None:
+    path, output = tmp_path / "wide.npz", tmp_path / "out.npz"
+    np.savez(path, logits=np.tile(arrays["test_logits"], (1, 2)), labels=arrays["test_labels"])
+    match = r"expected logits of shape \(N, 4\) as in fit, got \(400, 8\); "
+    assert_refused(run("apply", fitted, path, "-o", output), match)
+    assert_refused(run("evaluate", path, "--calibrator", fitted), match)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("where", ["no/such/folder/out", "file.txt/out", "folder"])
+def test_unwritable_output_is_refused(
+    where: str, tmp_path: Path, good: Path, fitted: Path, run: Callable[..., Any]
+) -> None:
+    (tmp_path / "file.txt").write_text("a file, no folder")
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "folder.safetensors").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    match = "expected a (writable place|file to write), got .*; (choose another output|name a file inside it)"
+    assert_refused(run("fit", good, "-o", tmp_path / f"{where}.safetensors"), match)
+    assert_refused(run("apply", fitted, good, "-o", tmp_path / f"{where}.npz"), match)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_output_of_an_unknown_kind_is_refused(
+    tmp_path: Path, good: Path, fitted: Path, run: Callable[..., Any]
+) -> None:
+    assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a path that ends in \.safetensors")
+    assert_refused(
+        run("apply", fitted, good, "-o", tmp_path / "o.csv"), r"expected a file named \*\.npz, .*got 'o\.csv'"
+    )
+    assert_refused(run("apply", fitted, good, "-o", good), "expected an output other than the input")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--split", "train"], r"expected the split 'train', got only \['test', 'val'\]"),
+        (["--calibrator", "good.npz"], "expected a (readable|saved)"),
+    ],
+)
+def test_evaluate_refuses_wrong_options(arguments: list[str], match: str, good: Path, run: Callable[..., Any]) -> None:
+    resolved = [str(good) if argument == "good.npz" else argument for argument in arguments]
+    assert_refused(run("evaluate", good, *resolved), match)
+
+
+def test_an_empty_stdin_is_refused(run: Callable[..., Any]) -> None:
+    assert_refused(run("evaluate", "-", input=b""), "expected predictions on stdin, got nothing; ")
+    assert_refused(run("evaluate", "-", input=b"no such thing"), "expected a readable .safetensors file")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("temperaturescaling", "TemperatureScaling"), ("Temprature", "Temp")])
+def test_a_mistyped_method_is_suggested(
+    typed: str, meant: str, good: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    done = run("fit", good, "--method", typed, "-o", tmp_path / "c.safetensors")
+    assert_refused(done, rf"expected --method to be one of .*, got '{typed}'; did you mean {meant}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"), [(["evalute"], "evaluate"), (["fit", "x.npz", "--metod", "a", "-o", "b"], "--method")]
+)
+def test_a_mistyped_command_or_option_is_suggested(arguments: list[str], hint: str, run: Callable[..., Any]) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert hint in done.stderr
+
+
+@pytest.mark.parametrize("spoil", [missing, nan, probs_as_logits], ids=lambda spoil: spoil.__name__)
+def test_the_installed_command_says_the_same(
+    spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays
+) -> None:
+    spoil(tmp_path / "bad.npz", arrays)
+    command = [sys.executable, "-m", "calibrant", "fit", "bad.npz", "-o", "c.safetensors"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+    done.exit_code = done.returncode  # type: ignore[attr-defined]
+    assert_refused(done, BAD[spoil])
+    assert not (tmp_path / "c.safetensors").exists()

@@ -1,0 +1,184 @@
+"""What each command prints and writes on good input."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant.metrics import ECE, NLL, Accuracy
+
+Run = Callable[..., Any]
+
+KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"}
+
+
+def test_evaluate_prints_a_table_for_each_split(good: Path, run: Run) -> None:
+    done = run("evaluate", good)
+    assert done.exit_code == 0, done.output
+    assert [f"· {split} · n = 400" in done.stdout for split in ("val", "test")] == [True, True]
+    shown = f"{100 * Accuracy()(calibrant.load_predictions(good)):.2f} %"
+    assert shown in done.stdout
+
+
+def test_evaluate_json_holds_what_the_library_computes(good: Path, run: Run) -> None:
+    rows = json.loads(run("evaluate", good, "--json").stdout)["rows"]
+    assert all(set(row) == KEYS for row in rows)
+    data = calibrant.load_predictions(good, "test")
+    for metric in (Accuracy(), NLL(), ECE()):
+        row = next(row for row in rows if row["split"] == "test" and row["metric"] == repr(metric))
+        assert row["value"] == metric(data)
+        assert (row["calibrator"], row["n"], row["file"]) == (None, 400, str(good))
+    ece = next(row for row in rows if row["metric"] == repr(ECE()))
+    assert ece["low"] is None
+    assert 0 < ece["null_high"] < 0.1
+    accuracy = next(row for row in rows if row["metric"] == repr(Accuracy()))
+    assert accuracy["low"] < accuracy["value"] < accuracy["high"]
+
+
+def test_evaluate_measures_after_a_calibrator_too(good: Path, fitted: Path, run: Run) -> None:
+    rows = json.loads(run("evaluate", good, "--split", "test", "-c", fitted, "--json").stdout)
+    by = {(row["calibrator"], row["metric"]): row["value"] for row in rows["rows"]}
+    calibrator = calibrant.load(fitted)
+    assert by[repr(calibrator), repr(ECE())] < by[None, repr(ECE())] / 2
+    assert rows["fitted"]["learned"]["temperature"] == calibrator.temperature
+    table = run("evaluate", good, "-c", fitted)
+    assert "val: the calibrator was fitted on these rows" in " ".join(table.stdout.split())
+    assert "test: the calibrator was fitted" not in table.stdout
+
+
+def test_evaluate_without_draws_leaves_intervals_out(good: Path, run: Run) -> None:
+    rows = json.loads(run("evaluate", good, "--draws", 0, "--json").stdout)["rows"]
+    assert {row[key] for row in rows for key in ("low", "high", "null_high")} == {None}
+
+
+def test_an_infinite_loss_is_null_in_json_and_warned_of(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "zeros.npz"
+    np.savez(path, probs=np.array([[1.0, 0.0], [0.5, 0.5]]), labels=np.array([1, 0]))
+    done = run("evaluate", path, "--json", "--draws", 0)
+    rows = json.loads(done.stdout)["rows"]
+    assert next(row for row in rows if row["metric"] == "NLL()")["value"] is None
+    assert done.stderr.startswith("warning: ")
+    assert "∞" in run("evaluate", path, "--draws", 0).stdout
+
+
+def test_top_label_files_show_the_metrics_that_apply(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "top.npz"
+    np.savez(path, conf=np.array([0.9, 0.6], np.float32), pred=np.array([0, 1]), label=np.array([0, 0]))
+    rows = json.loads(run("evaluate", path, "--json").stdout)["rows"]
+    assert repr(ECE()) in {row["metric"] for row in rows}
+    assert repr(NLL()) not in {row["metric"] for row in rows}
+
+
+def test_fit_saves_what_the_library_fits_and_says_where_it_was_judged(good: Path, tmp_path: Path, run: Run) -> None:
+    done = run("fit", good, "--method", "TemperatureScaling", "-o", tmp_path / "c.safetensors")
+    data = calibrant.load_predictions(good, "val")
+    expected = calibrant.calibrators.TemperatureScaling().fit(data.logits, data.labels)
+    assert calibrant.load(tmp_path / "c.safetensors").temperature == expected.temperature
+    text = " ".join(done.stdout.split())
+    assert "These are the 400 rows it was fitted on" in text
+    for name in ("Accuracy", "NLL", "ECE"):
+        assert name in text
+
+
+def test_fit_json(good: Path, tmp_path: Path, run: Run) -> None:
+    shown = json.loads(
+        run("fit", good, "--method", "TemperatureScaling", "-o", tmp_path / "c.safetensors", "--json").stdout
+    )
+    assert shown["fitted"]["type"] == "TemperatureScaling"
+    assert shown["fitted"]["split"] == "val"
+    assert 2 < shown["fitted"]["learned"]["temperature"] < 4
+    assert {row["calibrator"] is None for row in shown["rows"]} == {True, False}
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_apply_keeps_splits_labels_and_order(
+    suffix: str, good: Path, fitted: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Run
+) -> None:
+    output = tmp_path / f"out{suffix}"
+    done = run("apply", fitted, good, "-o", output)
+    assert done.exit_code == 0, done.output
+    splits = calibrant.load_splits(output)
+    temperature = calibrant.load(fitted).temperature
+    assert list(splits) == ["val", "test"] or sorted(splits) == ["test", "val"]
+    for name, data in splits.items():
+        assert data.labels.tolist() == arrays[f"{name}_labels"].tolist()
+        assert data.logits.dtype.itemsize == 4
+        np.testing.assert_allclose(data.logits.numpy(), arrays[f"{name}_logits"] / temperature, rtol=1e-5)  # float32
+
+
+def test_apply_writes_parquet_and_keeps_groups(
+    tmp_path: Path, fitted: Path, arrays: dict[str, np.ndarray], run: Run
+) -> None:
+    source, output = tmp_path / "one.parquet", tmp_path / "out.parquet"
+    groups = np.arange(400) // 4
+    data = calibrant.Predictions.from_logits(arrays["test_logits"], arrays["test_labels"], groups=groups)
+    calibrant.save_predictions(source, {"all": data})
+    assert run("apply", fitted, source, "-o", output).exit_code == 0
+    after = calibrant.load_predictions(output)
+    assert after.groups.tolist() == groups.tolist()
+    assert after.labels.tolist() == data.labels.tolist()
+
+
+def test_a_pipe_from_stdin_to_stdout(good: Path, fitted: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "calibrant", "apply", str(fitted), "-", "-o", "-"]
+    done = subprocess.run(command, input=good.read_bytes(), capture_output=True, env=os.environ, check=True)
+    (tmp_path / "out.npz").write_bytes(done.stdout)
+    assert len(calibrant.load_predictions(tmp_path / "out.npz", "val")) == 400
+
+
+def test_methods_lists_every_exported_name(run: Run) -> None:
+    listed = json.loads(run("methods", "--json").stdout)
+    for family in ("losses", "calibrators", "metrics"):
+        assert [entry["name"] for entry in listed[family]] == list(getattr(calibrant, family).__all__)
+        assert all(entry["what"] for entry in listed[family])
+    table = run("methods", "calibrator").stdout
+    assert "TemperatureScaling" in table
+    assert "Guo et al. 2017" in table
+    assert "FocalLoss" not in table
+
+
+def test_methods_suggests_a_family(run: Run) -> None:
+    done = run("methods", "metrcs")
+    assert done.exit_code == 2
+    assert "did you mean metrics?" in done.stderr
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").stdout.strip() == f"calibrant {calibrant.__version__}"
+    for command in ("evaluate", "fit", "apply", "methods"):
+        text = run(command, "--help").stdout
+        assert "Examples" in text
+        assert f"calibrant {command}" in text
+
+
+@pytest.mark.parametrize("width", ["60", "80", "120"])
+def test_tables_fit_the_terminal(
+    width: str, good: Path, fitted: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(good.parent)
+    for arguments in (["evaluate", "good.npz", "-c", fitted], ["methods"]):
+        monkeypatch.setenv("COLUMNS", width)
+        from typer.testing import CliRunner
+
+        from calibrant.cli import main
+
+        lines = CliRunner().invoke(main, [str(a) for a in arguments]).stdout.splitlines()
+        assert max(map(len, lines)) <= int(width)
+        assert not any("…" in line for line in lines)
+
+
+def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrant, "load_splits", interrupted)
+    done = run("evaluate", good)
+    assert done.exit_code == 130
+    assert done.stderr == "error: stopped before the end; nothing was written\n"

@@ -1,0 +1,57 @@
+"""Every logit set gives, through the command line, the figures that were published with the data."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrant.metrics import ECE, NLL, Accuracy
+
+FIGURES = Path(__file__).parent.parent / "data" / "published_figures.json"
+EXPECTED: dict[str, dict[str, list[str]]] = json.loads(FIGURES.read_text())
+
+
+def published(readme: str) -> dict[str, dict[str, list[str]]]:
+    """Return the cells after name and K (logit sets) or after the name (top-label sets) of a README's two tables."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in readme.splitlines() if line[:2] == "| "]
+    numbers = [line for line in lines if re.fullmatch(r"\d+", line[1])]
+    logits = {line[0]: line[2:-1] for line in numbers if len(line) == 10}
+    return {"logits": logits, "toplabel": {line[0]: line[1:] for line in numbers if len(line) == 4}}
+
+
+def test_the_committed_figures_are_those_beside_the_data(data: Path) -> None:
+    assert published((data / "README.md").read_text()) == EXPECTED
+    for folder, figures in EXPECTED.items():
+        assert {path.stem for path in (data / folder).glob("*.npz")} == set(figures)
+
+
+@pytest.mark.parametrize("name", EXPECTED["logits"])
+def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    file, calibrator = data / "logits" / f"{name}.npz", tmp_path / "c.safetensors"
+    fitted = json.loads(run("fit", file, "--method", "TemperatureScaling", "-o", calibrator, "--json").stdout)["fitted"]
+    done = run("evaluate", file, "-c", calibrator, "--draws", 0, "--json")
+    rows = json.loads(done.stdout)["rows"]
+    by = {(row["split"], row["calibrator"] is not None, row["metric"]): row["value"] for row in rows}
+    n = {row["split"]: row["n"] for row in rows}
+    accuracy, ece, nll = repr(Accuracy()), repr(ECE()), repr(NLL())
+    got = [
+        f"{n['val']} / {n['test']}",
+        f"{100 * by['val', False, accuracy]:.2f} / {100 * by['test', False, accuracy]:.2f}",
+        f"{100 * by['test', False, ece]:.2f}",
+        f"{by['test', False, nll]:.4f}",
+        f"{fitted['learned']['temperature']:.3f}",
+        f"{100 * by['test', True, ece]:.2f}",
+        f"{by['test', True, nll]:.4f}",
+    ]
+    assert got == EXPECTED["logits"][name]
+
+
+@pytest.mark.parametrize("name", EXPECTED["toplabel"])
+def test_top_label_figures_to_the_printed_digits(name: str, data: Path, run: Callable[..., Any]) -> None:
+    rows = json.loads(run("evaluate", data / "toplabel" / f"{name}.npz", "--draws", 0, "--json").stdout)["rows"]
+    by = {row["metric"]: row["value"] for row in rows}
+    got = [str(rows[0]["n"]), f"{100 * by[repr(Accuracy())]:.2f}", f"{100 * by[repr(ECE())]:.2f}"]
+    assert got == EXPECTED["toplabel"][name]
