@@ -17,7 +17,7 @@ def evaluate(
     ],
     split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None,
-    draws: Annotated[int, typer.Option(min=0, help="Draws for intervals and null levels; 0 leaves them out.")] = 200,
+    draws: Annotated[int, typer.Option(min=0, help="Draws for intervals and null levels; 0 leaves them out.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.

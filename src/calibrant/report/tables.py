@@ -3,14 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrant.binning import EqualMass
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
+from calibrant.evaluate import default_metrics, panel
 from calibrant.metrics._base import Metric
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.statistics import HasRows, bootstrap, null_band
 
 Data = Predictions | BinaryPairs
 _AS_IS = ("proper score", "ranking")  # notions whose values are no shares, so not shown in percent
@@ -67,14 +65,6 @@ class Row:
         return f"{self.shown(self.low)} – {self.shown(self.high)}".replace(" %", "")
 
 
-def panel_metrics(data: Data) -> list[Metric]:
-    """Return the metrics of the panel that apply to ``data``: all of them, or the top-label ones for bare pairs."""
-    top: list[Metric] = [Accuracy(), ECE(), ECE(EqualMass()), MCE()]
-    if isinstance(data, BinaryPairs):
-        return top
-    return [Accuracy(), NLL(), Brier(), *top[1:], ClasswiseECE()]
-
-
 def measure(
     data: Data,
     *,
@@ -82,7 +72,7 @@ def measure(
     split: str,
     calibrator: str | None = None,
     metrics: Sequence[Metric] | None = None,
-    draws: int = 200,
+    draws: int = 1000,
 ) -> list[Row]:
     """Return one row a metric.
 
@@ -94,37 +84,27 @@ def measure(
         metrics: What to measure; None is the panel.
         draws: Draws for intervals and null levels; 0 leaves both out.
     """
+    chosen = default_metrics(data) if metrics is None else list(metrics)
+    measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 1))
     return [
-        _row(metric, data, draws, file=file, split=split, calibrator=calibrator)
-        for metric in (panel_metrics(data) if metrics is None else metrics)
+        Row(
+            file,
+            split,
+            calibrator,
+            **asdict(figures),
+            label=label_of(metric),
+            percent=metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS,
+        )
+        for metric, figures in zip(chosen, measured, strict=True)
     ]
-
-
-def _row(metric: Metric, data: Data, draws: int, **where: Any) -> Row:
-    low = high = null_high = None
-    if draws and isinstance(metric, HasRows):
-        interval = bootstrap(metric, data, draws=draws)
-        low, high = interval.low, interval.high
-    elif draws and metric.notion == "confidence":
-        # a top-label metric reads the pairs alone, so drawing outcomes for these is the same and much cheaper
-        null_high = null_band(metric, data.top_label(), draws=draws).high
-    return Row(
-        metric=repr(metric),
-        value=metric(data),
-        low=low,
-        high=high,
-        null_high=null_high,
-        n=len(data),
-        label=label_of(metric),
-        percent=metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS,
-        **where,
-    )
 
 
 def label_of(value: Any) -> str:
     """Return a configuration's short name: its class, with only what differs from the default.
 
     Example:
+        >>> from calibrant.binning import EqualMass
+        >>> from calibrant.metrics import ECE
         >>> label_of(ECE()), label_of(ECE(EqualMass())), label_of(ECE(norm=2))
         ('ECE', 'ECE(EqualMass)', 'ECE(norm=2)')
     """
