@@ -14,6 +14,7 @@ LAYERS = """
 errors
 _check
 _numerics
+_fence
 _files
 predictions
 splits

@@ -21,6 +21,7 @@ from calibrant._check import (
     check_unit_interval,
     refuse,
 )
+from calibrant._fence import check_not_fitted_on
 from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
 
@@ -31,6 +32,7 @@ class Calibrated(Protocol):
     """What ``Predictions.calibrated_by`` needs of a calibrator."""
 
     top_label: bool
+    fit_rows: Tensor
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, K)."""
@@ -319,12 +321,21 @@ class Predictions:
             p = (self.logits[:, class_index].double() - self.log_norm).exp()
         return BinaryPairs(p, (labels == class_index).double(), None, labels, self.groups)
 
-    def calibrated_by(self, calibrator: Calibrated) -> "Predictions":
+    def calibrated_by(self, calibrator: Calibrated, *, allow_fit_rows: bool = False) -> "Predictions":
         """Return these predictions with ``calibrator`` applied to the logits.
 
         A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the
         decision is carried along; any other may decide anew.
+
+        Args:
+            calibrator: A fitted calibrator.
+            allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
+
+        Raises:
+            LeakError: If 32 or more rows on end are fitting rows in fitting order. Single rows that coincide warn.
         """
+        if not allow_fit_rows:
+            check_not_fitted_on(self.logits, calibrator.fit_rows)
         decision = self.predicted if calibrator.top_label else self.decision
         return replace(self, logits=calibrator(self.logits), decision=decision, probs=None)
 

@@ -1,5 +1,6 @@
 """What every calibrator shares: checked fitting, logits in and logits out, learned state in buffers, one-file saving."""
 
+import importlib.metadata
 import json
 import os
 from abc import ABC, abstractmethod
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 
 import calibrant._files as files
 from calibrant._check import as_tensor, check_labels, check_logits, check_weights
-from calibrant._numerics import row_chunks
-from calibrant.errors import InputError, NotFittedError
+from calibrant._config import binning_from_plain
+from calibrant._fence import hash_rows
+from calibrant.errors import FileFormatError, InputError, NotFittedError
 from calibrant.predictions import check_groups
 
 FORMAT = "calibrant-calibrator-1"
+_MOST_CLASSES = 1 << 26
 
 
 class Calibrator(nn.Module, ABC):
@@ -23,7 +26,7 @@ class Calibrator(nn.Module, ABC):
 
     Subclasses declare their learned buffers with ``_declare`` in ``__init__``, fill them in ``_fit`` and use them in
     ``_transform``. Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the
-    confidence of a decision already taken).
+    confidence of a decision already taken). One that is an affine map also gives ``affine``.
     """
 
     preserves_argmax: ClassVar[bool]
@@ -35,6 +38,7 @@ class Calibrator(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
+        self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
         # a hash of every fitting row in order; plain, not a buffer, since no forward pass needs it
         self.fit_rows = torch.empty(0, dtype=torch.int64)
 
@@ -61,7 +65,7 @@ class Calibrator(nn.Module, ABC):
     @property
     def fitted(self) -> bool:
         """Whether ``fit`` has been called."""
-        return int(self.classes) > 0
+        return self._columns > 0
 
     def fit(self, logits: Any, labels: Any, *, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
@@ -85,7 +89,8 @@ class Calibrator(nn.Module, ABC):
         with torch.no_grad():
             self._fit(z, y, weight, check_groups(groups, rows=z.shape[0]))
             self.classes.fill_(z.shape[1])
-            self.fit_rows = hash_rows(z, y)
+            self._columns = int(z.shape[1])
+            self.fit_rows = hash_rows(z)
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -98,14 +103,53 @@ class Calibrator(nn.Module, ABC):
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
-        if not self.fitted:
-            raise NotFittedError(f"expected a fitted {type(self).__name__}, got an unfitted one; call fit first")
-        if logits.dim() != 2 or logits.shape[1] != int(self.classes):
+        self._need_fit()
+        if logits.dim() != 2 or logits.shape[1] != self._columns or not logits.is_floating_point():
             raise InputError(
-                f"expected logits of shape (N, {int(self.classes)}) as in fit, got {tuple(logits.shape)}; "
-                "fit on outputs of the same model"
+                f"expected floating logits of shape (N, {self._columns}) as in fit, got {logits.dtype} "
+                f"{tuple(logits.shape)}; fit on outputs of the same model"
             )
         return self._transform(logits)
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.
+
+        Raises:
+            InputError: If this calibrator is no affine map of the logits.
+        """
+        raise InputError(
+            f"expected an affine calibrator, got {type(self).__name__}; deploy torch.nn.Sequential(model, calibrator)"
+        )
+
+    def fold_into(self, linear: nn.Linear) -> nn.Linear:
+        """Return a copy of a model's last layer that gives calibrated logits at no cost; ``linear`` stays as it is.
+
+        Args:
+            linear: Its outputs are the K logits.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If this calibrator is no affine map, or K differs.
+        """
+        self._need_fit()
+        if linear.out_features != self._columns:
+            raise InputError(
+                f"expected a linear layer with {self._columns} outputs as in fit, got {linear.out_features}; "
+                "pass the model's last layer"
+            )
+        scale, shift = self.affine()
+        scale, shift = scale.to(linear.weight.device), shift.to(linear.weight.device)
+        bias = torch.zeros_like(shift) if linear.bias is None else linear.bias.detach().double()
+        weight = linear.weight.detach().double()
+        folded = nn.Linear(linear.in_features, linear.out_features, device=weight.device, dtype=linear.weight.dtype)
+        with torch.no_grad():
+            folded.weight.copy_(scale[:, None] * weight if scale.dim() == 1 else scale @ weight)
+            folded.bias.copy_((scale * bias if scale.dim() == 1 else scale @ bias) + shift)
+        return folded
+
+    def _need_fit(self) -> None:
+        if not self.fitted:
+            raise NotFittedError(f"expected a fitted {type(self).__name__}, got an unfitted one; call fit first")
 
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
@@ -118,15 +162,14 @@ class Calibrator(nn.Module, ABC):
         Raises:
             NotFittedError: Before ``fit``.
         """
-        if not self.fitted:
-            raise NotFittedError(f"expected a fitted {type(self).__name__}, got an unfitted one; call fit first")
+        self._need_fit()
         if not str(path).endswith(".safetensors"):
             raise InputError(f"expected a path that ends in .safetensors, got {os.fspath(path)!r}; rename it")
         metadata = {
             "format": FORMAT,
             "type": type(self).__name__,
             "config": json.dumps(self.config(), sort_keys=True),
-            "torch": torch.__version__,
+            "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
         }
         arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in self.state_dict().items()}
         arrays["fit_rows"] = self.fit_rows.cpu().numpy()
@@ -139,19 +182,7 @@ class Calibrator(nn.Module, ABC):
             if incoming is not None and buffer is not None and incoming.shape != buffer.shape:
                 self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def hash_rows(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return one int64 hash (N,) of each row of ``logits`` (as float32 bits) and its label."""
-    generator = torch.Generator().manual_seed(0x5EED)
-    shape = (logits.shape[1],)
-    odd = (torch.randint(-(1 << 62), 1 << 62, shape, generator=generator) * 2 + 1).to(logits.device)
-    hashes = []
-    for chunk in row_chunks(*logits.shape):
-        bits = logits[chunk].float().contiguous().view(torch.int32).long()
-        mixed = (bits * odd).sum(dim=1) + labels[chunk] * 0x9E3779B97F4A7C1
-        hashes.append(mixed ^ (mixed >> 29))
-    return torch.cat(hashes).cpu()
+        self._columns = int(self.classes)
 
 
 def load_with(path: str | os.PathLike[str], families: Sequence[type[Calibrator]]) -> Calibrator:
@@ -161,9 +192,6 @@ def load_with(path: str | os.PathLike[str], families: Sequence[type[Calibrator]]
         FileFormatError: If the file is not a calibrator or is broken.
         InputError: If its class is not among ``families``.
     """
-    from calibrant._config import binning_from_plain
-    from calibrant.errors import FileFormatError
-
     metadata = files.read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"expected a saved calibrator, got another kind of file: {path}; make it with save")
@@ -177,11 +205,39 @@ def load_with(path: str | os.PathLike[str], families: Sequence[type[Calibrator]]
         config = {key: binning_from_plain(value) for key, value in json.loads(metadata["config"]).items()}
         calibrator = known[name](**config)
         arrays = files.read_arrays(path)
-        rows = torch.from_numpy(arrays.pop("fit_rows"))
+        calibrator.fit_rows = _hashes(arrays.pop("fit_rows"))
         calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        _probe(calibrator)
+    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
-            f"expected a whole calibrator, got a broken one in {path} ({error}); save it again"
+            f"expected a whole calibrator, got a broken one in {path} ({str(error)[:200]}); save it again"
         ) from error
-    calibrator.fit_rows = rows
     return calibrator
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("calibrant")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _hashes(array: files.Array) -> Tensor:
+    rows = torch.from_numpy(array)
+    if rows.dtype != torch.int64 or rows.dim() != 1:
+        raise ValueError(f"fit_rows of {rows.dtype} {tuple(rows.shape)}")
+    return rows
+
+
+def _probe(calibrator: Calibrator) -> None:
+    """Refuse learned state that cannot calibrate: it comes from a file, so its shapes and values are unknown."""
+    columns = int(calibrator.classes)
+    if not 2 <= columns <= _MOST_CLASSES:
+        raise ValueError(f"{columns} classes")
+    for key, value in calibrator.state_dict().items():
+        if value.is_floating_point() and bool(torch.isnan(value).any()):
+            raise ValueError(f"NaN in {key}")
+    with torch.no_grad():
+        answer = calibrator(torch.linspace(1, 0, columns)[None])
+    if answer.shape != (1, columns) or bool(torch.isnan(answer).any()):
+        raise ValueError("it does not return one row of logits for one row")

@@ -59,6 +59,18 @@ class Chain(Calibrator):
             logits = stage(logits)
         return logits
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return the stages' affine maps as one."""
+        scale, shift = self._calibrators()[0].affine()
+        for stage in self._calibrators()[1:]:
+            outer, offset = stage.affine()
+            shift = (outer * shift if outer.dim() == 1 else outer @ shift) + offset
+            if outer.dim() == 1:
+                scale = outer * scale if scale.dim() == 1 else outer[:, None] * scale
+            else:
+                scale = outer * scale if scale.dim() == 1 else outer @ scale
+        return scale, shift
+
     def extra_repr(self) -> str:
         """Show nothing of its own: the stages show themselves."""
         return ""

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from calibrant.calibrators._base import Calibrator
@@ -31,3 +32,8 @@ class Identity(Calibrator):
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return ones and zeros."""
+        ones = torch.ones(int(self.classes), dtype=torch.float64)
+        return ones, torch.zeros_like(ones)

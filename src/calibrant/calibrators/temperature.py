@@ -72,6 +72,11 @@ class TemperatureScaling(Calibrator):
     def _transform(self, logits: Tensor) -> Tensor:
         return logits * torch.exp(-self.log_temperature).to(logits.dtype)
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return 1/T for every class, and zeros."""
+        ones = torch.ones(int(self.classes), dtype=torch.float64, device=self.log_temperature.device)
+        return ones * torch.exp(-self.log_temperature), torch.zeros_like(ones)
+
 
 def fit_log_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Root:
     """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there.
