@@ -6,7 +6,11 @@ because a function of p alone cannot be right where p rounds to 1. From φ follo
 - the loss, φ(p_y), with gradient s(p_y)·(p − e_y) in the logits, where s(p) = −p φ′(p);
 - the calibration map, p_j ∝ −1/φ′(q_j) = q_j / s(q_j).
 
-A new score is a subclass with ``value``; its slope comes by automatic differentiation unless it gives one.
+A new score is a subclass with ``value``; its slope comes by automatic differentiation unless it gives one:
+
+    class InverseScore(TrueClassScore):  # φ(p) = 1/p
+        def value(self, log_p, log_not_p):
+            return torch.exp(-log_p)
 """
 
 import math
@@ -17,10 +21,12 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
 
 INVERSE_FOCAL_LIMIT = 3.591121476668622  # 1 / W(1/e): above it the score increases with p on an interval
+LARGEST_LOG_ODDS = math.log(torch.finfo(torch.float64).max) / 2  # its exponential leaves room for a factor
 
 
 class TrueClassScore(ABC):
@@ -32,18 +38,33 @@ class TrueClassScore(ABC):
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return s(p) = −p φ′(p), elementwise: the factor of (p − e_y) in the gradient by the logits."""
-        with torch.enable_grad():
-            u = log_p.detach().requires_grad_(True)
-            v = log_not_p.detach().requires_grad_(True)
-            by_u, by_v = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True)
-        by_u = torch.zeros_like(log_p) if by_u is None else by_u
-        by_v = torch.zeros_like(log_p) if by_v is None else by_v
-        odds = torch.exp((log_p - log_not_p).clamp_max(math.log(torch.finfo(log_p.dtype).max) / 2))
-        return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
+        return self._slope64(log_p, log_not_p).to(log_p.dtype)
 
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return log s(p), elementwise; NaN where s(p) < 0, that is where φ increases."""
-        return torch.log(self.slope(log_p, log_not_p))
+        """Return log s(p), elementwise; NaN where s(p) < 0, that is where φ increases.
+
+        A slope that underflows counts as the smallest normal number, so that maps stay right in probability; a score
+        whose logarithm matters further out gives its own ``log_slope``.
+        """
+        slope = self._slope64(log_p, log_not_p)
+        tiny = torch.finfo(slope.dtype).tiny
+        return torch.log(torch.where((slope >= 0) & (slope < tiny), tiny, slope)).to(log_p.dtype)
+
+    def bijection_argument(self) -> str | None:
+        """Return why the calibration map is a bijection although φ is not convex, or None if nothing says so."""
+        return None
+
+    def _slope64(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Differentiate ``value`` in float64, where φ of a margin of 100 is still a normal number."""
+        wanted = torch.is_grad_enabled() and (log_p.requires_grad or log_not_p.requires_grad)
+        with torch.enable_grad():
+            u, v = (x.double() * 1 if wanted else x.detach().double() for x in (log_p, log_not_p))
+            u, v = (x if x.requires_grad else x.requires_grad_(True) for x in (u, v))
+            parts = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True, create_graph=wanted)
+        by_u, by_v = (torch.zeros_like(u) if part is None else part for part in parts)
+        odds = torch.exp((u - v).clamp_max(LARGEST_LOG_ODDS))
+        # φ(p) alone moves with log p; log(1 − p) follows it at the rate −p/(1 − p)
+        return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
 
 
 @dataclass(frozen=True)
@@ -84,7 +105,7 @@ class FocalScore(TrueClassScore):
     gamma: float
 
     def __post_init__(self) -> None:
-        check_number(self.gamma, name="gamma", low=-1, open_low=True)
+        check_focal_gamma(self.gamma)
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
@@ -100,7 +121,13 @@ class FocalScore(TrueClassScore):
         """Return γ log(1 − p) + log(1 + γ u)."""
         if self.gamma == 0:
             return torch.zeros_like(log_p)
-        return self.gamma * log_not_p + torch.log1p(self.gamma * entropy_ratio(log_p, log_not_p))
+        return focal_log_slope(log_p, log_not_p, self.gamma)
+
+    def bijection_argument(self) -> str | None:
+        """Return the argument for −1 < γ < 0, where φ is concave near p = 1."""
+        if not -1 < self.gamma < 0:
+            return None
+        return "−1/φ′ falls only at q > 1/2, where one class at most can lie, and there 1 − q falls faster"
 
 
 @dataclass(frozen=True)
@@ -128,6 +155,23 @@ class InverseFocalScore(TrueClassScore):
         """Return (1 + p)^γ (1 + γ p log p / (1 + p))."""
         p = torch.exp(log_p)
         return torch.exp(self.gamma * torch.log1p(p)) * (1 + self.gamma * torch.xlogy(p, p) / (1 + p))
+
+
+def check_focal_gamma(gamma: float) -> float:
+    """Return ``gamma`` if γ > −1, the range of the focal calibration map; the error says why it ends there."""
+    number = check_number(gamma, name="gamma")
+    if number <= -1:
+        raise RangeError(
+            f"expected gamma in (-1, inf), got {gamma}; choose a larger one: at γ ≤ −1 the factor 1 + γ u(q), with "
+            "u(q) = −q log q / (1 − q) in [0, 1), is not positive everywhere and the map would give negative probabilities"
+        )
+    return number
+
+
+def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return log(−p φ′(p)) = γ log(1 − p) + log(1 + γ u(p)) of the focal score; finite at p = 1, where its weight is 0."""
+    rest = log_not_p.clamp_min(torch.finfo(log_not_p.dtype).min / 1e4)  # leaves room for γ
+    return gamma * rest + torch.log1p(gamma * entropy_ratio(log_p, log_not_p))
 
 
 def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

@@ -1,0 +1,130 @@
+"""The focal calibration map in closed form: p_j ∝ h(q_j), h(q) = q / [(1 − q)^γ (1 + γ u(q))], u(q) = −q log q / (1 − q)."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._check import refuse
+from calibrant.scores import check_focal_gamma, entropy_ratio, focal_log_slope
+from calibrant.theory._pairs import finite_floor, log_normalise, log_pairs_and_top, working_dtype
+
+__all__ = ["FocalTerms", "focal_logit", "focal_map"]
+
+
+def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return log p of the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits).
+
+    Differentiable in both arguments, exact at one-hot rows, accurate to rounding at every margin.
+
+    Args:
+        logits: (…, K) logits, or log q, which are such logits; −inf for an excluded class.
+        gamma: γ > −1; 0 is the identity. A tensor of shape (G, …) gives one result for each of its values.
+
+    Returns:
+        (…, K) log-probabilities, or (G, …, …, K), in the dtype of ``logits``.
+
+    Raises:
+        RangeError: If γ ≤ −1.
+
+    Example:
+        >>> q = torch.tensor([[0.7, 0.2, 0.1]])
+        >>> focal_map(q.log(), 2.0).exp()
+        tensor([[0.9197, 0.0546, 0.0257]])
+        >>> focal_map(q.log(), torch.tensor([0.0, 2.0])).shape
+        torch.Size([2, 1, 3])
+
+    References:
+        Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation. Komisarenko & Kull 2024,
+        Proposition 4 (the sign printed there cancels in the ratio).
+    """
+    return FocalTerms.of(logits).map(gamma)
+
+
+def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return the logit of the binary focal calibration map at logit ``s``: logit FC(s) = log h(σ(s)) − log h(σ(−s)).
+
+    Args:
+        s: Logits of any shape.
+        gamma: γ > −1, a number or a tensor that broadcasts against ``s``.
+
+    Returns:
+        Logits of the broadcast shape.
+
+    Raises:
+        RangeError: If γ ≤ −1.
+
+    Example:
+        >>> focal_logit(torch.tensor(5.0, dtype=torch.float64), 0.5)
+        tensor(7.1124, dtype=torch.float64)
+
+    References:
+        Komisarenko & Kull 2024, Proposition 2.
+    """
+    check_gammas(gamma)
+    log_q, log_not = F.logsigmoid(s), F.logsigmoid(-s)
+    return s - focal_log_slope(log_q, log_not, gamma) + focal_log_slope(log_not, log_q, gamma)
+
+
+@dataclass(frozen=True)
+class FocalTerms:
+    """What the focal map needs of the logits whatever γ is: computed once, then mapped for many γ.
+
+    Args:
+        log_q: (…, K) log q.
+        log_not_q: (…, K) log(1 − q), finite.
+        ratio: (…, K) u(q) = −q log q / (1 − q), in [0, 1).
+        excluded: (…, K) bool, true where the logit is −inf; None if there is none.
+        dtype: What results are returned in.
+
+    Example:
+        >>> terms = FocalTerms.of(torch.tensor([[2.0, 0.0]]))
+        >>> [round(terms.map(gamma).exp()[0, 0].item(), 4) for gamma in (0.0, 1.0, 3.0)]
+        [0.8808, 0.9732, 0.9993]
+    """
+
+    log_q: Tensor
+    log_not_q: Tensor
+    ratio: Tensor
+    excluded: Tensor | None
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Self:
+        """Return the terms of ``logits`` (…, K), computed in float32 or, if they are float64, in float64."""
+        infinite = torch.isneginf(logits)
+        log_q, log_not_q, top = log_pairs_and_top(logits.to(working_dtype(logits)))
+        log_not_q = finite_floor(log_not_q)
+        # only the top class can have 1 − q small enough to need the series of u
+        others = log_q.scatter(-1, top, -1.0)
+        ratio_of_top = entropy_ratio(log_q.gather(-1, top), log_not_q.gather(-1, top))
+        q = torch.exp(others)
+        ratio = (q * others / (q - 1)).scatter(-1, top, ratio_of_top)
+        return cls(log_q, log_not_q, ratio, infinite if bool(infinite.any()) else None, logits.dtype)
+
+    def scores(self, gamma: float | Tensor) -> Tensor:
+        """Return log h(q) (…, K), unnormalised logits of the map; ``gamma`` broadcasts and is not checked."""
+        return self.log_q - gamma * self.log_not_q - torch.log1p(gamma * self.ratio)
+
+    def map(self, gamma: float | Tensor) -> Tensor:
+        """Return log p (…, K) for one γ > −1, or (G, …, …, K) for a tensor of them."""
+        check_gammas(gamma)
+        if isinstance(gamma, Tensor):
+            gamma = gamma.to(self.log_q.dtype).reshape(*gamma.shape, *[1] * self.log_q.dim())
+        log_p = log_normalise(self.scores(gamma))
+        if self.excluded is not None:
+            log_p = log_p.masked_fill(self.excluded, -torch.inf)
+        return log_p.to(self.dtype)
+
+
+def check_gammas(gamma: float | Tensor) -> None:
+    """Refuse γ ≤ −1, as a number or anywhere in a tensor."""
+    if not isinstance(gamma, Tensor):
+        check_focal_gamma(gamma)
+        return
+    if not gamma.is_floating_point() or gamma.numel() == 0:
+        raise refuse("gamma as a non-empty floating tensor", f"{gamma.dtype} {tuple(gamma.shape)}", "convert it")
+    lowest = gamma.detach().min()
+    check_focal_gamma(float(lowest if bool(torch.isfinite(gamma).all()) else torch.nan))

@@ -1,0 +1,134 @@
+"""The inverse calibration map: from true probabilities to the minimiser of the expected loss."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._numerics import row_chunks
+from calibrant.scores import TrueClassScore
+from calibrant.theory._pairs import check_log_probs, log_normalise
+from calibrant.theory.validity import log_h, require_bijection
+
+__all__ = ["inverse_calibration_map"]
+
+_ROUNDS = 200  # bracketed Newton takes 5 to 15
+_TOLERANCE = 4e-15  # of a logit's change, relative: a few float64 roundings
+
+
+def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+    """Return log q of the one q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
+
+    Solved in float64 by bracketed Newton steps in the logits of q, so that it is right at every margin, and
+    differentiable by implicit differentiation. In the falling branch of focal scores with −1 < γ < 0 only the top
+    class can lie, and its bracket holds both branches.
+
+    Args:
+        score: φ, inside its range (see ``validity``).
+        log_probs: (N, K) natural logarithms of η; −inf for η = 0, which gives q = 0.
+
+    Returns:
+        (N, K) natural logarithms of q, in the dtype of ``log_probs``.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If the map is not a bijection, so that it has no inverse; ``minimiser`` still finds a minimum.
+
+    Example:
+        >>> from calibrant.scores import FocalScore
+        >>> inverse_calibration_map(FocalScore(2.0), torch.tensor([[0.8, 0.2]]).log()).exp()
+        tensor([[0.6266, 0.3734]])
+
+    References:
+        Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
+    """
+    require_bijection(score, "the inverse calibration map")
+    check_log_probs(log_probs)
+    log_eta = log_normalise(log_probs.double().clamp_min(torch.finfo(torch.float64).min / 1e4))
+    excluded = torch.isneginf(log_probs)
+    logits = torch.empty_like(log_eta)
+    for rows in row_chunks(*log_eta.shape):
+        logits[rows] = _solve(score, log_eta[rows].detach(), excluded[rows])
+    log_q = _newton_step(score, log_eta, logits, excluded)
+    return log_q.masked_fill(excluded, -math.inf).to(log_probs.dtype)
+
+
+def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
+    """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
+
+    One unknown a row, the top class's logit x: the others follow from h(q_j)/h(q_top) = η_j/η_top, and
+    F(x) = log(1 − q_top) − log Σ_others q_j falls through 0 at the solution.
+    """
+    top = log_eta.argmax(dim=1, keepdim=True)
+    idle = excluded.scatter(1, top, True)
+    ratio = (log_eta - log_eta.gather(1, top)).masked_fill(idle, 0.0)
+    alone = idle.all(dim=1, keepdim=True)
+    count = (~idle).sum(dim=1, keepdim=True).clamp_min(1)
+    low = -torch.log(count.double()) - 1e-12
+    high = torch.full_like(low, math.inf)
+    x = torch.logsumexp(ratio.masked_fill(idle, -math.inf), dim=1, keepdim=True).neg().masked_fill(alone, 0.0)
+    s = x.clamp_max(0.0) + ratio
+    for _ in range(_ROUNDS):
+        log_h_top, rate = log_h(score, x)
+        s, rates = _others(score, log_h_top + ratio, s)
+        log_q = F.logsigmoid(s).masked_fill(idle, -math.inf).masked_fill(alone, -1.0)
+        rest = torch.logsumexp(log_q, dim=1, keepdim=True)
+        gap = F.logsigmoid(-x) - rest
+        share = torch.exp(log_q - rest) * torch.sigmoid(-s) / rates
+        slope = -torch.sigmoid(x) - rate * share.sum(dim=1, keepdim=True)
+        low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
+        new = _inside(x - gap / slope, low, high, x)
+        moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~alone
+        if not bool(moved.any()):
+            return torch.where(alone, -math.inf, s).scatter(1, top, torch.where(alone, math.inf, x))
+        s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
+        x = torch.where(moved, new, x)
+    raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
+
+
+def _others(score: TrueClassScore, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return s ≤ 0 with log h(σ(s)) = target, or 0 where that lies above, and the derivative of log h there."""
+    low, high = torch.full_like(s, -math.inf), torch.zeros_like(s)
+    for _ in range(_ROUNDS):
+        value, rates = log_h(score, s)
+        excess = value - target
+        low, high = torch.where(excess <= 0, s, low), torch.where(excess > 0, s, high)
+        newton = s - excess / rates
+        new = _inside(newton.clamp_max(0.0), low, high, s)
+        moved = (new - s).abs() > _TOLERANCE * s.abs().clamp_min(1)
+        if not bool(moved.any()):
+            return s, rates
+        s = torch.where(moved, new, s)
+    raise ArithmeticError(f"the inverse of h of {score} did not converge in {_ROUNDS} rounds")
+
+
+def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
+    """Return ``target`` if it lies in [low, high], else the middle, or a long step towards an open end."""
+    middle = (low + high) / 2
+    fallback = torch.where(torch.isfinite(middle), middle, current + torch.where(torch.isfinite(low), 8.0, -8.0))
+    return torch.where((target >= low) & (target <= high), target, fallback)
+
+
+def _newton_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
+    """Return log q (N, K) after one more Newton step for log h(q_j) = t + log η_j, Σ q_j = 1, through which gradients flow.
+
+    With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.
+    It is written relative to the top class, whose e may be 0 or negative for −1 < γ < 0, in terms of rates
+    e_j (1 − q_j), which stay finite as q_top → 1.
+    """
+    logits = logits.nan_to_num(posinf=1e4, neginf=-1e4)
+    value, rates = log_h(score, logits)
+    top = logits.argmax(dim=1, keepdim=True)
+    idle = excluded.scatter(1, top, True)
+    r = (log_eta - value).masked_fill(excluded, 0.0)
+    r = (r - r.gather(1, top)).masked_fill(idle, 0.0)
+    rate, x = rates.gather(1, top), logits.gather(1, top)
+    e = torch.where(idle, 1.0, rates / torch.sigmoid(-logits))
+    log_weight = F.logsigmoid(logits).masked_fill(idle, -1e8) - torch.log(e)
+    log_total = torch.logsumexp(log_weight, dim=1, keepdim=True)
+    mean = (torch.exp(log_weight - log_total) * r).sum(dim=1, keepdim=True)
+    spread = torch.sigmoid(x) * torch.exp(F.logsigmoid(-x) - log_total) + rate
+    of_top = -mean * torch.sigmoid(-x) / spread
+    of_others = (r - mean * rate / spread) / e
+    return F.logsigmoid(logits) + of_others.masked_fill(idle, 0.0).scatter(1, top, of_top)

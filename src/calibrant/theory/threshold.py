@@ -1,0 +1,44 @@
+"""The γ at which focal loss pulls on a sample as hard as cross-entropy does."""
+
+import math
+
+from calibrant._check import check_number
+from calibrant._numerics import increasing_root
+
+__all__ = ["gamma_from_threshold"]
+
+
+def gamma_from_threshold(p0: float) -> float:
+    """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
+
+    Below p₀ this focal loss pulls harder than cross-entropy, above it less. FLSD-53 rounds γ(0.2) = 4.85 to 5 and
+    γ(0.25) = 3.07 to 3.
+
+    Args:
+        p0: Probability in (0, 1/2); from 1/2 on focal loss is weaker for every γ > 0.
+
+    Returns:
+        γ.
+
+    Raises:
+        InputError: If ``p0`` lies outside (0, 1/2).
+
+    Example:
+        >>> round(gamma_from_threshold(0.2), 4)
+        4.8506
+
+    References:
+        Mukhoti et al. 2020, §5 of the conference version (sample-dependent γ), solved there with Lambert's W.
+    """
+    p0 = check_number(p0, name="p0", low=0, high=0.5, open_low=True, open_high=True)
+    fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
+
+    def excess(gamma: float) -> tuple[float, float]:
+        # −log of the ratio of the gradients: convex, 0 at γ = 0, and increasing beyond its minimum
+        return -gamma * fall - math.log1p(gamma * rise), -fall - rise / (1 + gamma * rise)
+
+    lowest = -1 / fall - 1 / rise
+    high = 2 * lowest
+    while excess(high)[0] <= 0:
+        high *= 2
+    return increasing_root(excess, low=lowest, high=high, start=high, tolerance=1e-13 * high, max_step=high).x

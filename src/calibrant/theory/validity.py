@@ -1,0 +1,133 @@
+"""Where a score's calibration map exists, found from φ itself: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant.errors import RangeError
+from calibrant.scores import TrueClassScore
+
+__all__ = ["Validity", "validity"]
+
+# Logits at which φ is examined. Beyond 14 (1 − p < 1e-6) a convexity that ends in 0 at p = 1 drowns in rounding.
+_LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
+_FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this is none
+_FAR = (-300.0, -600.0)  # log p at which −φ′ must still be growing
+_GROWTH = 1e-3  # by this factor's logarithm at least; log(−log p) grows by 0.11
+
+
+@dataclass(frozen=True)
+class Validity:
+    """What φ satisfies; where it does not, the first probability at which it fails.
+
+    Args:
+        decreasing: −φ′ > 0 on (0, 1).
+        convex: φ is strictly convex on (0, 1).
+        steep: −φ′(p) → ∞ as p → 0, so that no class is ever given probability 0.
+        argument: The score's own argument why its map is a bijection all the same, or None.
+        fails_at: The smallest probability examined at which φ does not decrease or is not convex, or None.
+
+    Example:
+        >>> from calibrant.scores import InverseFocalScore
+        >>> validity(InverseFocalScore(2.0)).convex
+        False
+    """
+
+    decreasing: bool
+    convex: bool
+    steep: bool
+    argument: str | None
+    fails_at: float | None
+
+    @property
+    def convex_range(self) -> bool:
+        """Whether φ decreases, is strictly convex and is steep: the general range."""
+        return self.decreasing and self.convex and self.steep
+
+    @property
+    def bijective(self) -> bool:
+        """Whether the calibration map is a bijection: in the general range, or by the score's own argument."""
+        return self.convex_range or (self.decreasing and self.steep and self.argument is not None)
+
+    def reason(self) -> str:
+        """Return in words what fails."""
+        at = "" if self.fails_at is None else f" at p = {self.fails_at:.4g}"
+        if not self.decreasing:
+            return f"φ does not decrease{at}"
+        if not self.convex:
+            return f"φ is not strictly convex{at}"
+        return "−φ′(p) stays finite as p → 0"
+
+
+def validity(score: TrueClassScore) -> Validity:
+    """Examine φ at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
+
+    Args:
+        score: Any true-class score; its derivatives come from ``log_slope`` by automatic differentiation.
+
+    Returns:
+        What holds. It is a numerical examination, not a proof: a violation narrower than 1/64 in the logit, or
+        smaller than rounding, is missed.
+
+    Example:
+        >>> from calibrant.scores import FocalScore
+        >>> validity(FocalScore(3.0)).convex_range
+        True
+        >>> validity(FocalScore(-0.5)).convex_range, validity(FocalScore(-0.5)).bijective
+        (False, True)
+
+    References:
+        The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
+        condition η_j φ′(q_j) = const has one solution on the simplex.
+    """
+    # only what cannot change is remembered
+    frozen = is_dataclass(score) and score.__dataclass_params__.frozen
+    return _examined(score) if frozen and isinstance(score, Hashable) else _examine(score)
+
+
+def require_bijection(score: TrueClassScore, what: str) -> None:
+    """Raise the error that names the range if ``score`` has no bijective calibration map."""
+    found = validity(score)
+    if not found.bijective:
+        raise RangeError(
+            f"expected a score inside the range of {what} (φ decreasing and strictly convex, −φ′(p) → ∞ as p → 0), got "
+            f"{score}, where {found.reason()}; choose a parameter inside the range, or use minimiser, which needs none"
+        )
+
+
+def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log h = −log(−φ′) at p = σ(s), and its derivative by s; positive exactly where φ is convex."""
+    with torch.enable_grad():
+        s = s.detach().requires_grad_(True)
+        log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
+        value = log_p - score.log_slope(log_p, log_not_p)
+        (rate,) = torch.autograd.grad(value.sum(), s)
+    return value.detach(), rate
+
+
+@lru_cache(maxsize=256)
+def _examined(score: TrueClassScore) -> Validity:
+    return _examine(score)
+
+
+def _examine(score: TrueClassScore) -> Validity:
+    s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
+    slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
+    falls = slope > 0
+    elasticity = log_h(score, s)[1] / torch.sigmoid(-s)  # by log p: d log p / ds = 1 − p
+    # at small p the relative curvature may be of the order of p: there only a visible concavity counts
+    bends = elasticity > torch.where(s > -_HIGH, _FLAT, -_FLAT)
+    far, _ = log_h(score, torch.tensor(_FAR, dtype=torch.float64))
+    steep = bool(far[0] - far[1] > _GROWTH)
+    bad = torch.nonzero(~falls if not bool(falls.all()) else ~bends)
+    return Validity(
+        decreasing=bool(falls.all()),
+        convex=bool(bends.all()),
+        steep=steep,
+        argument=score.bijection_argument(),
+        fails_at=torch.sigmoid(s[bad[0, 0]]).item() if len(bad) else None,
+    )

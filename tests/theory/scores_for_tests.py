@@ -1,0 +1,49 @@
+"""Scores the tests share: every built-in one inside its range, and users' own in two lines."""
+
+import torch
+from torch import Tensor
+
+from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
+
+
+class InverseScore(TrueClassScore):
+    """φ(p) = 1/p: two lines, in range."""
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        return torch.exp(-log_p)
+
+
+class OwnFocalScore(TrueClassScore):
+    """Focal γ = 2 as a user writes it: derivatives by autograd."""
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        return -torch.exp(2 * log_not_p) * log_p
+
+
+class QuadraticScore(TrueClassScore):
+    """φ(p) = (1 − p)²: decreasing and convex, but −φ′(0) = 2."""
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        return torch.exp(2 * log_not_p)
+
+
+class LinearScore(TrueClassScore):
+    """φ(p) = 1 − p: nowhere strictly convex; its minimiser is a vertex."""
+
+    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        return torch.exp(log_not_p)
+
+
+IN_RANGE: list[TrueClassScore] = [
+    LogScore(),
+    FocalScore(0.25),
+    FocalScore(1.0),
+    FocalScore(3.0),
+    FocalScore(10.0),
+    FocalScore(-0.25),
+    FocalScore(-0.75),
+    InverseFocalScore(0.5),
+    InverseFocalScore(1.0),
+    InverseScore(),
+    OwnFocalScore(),
+]

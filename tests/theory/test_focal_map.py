@@ -1,0 +1,166 @@
+"""The focal calibration map: the vectors, mpmath at every margin, endpoints, gradients, many γ at once."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+
+from calibrant.errors import RangeError
+from calibrant.theory import FocalTerms, focal_logit, focal_map
+
+MAPS = [
+    "focal_map_q0.55_0.3_0.15_gamma0.5",
+    "focal_map_q0.7_0.2_0.1_gamma-0.5",
+    "focal_map_q0.4_0.3_0.2_0.1_gamma2",
+    "focal_map_prop5_counterexample_K4",
+]
+BINARY = ["focal_map_binary_q0.9_gamma3", "focal_map_binary_q0.62_gamma2", "focal_map_binary_q0.3_gamma0.5"]
+LOGSPACE = [
+    "focal_map_logspace_z20_0_0_gamma0.5",
+    "focal_map_logspace_z20_0_0_gamma-0.5",
+    "focal_map_logspace_z5_1_0_gamma1",
+]
+
+
+def exact_map(logits: list[float], gamma: float) -> list[mpmath.mpf]:
+    """Proposition 4 in so many digits that nothing is lost, straight from the formula."""
+    with mpmath.workdps(1500):
+        g = mpmath.mpf(gamma)
+        e = [mpmath.exp(mpmath.mpf(z)) for z in logits]
+        q = [x / sum(e) for x in e]
+        rest = [sum(q[:j] + q[j + 1 :]) for j in range(len(q))]
+        h = [1 / (r**g * (1 / x - g * mpmath.log(x) / r)) for x, r in zip(q, rest, strict=True)]
+        return [mpmath.log(x / sum(h)) for x in h]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_vectors(vectors, name: str) -> None:
+    case = vectors[name]
+    q = torch.tensor([case["inputs"]["q"]], dtype=torch.float64)
+    p = focal_map(q.log(), case["inputs"]["gamma"]).exp()
+    torch.testing.assert_close(p, torch.tensor([case["expected"]["p"]], dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_vectors_by_both_propositions(vectors, name: str) -> None:
+    case = vectors[name]
+    q, gamma = case["inputs"]["q"], case["inputs"]["gamma"]
+    rows = torch.tensor([[q, 1 - q]], dtype=torch.float64)
+    assert focal_map(rows.log(), gamma).exp()[0, 0].item() == pytest.approx(case["expected"]["p"], abs=1e-9)
+    s = torch.logit(rows[0, 0])
+    assert torch.sigmoid(focal_logit(s, gamma)).item() == pytest.approx(case["expected"]["p"], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["focal_map_binary_logit_s5_gamma0.5", "focal_map_binary_logit_s10_gamma1"])
+def test_binary_logits(vectors, name: str) -> None:
+    case = vectors[name]
+    s = torch.tensor(case["inputs"]["s"], dtype=torch.float64)
+    assert focal_logit(s, case["inputs"]["gamma"]).item() == pytest.approx(case["expected"]["logit"], abs=1e-8)
+
+
+@pytest.mark.parametrize("name", LOGSPACE)
+def test_log_space_vectors(vectors, name: str) -> None:
+    case = vectors[name]
+    log_p = focal_map(torch.tensor(case["inputs"]["logits"], dtype=torch.float64), case["inputs"]["gamma"])
+    torch.testing.assert_close(log_p, torch.tensor(case["expected"]["log_p"], dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["fts_forward_gamma-0.5_T1.2", "fts_wrong_order"])
+def test_temperature_before_the_map(vectors, name: str) -> None:
+    case = vectors[name]
+    logits = torch.tensor(case["inputs"]["logits"], dtype=torch.float64)
+    p = focal_map(logits / case["inputs"]["T"], case["inputs"]["gamma_ev"]).exp()
+    expected = case["expected"].get("probs") or [case["expected"]["correct"]]
+    torch.testing.assert_close(p, torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("margin", [0.0, 10.0, 37.0, 60.0, 100.0])
+def test_accuracy_against_mpmath(gamma: float, margin: float) -> None:
+    generator = torch.Generator().manual_seed(int(margin))
+    logits = torch.randn(3, 5, generator=generator) * 2
+    logits[:, 1] = logits.amax(dim=1) + margin
+    exact = torch.tensor([[float(x) for x in exact_map(row, gamma)] for row in logits.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(focal_map(logits.double(), gamma), exact, atol=1e-12, rtol=0)
+    # float32: a few roundings of numbers as large as (1 + |γ|)·margin
+    single = focal_map(logits, gamma)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, atol=2e-6, rtol=2e-6)
+
+
+def test_identity_uniform_permutation_and_symmetry() -> None:
+    logits = torch.randn(20, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(focal_map(logits, 0.0), torch.log_softmax(logits, dim=1), atol=1e-15, rtol=1e-14)
+    order = torch.tensor([3, 1, 0, 5, 4, 2])
+    for gamma in (-0.7, 0.5, 4.0):
+        uniform = focal_map(torch.zeros(1, 7, dtype=torch.float64), gamma).exp()
+        torch.testing.assert_close(uniform, torch.full((1, 7), 1 / 7, dtype=torch.float64), atol=1e-15, rtol=0)
+        mapped = focal_map(logits, gamma)
+        torch.testing.assert_close(focal_map(logits[:, order], gamma), mapped[:, order], atol=1e-13, rtol=0)
+        s = torch.linspace(-9, 9, 7, dtype=torch.float64)
+        torch.testing.assert_close(focal_logit(s, gamma), -focal_logit(-s, gamma), atol=1e-14, rtol=0)
+        assert torch.equal(mapped.argsort(dim=1), logits.argsort(dim=1))  # γ < 0 as well: ranks stay
+
+
+@pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.5, 2.0, 20.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_hot_rows_stay_exactly_one_hot(gamma: float, dtype: torch.dtype) -> None:
+    q = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=dtype)
+    assert torch.equal(focal_map(q.log(), gamma).exp(), q)
+
+
+def test_excluded_classes_stay_excluded() -> None:
+    logits = torch.tensor([[2.0, -math.inf, 1.0]], dtype=torch.float64, requires_grad=True)
+    log_p = focal_map(logits, 1.5)
+    assert log_p[0, 1].item() == -math.inf
+    torch.testing.assert_close(log_p[:, [0, 2]], focal_map(logits[:, [0, 2]], 1.5), atol=1e-15, rtol=0)
+    log_p[0, 0].backward()
+    assert logits.grad is not None
+    assert bool(torch.isfinite(logits.grad).all())
+
+
+def test_many_gammas_at_once() -> None:
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    gammas = torch.tensor([[-0.5, 0.0], [1.0, 7.0]], dtype=torch.float64)
+    together = focal_map(logits, gammas)
+    assert together.shape == (2, 2, 4, 3)
+    for i in range(2):
+        for j in range(2):
+            torch.testing.assert_close(together[i, j], focal_map(logits, gammas[i, j].item()), atol=1e-14, rtol=0)
+    terms = FocalTerms.of(logits)
+    torch.testing.assert_close(torch.log_softmax(terms.scores(7.0), dim=1), together[1, 1], atol=1e-13, rtol=0)
+
+
+def test_gradients_by_logits_and_gamma() -> None:
+    logits = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    gamma = torch.tensor([-0.5, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(focal_map, (logits, gamma))
+    saturated = torch.tensor([[100.0, 0.0, 0.0]], requires_grad=True)
+    for exponent in (-0.5, 0.5, 3.0):
+        (grad,) = torch.autograd.grad(focal_map(saturated, exponent).exp().sum(), saturated)
+        assert bool(torch.isfinite(grad).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[12.0, 0.0, 3.0]], dtype=dtype)
+    mapped = focal_map(logits, 2.0)
+    assert mapped.dtype == dtype
+    assert torch.equal(mapped, focal_map(logits.float(), 2.0).to(dtype))
+
+
+@pytest.mark.parametrize("gamma", [-1.0, -1.5, torch.tensor([0.5, -1.5])])
+def test_gamma_at_or_below_minus_one_is_refused_with_the_reason(gamma: float | torch.Tensor) -> None:
+    q = torch.tensor([[0.9, 0.1]])
+    with pytest.raises(RangeError, match=r"expected gamma in \(-1, inf\).*1 \+ γ u\(q\).*negative probabilities"):
+        focal_map(q.log(), gamma)
+
+
+def test_gamma_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="gamma"):
+        focal_map(torch.zeros(1, 2), math.nan)
+    with pytest.raises(ValueError, match="gamma"):
+        focal_map(torch.zeros(1, 2), torch.tensor([math.nan]))
+    with pytest.raises(ValueError, match="floating"):
+        focal_map(torch.zeros(1, 2), torch.tensor([1]))
