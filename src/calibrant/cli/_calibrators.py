@@ -6,7 +6,8 @@ from typing import Any
 
 from calibrant import calibrators
 from calibrant._config import to_plain
-from calibrant.calibrators._base import Calibrator, hash_rows
+from calibrant._fence import hash_rows
+from calibrant.calibrators._base import Calibrator
 from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -57,7 +58,7 @@ def fitted_on(data: Data, calibrator: Calibrator) -> bool:
     """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
     if not isinstance(data, Predictions) or data.labels is None:
         return False
-    return bool(set(hash_rows(data.logits, data.labels).tolist()) & set(calibrator.fit_rows.tolist()))
+    return bool(set(hash_rows(data.logits).tolist()) & set(calibrator.fit_rows.tolist()))
 
 
 def describe(calibrator: Calibrator) -> dict[str, Any]:
