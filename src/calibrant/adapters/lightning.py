@@ -154,7 +154,7 @@ class CalibrationMonitor(_Collector):
         scaling = TemperatureScaling().fit(data.logits, data.need_labels())
         figures = {type(metric).__name__: metric(data) for metric in self.metrics}
         figures["temperature"] = scaling.temperature
-        figures["refinement"] = NLL()(data.calibrated_by(scaling))
+        figures["refinement"] = NLL()(data.calibrated_by(scaling, allow_fit_rows=True))
         # every process gathered the same rows, so there is nothing left to reduce
         named = {f"{self.prefix}/{name}": value for name, value in figures.items()}
         pl_module.log_dict(named, sync_dist=False, rank_zero_only=False)

@@ -68,7 +68,11 @@ def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[A
         data = _predictions_of(evaluation.predictions, evaluation.label_ids)
         scaling = TemperatureScaling().fit(data.logits, data.need_labels())
         figures = {type(metric).__name__: metric(data) for metric in chosen}
-        return {**figures, "temperature": scaling.temperature, "refinement": NLL()(data.calibrated_by(scaling))}
+        return {
+            **figures,
+            "temperature": scaling.temperature,
+            "refinement": NLL()(data.calibrated_by(scaling, allow_fit_rows=True)),
+        }
 
     return compute_metrics
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import calibrant._files as files
-from calibrant._check import as_tensor, check_labels, check_logits, check_weights
+from calibrant._check import as_tensor, check_labels, check_logits, check_weights, refuse
 from calibrant._config import binning_from_plain
 from calibrant._fence import hash_rows
 from calibrant.errors import FileFormatError, InputError, NotFittedError
@@ -104,10 +104,12 @@ class Calibrator(nn.Module, ABC):
             InputError: If K differs from the data of ``fit``.
         """
         self._need_fit()
-        if logits.dim() != 2 or logits.shape[1] != self._columns or not logits.is_floating_point():
+        if not logits.is_floating_point():
+            raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
+        if logits.dim() != 2 or logits.shape[1] != self._columns:
             raise InputError(
-                f"expected floating logits of shape (N, {self._columns}) as in fit, got {logits.dtype} "
-                f"{tuple(logits.shape)}; fit on outputs of the same model"
+                f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
+                "fit on outputs of the same model"
             )
         return self._transform(logits)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from calibrant import calibrators
 from calibrant._config import to_plain
-from calibrant._fence import hash_rows
+from calibrant._fence import check_not_fitted_on
 from calibrant.calibrators._base import Calibrator
-from calibrant.errors import InputError
+from calibrant.errors import InputError, LeakError
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
@@ -56,9 +56,13 @@ def with_logits(data: Data, *, file: str, split: str) -> Predictions:
 
 def fitted_on(data: Data, calibrator: Calibrator) -> bool:
     """Say whether ``data`` holds rows that ``calibrator`` was fitted on."""
-    if not isinstance(data, Predictions) or data.labels is None:
+    if not isinstance(data, Predictions):
         return False
-    return bool(set(hash_rows(data.logits).tolist()) & set(calibrator.fit_rows.tolist()))
+    try:
+        check_not_fitted_on(data.logits, calibrator.fit_rows)
+    except LeakError:
+        return True
+    return False
 
 
 def describe(calibrator: Calibrator) -> dict[str, Any]:

@@ -34,7 +34,9 @@ def apply(
     fitted = calibrant.load(calibrator)
     with readable(file) as path, writable(output, suffix=Path(path).suffix) as target, working(f"calibrating {file}"):
         splits = calibrant.load_splits(path)
-        after = {name: with_logits(data, file=file, split=name).calibrated_by(fitted) for name, data in splits.items()}
+        whole = {name: with_logits(data, file=file, split=name) for name, data in splits.items()}
+        # every split is passed through, the fitted one too: nothing is judged here
+        after = {name: data.calibrated_by(fitted, allow_fit_rows=True) for name, data in whole.items()}
         calibrant.save_predictions(target, after)
     rows = sum(len(data) for data in after.values())
     console(err=True).print(f"{rows:,} rows of {', '.join(after)} through {fitted} to {output}", style="dim")

@@ -37,7 +37,7 @@ def evaluate(
             for name, data in splits.items():
                 rows += measure(data, file=file, split=name, draws=draws)
                 if fitted is not None:
-                    after = with_logits(data, file=file, split=name).calibrated_by(fitted)
+                    after = with_logits(data, file=file, split=name).calibrated_by(fitted, allow_fit_rows=True)
                     rows += measure(after, file=file, split=name, calibrator=repr(fitted), draws=draws)
                     if fitted_on(data, fitted):
                         notes.append(f"{file}, {name}: the calibrator was fitted on these rows; judge it on others.")

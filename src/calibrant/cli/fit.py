@@ -39,7 +39,7 @@ def fit(
         with working(f"fitting {method} on {len(data):,} rows"):
             calibrator.fit(data.logits, data.need_labels(), groups=data.groups)
             rows = measure(data, file=file, split=split, metrics=SHOWN)
-            after = data.calibrated_by(calibrator)
+            after = data.calibrated_by(calibrator, allow_fit_rows=True)
             rows += measure(after, file=file, split=split, metrics=SHOWN, calibrator=repr(calibrator))
         calibrator.save(path)
     if as_json and output != STREAM:
