@@ -5,10 +5,27 @@ from collections.abc import Sequence
 
 from calibrant.calibrators._base import Calibrator, load_with
 from calibrant.calibrators.chain import Chain
+from calibrant.calibrators.dirichlet import DirichletCalibration
+from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.matrix import MatrixScaling
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.temperature_mixture import TemperatureMixture
+from calibrant.calibrators.vector import VectorScaling
 
-__all__ = ["Chain", "Identity", "TemperatureScaling"]
+__all__ = [
+    "Chain",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
+    "Identity",
+    "MatrixScaling",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
+    "TemperatureMixture",
+    "TemperatureScaling",
+    "VectorScaling",
+]
 
 
 def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Calibrator:

@@ -1,0 +1,197 @@
+"""The convex problem under vector, matrix, Dirichlet and structured scaling: softmax((I + D) x + b) with ridges."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._numerics import row_chunks
+from calibrant.calibrators._solver import Minimum, minimise
+from calibrant.errors import InputError
+
+LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Penalties: diagonal · Σ D_kk² + off · Σ_{j≠k} D_jk² + bias · Σ b_k², added to the mean log-loss."""
+
+    diagonal: float
+    off: float
+    bias: float
+
+
+def log_probs_of(logits: Tensor) -> Tensor:
+    """Return log softmax (N, K) in float32 or wider, not below −100."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(wide, dim=1).clamp_min(LOWEST)
+
+
+def check_label_logits(logits: Tensor, labels: Tensor) -> None:
+    """Refuse data in which a true class is excluded by −inf.
+
+    Raises:
+        InputError: With the first such row.
+    """
+    excluded = torch.isinf(logits.gather(1, labels[:, None])[:, 0])
+    if bool(excluded.any()):
+        row = int(torch.nonzero(excluded)[0])
+        raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
+
+
+def total_weight(labels: Tensor, weight: Tensor | None) -> float:
+    """Return the number of rows, counted with their weights: a weight of 2 is the row twice."""
+    return float(labels.shape[0]) if weight is None else float(weight.sum())
+
+
+@dataclass(frozen=True)
+class DiagonalProblem:
+    """Mean log-loss of softmax((1 + v) ∘ x + b) plus ridge, as a function of (v, b) (2K,)."""
+
+    x: Tensor
+    labels: Tensor
+    share: Tensor  # (N,) weight of each row; they sum to 1
+    ridge: Ridge
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.x.shape[0]
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
+        """Return the penalised loss and its gradient."""
+        v, b = theta.chunk(2)
+        loss, gradient = 0.0, torch.zeros_like(theta)
+        for rows in row_chunks(*self.x.shape):
+            x = self.x[rows]
+            part, residual = _loss_and_residual(x * (1 + v) + b, self.labels[rows], self.share[rows])
+            loss += part
+            gradient += torch.cat([(residual * x).sum(dim=0), residual.sum(dim=0)])
+        strength = self._strength(theta)
+        return loss + float(strength @ theta**2), gradient + 2 * strength * theta
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """Return the Hessian (2K, 2K)."""
+        v, b = theta.chunk(2)
+        classes = len(v)
+        total = torch.diag(2 * self._strength(theta))
+        spots = torch.arange(classes, device=theta.device)
+        for rows in row_chunks(*self.x.shape):
+            x, share = self.x[rows], self.share[rows, None]
+            p = torch.softmax(x * (1 + v) + b, dim=1)
+            both = torch.cat([p * x, p], dim=1)  # (n, 2K)
+            total -= (both * share).T @ both
+            p = p * share
+            total[spots, spots] += (p * x * x).sum(dim=0)
+            total[spots + classes, spots + classes] += p.sum(dim=0)
+            cross = (p * x).sum(dim=0)
+            total[spots, spots + classes] += cross
+            total[spots + classes, spots] += cross
+        return total
+
+    def _strength(self, theta: Tensor) -> Tensor:
+        classes = len(theta) // 2
+        return torch.cat([theta.new_full((classes,), self.ridge.diagonal), theta.new_full((classes,), self.ridge.bias)])
+
+
+@dataclass(frozen=True)
+class MatrixProblem:
+    """Mean log-loss of softmax(x + [D, b] [x; 1]) plus ridge, as a function of [D, b] (K·(K+1),)."""
+
+    x: Tensor
+    labels: Tensor
+    share: Tensor
+    ridge: Ridge
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return self.x.shape[0]
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
+        """Return the penalised loss and its gradient."""
+        classes = self.x.shape[1]
+        matrix = theta.view(classes, classes + 1)
+        loss, gradient = 0.0, torch.zeros_like(matrix)
+        for rows in row_chunks(self.rows, 8 * classes):
+            x = self.x[rows]
+            logits = torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x)
+            part, residual = _loss_and_residual(logits, self.labels[rows], self.share[rows])
+            loss += part
+            gradient[:, :-1].addmm_(residual.T, x)
+            gradient[:, -1] += residual.sum(dim=0)
+        strength = self._strength()
+        penalty = float((strength * matrix**2).sum())
+        return loss + penalty, (gradient + 2 * strength * matrix).reshape(-1)
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """Return the Hessian (K·(K+1), K·(K+1))."""
+        classes = self.x.shape[1]
+        matrix = theta.view(classes, classes + 1)
+        total = torch.diag(2 * self._strength().reshape(-1))
+        blocks = total.view(classes, classes + 1, classes, classes + 1)
+        spots = torch.arange(classes, device=theta.device)
+        for rows in row_chunks(self.rows, classes * (classes + 1)):
+            x = self.x[rows]
+            ones = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+            p = torch.softmax(x + ones @ matrix.T, dim=1)
+            spread = p[:, :, None] * ones[:, None, :]  # (n, K, K+1)
+            flat = spread.flatten(1)
+            total -= (flat * self.share[rows, None]).T @ flat
+            weighted = spread * self.share[rows, None, None]
+            blocks[spots, :, spots, :] += weighted.permute(1, 2, 0) @ ones
+        return total
+
+    def _strength(self) -> Tensor:
+        classes = self.x.shape[1]
+        strength = self.x.new_full((classes, classes + 1), self.ridge.off)
+        strength[:, :-1].fill_diagonal_(self.ridge.diagonal)
+        strength[:, -1] = self.ridge.bias
+        return strength
+
+
+def _loss_and_residual(logits: Tensor, labels: Tensor, share: Tensor) -> tuple[float, Tensor]:
+    """Return Σ share · log-loss and share · (p − e_y) (n, K)."""
+    log_p = torch.log_softmax(logits, dim=1)
+    at_label = labels[:, None]
+    loss = -float(share @ log_p.gather(1, at_label)[:, 0])
+    residual = log_p.exp_()
+    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
+    return loss, residual.mul_(share[:, None])
+
+
+def fit_affine(
+    x: Tensor, labels: Tensor, weight: Tensor | None, ridge: Ridge, *, diagonal: bool
+) -> tuple[Tensor, Tensor, Minimum]:
+    """Return (scale, bias, minimum) of softmax(scale · x + bias): scale is (K,) if ``diagonal``, else (K, K).
+
+    Raises:
+        FitError: If the gradient's certificate is not reached.
+    """
+    classes = x.shape[1]
+    x = x.double()
+    share = torch.ones_like(x[:, 0]) if weight is None else weight
+    share = share / share.sum()
+    if diagonal:
+        found = minimise(DiagonalProblem(x, labels, share, ridge), x.new_zeros(2 * classes))
+        v, b = found.x.chunk(2)
+        return 1 + v, b.clone(), found
+    found = minimise(MatrixProblem(x, labels, share, ridge), x.new_zeros(classes * (classes + 1)))
+    matrix = found.x.view(classes, classes + 1)
+    return torch.eye(classes, dtype=x.dtype, device=x.device) + matrix[:, :-1], matrix[:, -1].clone(), found
+
+
+def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """Return scale · x + bias (N, K) in the dtype of ``x``."""
+    scale, bias = scale.to(x.dtype), bias.to(x.dtype)
+    return (x * scale if scale.dim() == 1 else x @ scale.T) + bias
+
+
+def lift_excluded(x: Tensor) -> Tensor:
+    """Return ``x`` (N, K) with −inf replaced by the row's maximum − 100, so that products with it are numbers."""
+    return torch.where(torch.isneginf(x), x.amax(dim=1, keepdim=True) + LOWEST, x)
+
+
+def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
+    """Return ``answer`` in the dtype of ``logits``, with −inf where they have it: an excluded class stays excluded."""
+    return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)

@@ -1,0 +1,86 @@
+"""Matrix scaling: a full linear map of the logits."""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.calibrators._affine import (
+    Ridge,
+    apply_affine,
+    check_label_logits,
+    fit_affine,
+    keep_excluded,
+    lift_excluded,
+    total_weight,
+)
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._tempering import fit_temperature
+
+__all__ = ["MatrixScaling"]
+
+
+class MatrixScaling(Calibrator):
+    """softmax(W z + b), with W (K, K) and b (K,) that minimise the validation log-loss (Guo et al. 2017).
+
+    K² + K parameters overfit badly beyond a few classes: prefer ``StructuredMatrixScaling``, which knows which of them
+    to trust. By default ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, T being the best temperature.
+    The fit is convex and ends with a gradient certificate.
+
+    Args:
+        ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+
+    Attributes:
+        scale: (K, K) the matrix W.
+        bias: (K,) the biases b.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Example:
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
+        >>> MatrixScaling().fit(z, y).scale.shape
+        torch.Size([2, 2])
+
+    References:
+        Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
+    """
+
+    preserves_argmax: ClassVar[bool] = False
+
+    scale: Tensor
+    bias: Tensor
+    certificate: Tensor
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        super().__init__()
+        self.ridge = check_number(ridge, name="ridge", low=0)
+        self._declare("scale", "bias", "certificate")
+
+    @property
+    def gradient(self) -> float:
+        """The certificate; NaN before ``fit``."""
+        return float(self.certificate) if self.fitted else math.nan
+
+    def config(self) -> dict[str, Any]:
+        """Return the ridge."""
+        return {"ridge": self.ridge}
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return (W, b), of shapes (K, K) and (K,)."""
+        return self.scale, self.bias
+
+    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+        check_label_logits(logits, labels)
+        temperature = fit_temperature(logits, labels, weight, None)
+        strength = self.ridge / total_weight(labels, weight)
+        x = lift_excluded(logits.double()) / temperature
+        scale, self.bias, found = fit_affine(
+            x, labels, weight, Ridge(diagonal=strength, off=strength, bias=strength), diagonal=False
+        )
+        self.scale = scale / temperature
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return keep_excluded(apply_affine(lift_excluded(wide), self.scale, self.bias), logits)

@@ -1,0 +1,208 @@
+"""Vector, matrix, Dirichlet and structured scaling against scikit-learn, autograd and plain formulas minimised by scipy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from calibrant.calibrators import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.calibrators import _solver as solver
+from calibrant.calibrators._affine import DiagonalProblem, MatrixProblem, Ridge, fit_affine
+from calibrant.errors import FitError, InputError
+
+F64 = torch.float64
+
+
+def sample(rows: int = 400, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return logits and labels drawn from softmax(scaled, shifted and mixed logits)."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(rows, classes, generator=g, dtype=F64)
+    true = z * torch.linspace(0.4, 0.9, classes, dtype=F64) + torch.linspace(-0.5, 0.5, classes, dtype=F64)
+    true = true + 0.2 * z.roll(1, dims=1)
+    return z, torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
+
+
+def mean_loss(logits: np.ndarray, labels: np.ndarray) -> float:
+    shifted = logits - logits.max(1, keepdims=True)
+    return float(np.mean(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]))
+
+
+def tempered(z: np.ndarray, temperature: float, rows: int) -> np.ndarray:
+    """Return log((1 − ε) softmax(z / T) + ε / K), ε = 1 / (N + 1), as the paper's code prepares its inputs."""
+    p = np.exp(z / temperature - (z / temperature).max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return np.log((1 - 1 / (rows + 1)) * p + 1 / (rows + 1) / z.shape[1])
+
+
+def test_matrix_scaling_without_ridge_is_scikit_learns_logistic_regression() -> None:
+    z, y = sample()
+    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(z.numpy(), y.numpy())
+    # W and b are determined up to a common row: a tiny ridge fixes it, the probabilities hardly know
+    ours = torch.softmax(MatrixScaling(ridge=1e-6).fit(z, y)(z), 1)
+    np.testing.assert_allclose(ours.numpy(), peer.predict_proba(z.numpy()), atol=1e-5)
+
+
+def test_vector_scaling_is_at_the_minimum_of_its_formula() -> None:
+    z, y = sample()
+    fitted = VectorScaling(ridge=2.0).fit(z, y)
+    temperature = TemperatureScaling().fit(z, y).temperature
+
+    def objective(x: np.ndarray) -> float:
+        scale, bias = x[:3], x[3:]
+        ridge = 2.0 / 400 * (((scale * temperature - 1) ** 2).sum() + (bias**2).sum())
+        return mean_loss(z.numpy() * scale + bias, y.numpy()) + float(ridge)
+
+    ours = torch.cat([fitted.scale, fitted.bias]).numpy()
+    brute = minimize(objective, np.r_[np.ones(3), np.zeros(3)], method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+    np.testing.assert_allclose(ours, brute.x, atol=1e-4)  # scipy's finite differences
+    assert fitted.gradient <= solver.TOLERANCE
+
+
+@pytest.mark.parametrize("matrix", [False, True], ids=["vector", "matrix"])
+def test_structured_scaling_is_at_the_minimum_of_its_formula(matrix: bool) -> None:
+    z, y = sample()
+    fitted = (StructuredMatrixScaling() if matrix else StructuredVectorScaling()).fit(z, y)
+    x = tempered(z.numpy(), TemperatureScaling().fit(z, y).temperature, 400)
+    rate = 3 / 400
+
+    def objective(theta: np.ndarray) -> float:
+        if not matrix:
+            v, b = theta[:3], theta[3:]
+            return mean_loss(x * (1 + v) + b, y.numpy()) + rate * float((v**2).sum() + (b**2).sum())
+        d, b = theta[:9].reshape(3, 3), theta[9:]
+        diagonal = (np.diag(d) ** 2).sum()
+        ridge = rate * (diagonal + (b**2).sum() + 2 * ((d**2).sum() - diagonal))
+        return mean_loss(x + x @ d.T + b, y.numpy()) + float(ridge)
+
+    scale = fitted.scale.numpy()
+    ours = np.r_[(scale - np.eye(3)).ravel() if matrix else scale - 1, fitted.bias.numpy()]
+    brute = minimize(objective, np.zeros(12 if matrix else 6), method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+    np.testing.assert_allclose(ours, brute.x, atol=1e-4)
+
+
+def test_dirichlet_is_at_the_minimum_of_its_formula() -> None:
+    z, y = sample()
+    fitted = DirichletCalibration(off_diagonal=0.3, intercept=0.1).fit(z, y)
+    x = torch.log_softmax(z, 1).numpy()
+
+    def objective(theta: np.ndarray) -> float:
+        w, b = theta[:9].reshape(3, 3), theta[9:]
+        off = (w**2).sum() - (np.diag(w) ** 2).sum()
+        ridge = 0.3 / 6 * off + 0.1 / 3 * (b**2).sum() + ((np.diag(w) - 1) ** 2).sum() / 400
+        return mean_loss(x @ w.T + b, y.numpy()) + float(ridge)
+
+    ours = np.r_[fitted.scale.numpy().ravel(), fitted.bias.numpy()]
+    brute = minimize(objective, np.r_[np.eye(3).ravel(), np.zeros(3)], method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+
+
+def test_an_endless_structured_ridge_leaves_the_tempered_mixture() -> None:
+    z, y = sample()
+    answer = torch.softmax(StructuredMatrixScaling(strength=1e9).fit(z, y)(z), 1)
+    x = tempered(z.numpy(), TemperatureScaling().fit(z, y).temperature, 400)
+    np.testing.assert_allclose(answer.numpy(), np.exp(x), atol=1e-6)
+
+
+def test_biases_find_the_class_that_is_never_right() -> None:
+    g = torch.Generator().manual_seed(1)
+    z = 2 * torch.randn(2000, 4, generator=g, dtype=F64)
+    y = torch.multinomial(torch.softmax(z[:, :3], 1), 1, generator=g)[:, 0]
+    for calibrator in (VectorScaling(), StructuredVectorScaling(), StructuredMatrixScaling(), DirichletCalibration()):
+        p = torch.softmax(calibrator.fit(z, y)(z), 1)
+        assert float(p[:, 3].mean()) < 0.03, calibrator
+
+
+@pytest.mark.parametrize("problem", [DiagonalProblem, MatrixProblem])
+def test_gradient_and_hessian_are_those_of_autograd(problem: Callable[..., DiagonalProblem | MatrixProblem]) -> None:
+    z, y = sample(50)
+    share = torch.rand(50, dtype=F64, generator=torch.Generator().manual_seed(3))
+    share /= share.sum()
+    ridge = Ridge(diagonal=0.2, off=0.3, bias=0.1)
+    size = 6 if problem is DiagonalProblem else 12
+    theta = torch.linspace(-0.5, 0.5, size, dtype=F64)
+
+    def value(t: Tensor) -> Tensor:
+        if size == 6:
+            logits, penalty = z * (1 + t[:3]) + t[3:], 0.2 * (t[:3] ** 2).sum() + 0.1 * (t[3:] ** 2).sum()
+        else:
+            d, b = t.view(3, 4)[:, :3], t.view(3, 4)[:, 3]
+            diagonal = (d.diagonal() ** 2).sum()
+            logits = z + z @ d.T + b
+            penalty = 0.2 * diagonal + 0.3 * ((d**2).sum() - diagonal) + 0.1 * (b**2).sum()
+        return (share * torch.nn.functional.cross_entropy(logits, y, reduction="none")).sum() + penalty
+
+    made = problem(z, y, share, ridge)
+    loss, gradient = made.value_and_gradient(theta)
+    assert loss == pytest.approx(float(value(theta)), abs=1e-12)
+    torch.testing.assert_close(gradient, torch.func.grad(value)(theta), rtol=0, atol=1e-12)
+    torch.testing.assert_close(made.hessian(theta), torch.func.hessian(value)(theta), rtol=0, atol=1e-12)
+
+
+def test_newton_and_lbfgs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample()
+    ridge = Ridge(diagonal=0.01, off=0.02, bias=0.01)
+    newton = fit_affine(z, y, None, ridge, diagonal=False)
+    monkeypatch.setattr(solver, "_NEWTON_PARAMETERS", 0)
+    lbfgs = fit_affine(z, y, None, ridge, diagonal=False)
+    assert lbfgs[2].gradient <= solver.TOLERANCE
+    torch.testing.assert_close(newton[0], lbfgs[0], rtol=0, atol=1e-5)
+
+
+def test_a_fit_without_a_finite_optimum_says_so() -> None:
+    z = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 0.5]], dtype=F64)
+    objective = DiagonalProblem(z, torch.tensor([0, 0, 1, 1]), torch.full((4,), 0.25, dtype=F64), Ridge(0.0, 0.0, 0.0))
+
+    class Endless:
+        rows = 4
+        hessian = objective.hessian
+
+        def value_and_gradient(self, x: Tensor) -> tuple[float, Tensor]:
+            return float(-x.sum()), -torch.ones_like(x)
+
+    with pytest.raises(FitError, match="regularise more"):
+        solver.minimise(Endless(), torch.zeros(4, dtype=F64))
+
+
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling])
+def test_an_excluded_true_class_is_refused(method: Callable[[], VectorScaling]) -> None:
+    z, y = sample()
+    z[5, y[5]] = -torch.inf
+    with pytest.raises(InputError, match="got −inf in row 5"):
+        method().fit(z, y)
+
+
+def test_excluded_classes_stay_excluded() -> None:
+    z, y = sample()
+    z[:, 2] = torch.where(y == 2, z[:, 2], -torch.inf)
+    for calibrator in (VectorScaling(), MatrixScaling(), StructuredMatrixScaling()):
+        answer = calibrator.fit(z, y)(z)
+        assert torch.equal(torch.isneginf(answer), torch.isneginf(z))
+
+
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling])
+def test_it_folds_into_the_last_layer(method: Callable[[], VectorScaling]) -> None:
+    z, y = sample()
+    fitted = method().fit(z, y)
+    layer = torch.nn.Linear(5, 3, dtype=F64)
+    x = torch.randn(7, 5, dtype=F64, generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(fitted.fold_into(layer)(x), fitted(layer(x)), rtol=0, atol=1e-12)
+
+
+def test_negative_strengths_are_refused() -> None:
+    with pytest.raises(InputError, match=r"expected ridge in \[0, inf\)"):
+        VectorScaling(ridge=-1.0)
+    with pytest.raises(InputError, match=r"expected prior in \(0, inf\)"):
+        StructuredMatrixScaling(prior=0.0)
