@@ -111,7 +111,11 @@ class FocalScore(TrueClassScore):
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
         if self.gamma == 0:  # 0 · −∞ otherwise
             return -log_p
-        return power_of_rest(log_not_p, self.gamma) * -log_p
+        return self.weight(log_p, log_not_p) * -log_p
+
+    def weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ, the factor of −log p."""
+        return power_of_rest(log_not_p, self.gamma)
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ (1 + γ u), u = −p log p / (1 − p)."""
@@ -149,7 +153,11 @@ class InverseFocalScore(TrueClassScore):
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
-        return torch.exp(self.gamma * torch.log1p(torch.exp(log_p))) * -log_p
+        return self.weight(log_p, log_not_p) * -log_p
+
+    def weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 + p)^γ, the factor of −log p."""
+        return torch.exp(self.gamma * torch.log1p(torch.exp(log_p)))
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 + p)^γ (1 + γ p log p / (1 + p))."""

@@ -4,12 +4,13 @@ A loss's forward checks shape and dtype only, never values, so that it compiles 
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_choice, refuse
+from calibrant._check import check_choice, check_number, refuse
 from calibrant.errors import InputError
 
 Reduction = Literal["mean", "sum", "none"]
@@ -56,6 +57,19 @@ class Loss(nn.Module, ABC):
         """Return the loss's own arguments as they would be typed."""
         return ""
 
+    @abstractmethod
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss.
+
+        Args:
+            logits: (N, K), (N, K, d1, …) or (K,), floating.
+            labels: Class indices (N,), (N, d1, …) or (); some losses also take target probabilities of the shape
+                of ``logits``.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
+        """
+
 
 class RowLoss(Loss):
     """A loss that is a mean of one term a sample; subclasses give the terms."""
@@ -66,38 +80,150 @@ class RowLoss(Loss):
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the terms (N,) for target distributions (N, K); losses that have no such form refuse."""
-        raise InputError(
-            f"expected integer labels for {type(self).__name__}, got target probabilities; "
-            "pass class indices, or use a loss with a soft form (CrossEntropyLoss, BrierLoss, FocalLoss)"
-        )
+        raise no_soft_form(self)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss.
+        """Return the reduced loss: see ``Loss.forward``."""
+        if labels.is_floating_point():
+            return self._soft(logits, labels)
+        batch = Batch.of(logits, labels, self)
+        terms = batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
+        return reduce_rows(terms, batch.weights, self.reduction, batch.shape)
 
-        Args:
-            logits: (N, K), (N, K, d1, …) or (K,), floating.
-            labels: Class indices (N,), (N, d1, …) or (); or target probabilities of the shape of ``logits``.
-
-        Returns:
-            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
-        """
-        matrix, flat, shape = flatten(logits, labels)
-        if flat.is_floating_point():
-            terms = self.soft_rows(matrix, flat)
-            if self.weight is not None:
-                raise InputError("expected class weights with integer labels only, got target probabilities; drop one")
-            return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
-        kept = flat != self.ignore_index
-        safe = torch.where(kept, flat, 0)
-        counts = kept.to(torch.promote_types(matrix.dtype, torch.float32))
+    def _soft(self, logits: Tensor, targets: Tensor) -> Tensor:
+        matrix, flat, shape = flatten(logits, targets)
         if self.weight is not None:
-            if self.weight.shape[0] != matrix.shape[1]:
+            raise InputError("expected class weights with integer labels only, got target probabilities; drop one")
+        terms = self.soft_rows(matrix, flat)
+        return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
+
+
+class Penalty(Loss):
+    """A base loss plus ``strength`` times a penalty; the base carries the class weights.
+
+    Args:
+        strength: λ ≥ 0.
+        base: The loss that is penalised; None is cross-entropy. It has the reduction, class weights and ignored
+            label, so with a base these are not given again.
+        reduction: Of the cross-entropy, if there is no base.
+        weight: Of the cross-entropy.
+        ignore_index: Of the cross-entropy.
+    """
+
+    def __init__(
+        self, strength: float, base: Loss | None, reduction: Reduction, weight: Tensor | None, ignore_index: int
+    ) -> None:
+        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.strength = check_number(strength, name="strength", low=0)
+        if base is None:
+            from calibrant.losses.cross_entropy import CrossEntropyLoss
+
+            base = CrossEntropyLoss(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        elif not isinstance(base, Loss):
+            raise refuse("base as a loss of calibrant.losses", type(base).__name__, "pass one, or None")
+        elif (reduction, weight, ignore_index) != ("mean", None, -100):
+            raise InputError(
+                "expected reduction, weight and ignore_index on the base, got them beside it; give them to the base"
+            )
+        self.base = base
+        self.reduction = base.reduction
+        self.weight = base.weight
+        self.ignore_index = base.ignore_index
+
+
+class RowPenalty(Penalty):
+    """A base loss plus a penalty that is a mean of one term a sample; subclasses give the terms."""
+
+    @abstractmethod
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the penalty terms (N,) of ``logits`` (N, K) and ``labels`` (N,)."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss: see ``Loss.forward``. Class weights multiply the base's terms, a mean divides by their sum."""
+        if labels.is_floating_point():
+            raise no_soft_form(self)
+        batch = Batch.of(logits, labels, self)
+        terms = batch.mask(self.penalty(batch.logits, batch.labels))
+        return self.base(logits, labels) + self.strength * reduce_rows(
+            terms, batch.weights, self.reduction, batch.shape
+        )
+
+
+class BatchPenalty(Penalty):
+    """A base loss plus a penalty on the whole batch, which has no terms a sample; subclasses give it.
+
+    With ``reduction="sum"`` the penalty is multiplied by the number of samples, as the papers' code does.
+    """
+
+    def __init__(
+        self, strength: float, base: Loss | None, reduction: Reduction, weight: Tensor | None, ignore_index: int
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+        if self.reduction == "none":
+            raise InputError(
+                f"expected reduction='mean' or 'sum' for {type(self).__name__}, got 'none'; "
+                "a penalty on the whole batch has no terms a sample"
+            )
+
+    @abstractmethod
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return the penalty () of ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss: see ``Loss.forward``."""
+        if labels.is_floating_point():
+            raise no_soft_form(self)
+        batch = Batch.of(logits, labels, self)
+        kept = batch.kept.to(batch.weights.dtype)
+        penalty = self.penalty(batch.logits, batch.labels, kept)
+        scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
+        return self.base(logits, labels) + scale * penalty.to(batch.weights.dtype)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Logits and integer labels in the one form the losses compute in.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, 0 where ignored.
+        kept: (N,) bool, whether a place counts.
+        weights: (N,) class weight of each place, 0 where ignored.
+        shape: The labels' shape.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    kept: Tensor
+    weights: Tensor
+    shape: torch.Size
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, loss: Loss) -> "Batch":
+        """Bring ``logits`` and ``labels`` into form for ``loss``."""
+        matrix, flat, shape = flatten(logits, labels)
+        kept = flat != loss.ignore_index
+        safe = torch.where(kept, flat, 0)
+        weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
+        if loss.weight is not None:
+            if loss.weight.shape[0] != matrix.shape[1]:
                 raise InputError(
-                    f"expected weight of shape ({matrix.shape[1]},), got ({self.weight.shape[0]},); pass one a class"
+                    f"expected weight of shape ({matrix.shape[1]},), got ({loss.weight.shape[0]},); pass one a class"
                 )
-            counts = counts * self.weight.to(counts.dtype)[safe]
-        terms = torch.where(kept, self.rows(matrix, safe), 0)
-        return reduce_rows(terms, counts, self.reduction, shape)
+            weights = weights * loss.weight.to(weights.dtype)[safe]
+        return cls(matrix, safe, kept, weights, shape)
+
+    def mask(self, terms: Tensor) -> Tensor:
+        """Return ``terms`` (N,) with 0 at ignored places."""
+        return torch.where(self.kept, terms, 0)
+
+
+def no_soft_form(loss: Loss) -> InputError:
+    """Return the error for target probabilities given to a loss that has no form for them."""
+    return InputError(
+        f"expected integer labels for {type(loss).__name__}, got target probabilities; pass class indices, "
+        "or use a loss with a soft form (CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss)"
+    )
 
 
 def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
@@ -127,11 +253,10 @@ def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]
     return matrix, labels.reshape(-1).long(), shape
 
 
-def reduce_rows(terms: Tensor, counts: Tensor, reduction: Reduction, shape: torch.Size) -> Tensor:
-    """Return the weighted terms, their sum, or their sum over the sum of the weights (NaN if that is 0, as in torch)."""
-    weighted = terms * counts
+def reduce_rows(terms: Tensor, weights: Tensor, reduction: Reduction, shape: torch.Size) -> Tensor:
+    """Return the terms, their sum, or their sum over the sum of the weights (NaN if that is 0, as in torch)."""
     if reduction == "none":
-        return weighted.reshape(shape)
+        return terms.reshape(shape)
     if reduction == "sum":
-        return weighted.sum()
-    return weighted.sum() / counts.sum()
+        return terms.sum()
+    return terms.sum() / weights.sum()

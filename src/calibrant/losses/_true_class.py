@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._numerics import log1mexp, row_chunks
+from calibrant.losses._statistics import CrossEntropy
 
 _LARGEST_ODDS = math.log(1e300)
 
@@ -17,13 +18,24 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
     Args:
         logits: (N, K). In float32 and below both come from the per-row cross-entropy, computed in float32, so
-            nothing of size N × K is made beyond it. In float64 log(1 − p_y) is a logsumexp over the other classes.
+            nothing of size N × K is made beyond its gradient. In float64 log(1 − p_y) is a logsumexp over the other classes.
         labels: (N,) int64 in [0, K).
     """
     if logits.dtype == torch.float64:
         pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)
         return pair
-    return log_probs_from_nll(F.cross_entropy(logits.float(), labels, reduction="none"))
+    return log_probs_from_nll(row_nll(logits, labels))
+
+
+def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
+    return CrossEntropy()(logits, labels)
+
+
+def row_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest probability (N,), with its gradient, and its class (N,) (the first of equal ones)."""
+    predicted = logits.detach().argmax(dim=1)
+    return torch.exp(-row_nll(logits, predicted)), predicted
 
 
 def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.losses._base import RowLoss
+from calibrant.losses._rows import promoted
+from calibrant.losses._true_class import row_nll
 
 __all__ = ["CrossEntropyLoss"]
 
@@ -24,8 +26,8 @@ class CrossEntropyLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −log p_y (N,)."""
-        return F.cross_entropy(logits, labels, reduction="none")
+        return row_nll(logits, labels)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k log p_k (N,)."""
-        return F.cross_entropy(logits, targets, reduction="none")
+        return F.cross_entropy(promoted(logits), targets.to(promoted(logits).dtype), reduction="none")

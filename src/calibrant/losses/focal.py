@@ -6,14 +6,15 @@ from torch.nn import functional as F
 
 from calibrant._check import check_number
 from calibrant._numerics import log1mexp
-from calibrant.losses._base import Reduction, RowLoss, reduce_rows
-from calibrant.losses._true_class import log_probs_from_nll, true_class_log_probs
-from calibrant.scores import FocalScore, power_of_rest
+from calibrant.losses._base import Reduction
+from calibrant.losses._rows import promoted
+from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.scores import FocalScore
 
 __all__ = ["FocalLoss"]
 
 
-class FocalLoss(RowLoss):
+class FocalLoss(WeightedNLL):
     """Focal loss: cross-entropy that pays less for samples already right.
 
     Its minimiser is less confident than the truth (Mukhoti et al. 2020 §3), so networks trained with it come out
@@ -45,35 +46,20 @@ class FocalLoss(RowLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.gamma = check_number(gamma, name="gamma", low=0)
-        self.detach_weight = bool(detach_weight)
 
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.gamma:g}" + (", detach_weight=True" if self.detach_weight else "")
+    def arguments(self) -> str:
+        """Return γ."""
+        return f"{self.gamma:g}"
 
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return (1 − p_y)^γ · (−log p_y) (N,)."""
-        return self._of(*true_class_log_probs(logits, labels))
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ."""
+        return FocalScore(self.gamma).weight(log_p, log_not_p)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
-        log_p = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=1)
-        return (targets * self._of(log_p, log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny)))).sum(dim=1)
-
-    def from_nll(self, nll: Tensor, log_not_p: Tensor | None = None) -> Tensor:
-        """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy gives them.
-
-        Args:
-            nll: (N,) −log p_y ≥ 0, with its gradient.
-            log_not_p: (N,) log(1 − p_y) if it is known better than from ``nll``.
-        """
-        log_p, rest = log_probs_from_nll(nll)
-        terms = self._of(log_p, rest if log_not_p is None else log_not_p)
-        return reduce_rows(terms, torch.ones_like(terms), self.reduction, terms.shape)
-
-    def _of(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        if self.detach_weight and self.gamma:
-            return power_of_rest(log_not_p, self.gamma).detach() * -log_p
-        return FocalScore(self.gamma).value(log_p, log_not_p)
+        log_p = F.log_softmax(promoted(logits), dim=1)
+        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min)  # an excluded class has target 0, and 0 · ∞ is NaN
+        terms = self.of(log_p, log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny)))
+        return (targets.to(log_p.dtype) * terms).sum(dim=1)

@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 from calibrant._check import check_choice, check_number
 from calibrant.losses._base import Reduction, RowLoss
+from calibrant.losses._rows import promoted
+from calibrant.losses._statistics import CrossEntropy
 
 __all__ = ["LabelSmoothingLoss"]
 
@@ -48,9 +50,15 @@ class LabelSmoothingLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
-        classes = logits.shape[1]
-        uniform = self.smoothing if self.spread == "all" else self.smoothing * classes / (classes - 1)
-        if uniform <= 1:
-            return F.cross_entropy(logits, labels, reduction="none", label_smoothing=uniform)
-        nll = F.cross_entropy(logits, labels, reduction="none")
-        return (1 - uniform) * nll - uniform * F.log_softmax(logits, dim=1).mean(dim=1)
+        return CrossEntropy(self._uniform(logits.shape[1]))(logits, labels)
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
+        wide = promoted(logits)
+        uniform = self._uniform(logits.shape[1])
+        smoothed = targets.to(wide.dtype) * (1 - uniform) + uniform / logits.shape[1]
+        return F.cross_entropy(wide, smoothed, reduction="none")
+
+    def _uniform(self, classes: int) -> float:
+        """Return the part of the target that lies evenly on all classes: α or αK/(K − 1)."""
+        return self.smoothing if self.spread == "all" else self.smoothing * classes / (classes - 1)

@@ -1,0 +1,192 @@
+"""The row statistics that losses are made of: cross-entropy, squared error, entropy, norm and margin."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant.losses._rows import RowStatistic
+
+_LEAST_P = 1e-30  # below it a float32 probability has lost digits or is 0, so −log p is taken from the logits
+
+
+@dataclass(frozen=True)
+class CrossEntropy(RowStatistic):
+    """−Σ_k t_k log p_k with t = (1 − u) e_y + u/K: the true class's nll, or, for u > 0, label smoothing.
+
+    Args:
+        uniform: u, the part of the target that lies evenly on all classes.
+    """
+
+    uniform: float = 0.0
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy (N,)."""
+        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=min(self.uniform, 1.0))
+        if self.uniform <= 1:
+            return nll
+        ahead = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)  # nll holds u = 1 already
+        return nll + (self.uniform - 1) * ahead
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the cross-entropy (n,) from the softmax."""
+        torch.softmax(logits, dim=1, out=work)
+        p = work.gather(1, labels[:, None])[:, 0]
+        nll = -torch.log(p)
+        low = p < _LEAST_P
+        if bool(low.any()):
+            nll[low] = F.cross_entropy(logits[low], labels[low], reduction="none")
+        if self.uniform:
+            nll += self.uniform * (logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1))
+        return nll
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write p − t."""
+        torch.softmax(logits, dim=1, out=out)
+        out.mul_(scale)
+        if self.uniform:
+            out.sub_(scale * (self.uniform / logits.shape[1]))
+        out.scatter_add_(1, labels[:, None], scale * (self.uniform - 1))
+
+
+@dataclass(frozen=True)
+class SquaredError(RowStatistic):
+    """Σ_k (p_k − [k = y])²: the Brier score."""
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the squared error (N,)."""
+        index = labels[:, None]
+        p = torch.softmax(logits, dim=1)
+        return p.scatter_add(1, index, -torch.ones_like(p[:, :1])).square().sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the squared error (n,)."""
+        torch.softmax(logits, dim=1, out=work)
+        work.scatter_add_(1, labels[:, None], work.new_full((work.shape[0], 1), -1.0))
+        return work.square_().sum(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write 2 p_k (d_k − Σ_j p_j d_j), d = p − e_y."""
+        p = torch.softmax(logits, dim=1)
+        out.copy_(p)
+        out.scatter_add_(1, labels[:, None], out.new_full((out.shape[0], 1), -1.0))
+        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(2 * scale)
+
+
+@dataclass(frozen=True)
+class Entropy(RowStatistic):
+    """−Σ_k p_k log p_k; a class with p = 0 adds 0."""
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the entropy (N,)."""
+        log_p = F.log_softmax(logits, dim=1)
+        finite = log_p.clamp_min(torch.finfo(log_p.dtype).min)
+        return -(torch.exp(log_p) * finite).sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the entropy (n,)."""
+        torch.log_softmax(logits, dim=1, out=work)
+        p = work.exp()
+        return -work.clamp_min_(torch.finfo(work.dtype).min).mul_(p).sum(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −p_k (log p_k + H)."""
+        torch.log_softmax(logits, dim=1, out=out)
+        p = out.exp()
+        out.clamp_min_(torch.finfo(out.dtype).min)
+        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(-scale)
+
+
+@dataclass(frozen=True)
+class Norm(RowStatistic):
+    """(Σ_k |z_k|^p)^(1/p) of the logits themselves; a class excluded by −inf adds 0.
+
+    Args:
+        p: Order, ≥ 1.
+    """
+
+    p: float
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm (N,), with gradient 0 at 0."""
+        size = without_excluded(logits).abs()
+        if self.p == 1:
+            return size.sum(dim=1)
+        # relative to the largest, so that neither large logits nor small ones leave the range of the dtype
+        top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
+        total = positive_power(size / top[:, None], self.p).sum(dim=1)
+        return positive_power(total, 1 / self.p) * top
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the norm (n,)."""
+        torch.abs(without_excluded(logits), out=work)
+        if self.p == 1:
+            return work.sum(dim=1)
+        top = work.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(work.dtype).tiny)
+        return work.div_(top).pow_(self.p).sum(dim=1).pow_(1 / self.p).mul_(top[:, 0])
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write sign(z_k) (|z_k| / ‖z‖)^(p − 1)."""
+        finite = without_excluded(logits)
+        if self.p == 1:
+            torch.sign(finite, out=out)
+        else:
+            size = self.measure(logits, labels, out)[:, None].clamp_min(torch.finfo(out.dtype).tiny)
+            torch.abs(finite, out=out)
+            out.div_(size).pow_(self.p - 1).mul_(torch.sign(finite))
+        out.mul_(scale)
+
+
+@dataclass(frozen=True)
+class Margin(RowStatistic):
+    """Σ_k max(0, max_j z_j − z_k − m)^power: how far the classes lag the largest logit beyond a margin.
+
+    Args:
+        margin: m ≥ 0.
+        power: 1 or 2.
+        attached: Whether the largest logit takes part in the gradient.
+    """
+
+    margin: float
+    power: int
+    attached: bool
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the lag (N,); equal largest logits share its gradient."""
+        top = logits.amax(dim=1, keepdim=True)
+        lag = F.relu(without_excluded((top if self.attached else top.detach()) - logits - self.margin))
+        return (lag if self.power == 1 else lag.square()).sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the lag (n,)."""
+        self._lag(logits, work)
+        return (work if self.power == 1 else work.square_()).sum(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −power·lag^(power − 1) at each lagging class, and their sum at the largest."""
+        top = self._lag(logits, out)
+        if self.power == 1:
+            out.sign_()
+        total = out.sum(dim=1, keepdim=True)
+        out.mul_(-self.power * scale)
+        if self.attached:
+            largest = (logits == top).float()
+            out.add_(largest.mul_(self.power * scale * total / largest.sum(dim=1, keepdim=True)))
+
+    def _lag(self, logits: Tensor, out: Tensor) -> Tensor:
+        top = logits.amax(dim=1, keepdim=True)
+        torch.sub(top - self.margin, logits, out=out)
+        without_excluded(out, out=out).relu_()
+        return top
+
+
+def without_excluded(values: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its lag +inf); NaN stays."""
+    return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0, out=out)
+
+
+def positive_power(base: Tensor, exponent: float) -> Tensor:
+    """Return base^exponent for base ≥ 0, with gradient 0 instead of infinity or NaN at 0."""
+    zero = base == 0
+    return torch.where(zero, 0, torch.where(zero, 1, base).pow(exponent))

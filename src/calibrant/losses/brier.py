@@ -1,0 +1,39 @@
+"""The Brier score as a training objective."""
+
+import torch
+from torch import Tensor
+
+from calibrant.losses._base import RowLoss
+from calibrant.losses._rows import promoted
+from calibrant.losses._statistics import SquaredError
+
+__all__ = ["BrierLoss"]
+
+
+class BrierLoss(RowLoss):
+    """Σ_k (p_k − [k = y])², in [0, 2]: the sum over classes, K times what ``torch.nn.MSELoss`` gives on probabilities.
+
+    A proper loss whose gradient stays bounded and vanishes for samples that are confidently wrong, so it wants a
+    larger learning rate than cross-entropy.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> BrierLoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1400)
+
+    References:
+        Brier 1950, Verification of Forecasts Expressed in Terms of Probability. Mukhoti et al. 2020 §4.
+    """
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return Σ_k (p_k − [k = y])² (N,)."""
+        return SquaredError()(logits, labels)
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
+        p = torch.softmax(promoted(logits), dim=1)
+        return (p - targets.to(p.dtype)).square().sum(dim=1)

@@ -1,0 +1,47 @@
+"""Cross-entropy with a reward for entropy (confidence penalty)."""
+
+from torch import Tensor
+
+from calibrant.losses._base import Loss, Reduction, RowPenalty
+from calibrant.losses._statistics import Entropy
+
+__all__ = ["EntropyRegularizedLoss"]
+
+
+class EntropyRegularizedLoss(RowPenalty):
+    """base − α H(p), H = −Σ_k p_k log p_k, averaged over samples.
+
+    Args:
+        strength: α ≥ 0.
+        base: The loss that is penalised; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        weight: (K,) class weights, or None; the entropy is not weighted.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> import torch
+        >>> EntropyRegularizedLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.0904)
+
+    References:
+        Pereyra et al. 2017, Regularizing Neural Networks by Penalizing Confident Output Distributions, Eq. 2.
+    """
+
+    def __init__(
+        self,
+        strength: float,
+        *,
+        base: Loss | None = None,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.strength:g}"
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return −H(p) (N,)."""
+        return -Entropy()(logits, labels)

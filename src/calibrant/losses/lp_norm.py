@@ -1,0 +1,54 @@
+"""Cross-entropy with a penalty on the size of the logits."""
+
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.losses._base import Loss, Reduction, RowPenalty
+from calibrant.losses._statistics import Norm
+
+__all__ = ["LpNormLoss"]
+
+
+class LpNormLoss(RowPenalty):
+    """base + λ ‖z‖_p, averaged over samples.
+
+    The norm is that of the logits themselves: adding a constant to a row changes it though the probabilities stay.
+
+    Args:
+        strength: λ ≥ 0; Wang et al. choose .05 on SVHN and .01 elsewhere, and training fails from .05 on with many classes.
+        p: Order of the norm, ≥ 1.
+        base: The loss that is penalised; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        weight: (K,) class weights, or None; the penalty is not weighted.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> import torch
+        >>> LpNormLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.3269)
+
+    References:
+        Wang et al. 2021 §3; Joo, Chung 2020, Revisiting Explicit Regularization in Neural Networks for
+        Well-Calibrated Predictive Uncertainty.
+    """
+
+    def __init__(
+        self,
+        strength: float,
+        p: float = 1.0,
+        *,
+        base: Loss | None = None,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+        self.p = check_number(p, name="p", low=1)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.strength:g}, p={self.p:g}"
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return ‖z‖_p (N,)."""
+        return Norm(self.p)(logits, labels)

@@ -1,0 +1,76 @@
+"""Focal loss whose γ falls with the epochs."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_count, check_number, refuse
+from calibrant.losses._base import Reduction
+from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.scores import power_of_rest
+
+__all__ = ["ScheduledFocalLoss"]
+
+
+class ScheduledFocalLoss(WeightedNLL):
+    """Focal loss with γ = ``gammas[i]`` from the i-th milestone on: call ``set_epoch`` at the start of each epoch.
+
+    FLSc-531 of the code of Mukhoti et al. (2020) is ``ScheduledFocalLoss((5, 3, 1), (100, 250))``. The epoch is in
+    ``state_dict``, so training resumes with the right γ.
+
+    Args:
+        gammas: γ ≥ 0 of each stage, one more than milestones.
+        milestones: Epochs (counted from 0) at which the next stage begins, increasing.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> loss = ScheduledFocalLoss(gammas=(5.0, 3.0, 1.0), milestones=(100, 250))
+        >>> loss.set_epoch(100)
+        >>> loss.gamma
+        tensor(3., dtype=torch.float64)
+    """
+
+    gamma: Tensor
+    epoch: Tensor
+
+    def __init__(
+        self,
+        gammas: Sequence[float],
+        milestones: Sequence[int],
+        detach_weight: bool = False,
+        *,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.gammas = tuple(check_number(gamma, name="each of gammas", low=0) for gamma in gammas)
+        self.milestones = tuple(check_count(epoch, name="each milestone") for epoch in milestones)
+        if len(self.gammas) != len(self.milestones) + 1:
+            raise refuse(
+                "one more of gammas than milestones",
+                f"{len(self.gammas)} and {len(self.milestones)}",
+                "give the γ before the first milestone, too",
+            )
+        if any(later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)):
+            raise refuse("increasing milestones", str(self.milestones), "sort them")
+        self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
+        self.register_buffer("epoch", torch.tensor(0))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the γ of ``epoch`` (≥ 0)."""
+        check_count(epoch, name="epoch", low=0)
+        self.epoch.fill_(epoch)
+        self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
+
+    def arguments(self) -> str:
+        """Return the stages."""
+        return f"gammas={self.gammas}, milestones={self.milestones}"
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ with the γ of the epoch."""
+        return power_of_rest(log_not_p, self.gamma.to(log_p.dtype))

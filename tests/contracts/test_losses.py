@@ -1,0 +1,350 @@
+"""What every loss in ``losses.__all__`` must do. A new one is tested here without a line being written.
+
+A loss that cannot meet a clause is named in the clause's set of exceptions, with the reason.
+"""
+
+import copy
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import Predictions, losses
+from calibrant.errors import InputError
+from calibrant.losses._base import BatchPenalty, Loss, Penalty
+
+NAMES = [name for name in losses.__all__ if issubclass(getattr(losses, name), Loss)]
+
+# How to make one where the constructor needs arguments, or where the defaults would leave a penalty at 0.
+MAKE: dict[str, Callable[..., Loss]] = {
+    "AdaFocalLoss": lambda **common: trained_adafocal(**common),
+    "EntropyRegularizedLoss": lambda **common: losses.EntropyRegularizedLoss(0.1, **common),
+    "FocalLoss": lambda **common: losses.FocalLoss(0.5, **common),
+    "InverseFocalLoss": lambda **common: losses.InverseFocalLoss(2.0, **common),
+    "LabelSmoothingLoss": lambda **common: losses.LabelSmoothingLoss(0.1, **common),
+    "LpNormLoss": lambda **common: losses.LpNormLoss(0.01, 2.0, **common),
+    "ScheduledFocalLoss": lambda **common: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **common),
+}
+SOFT = {"CrossEntropyLoss", "LabelSmoothingLoss", "BrierLoss", "FocalLoss"}
+# The norm is that of the logits, not of the probabilities.
+MOVED_BY_A_SHIFT = {"LpNormLoss"}
+WHOLE_BATCH = {name for name in NAMES if issubclass(getattr(losses, name), BatchPenalty)}
+BY_ROW = [name for name in NAMES if name not in WHOLE_BATCH]
+CLASSES = 5
+
+
+def trained_adafocal(**common: Any) -> Loss:
+    """Return an AdaFocal loss whose bins have γ of both signs."""
+    loss = losses.AdaFocalLoss(bins=4, **common)
+    loss.gammas.copy_(torch.tensor([3.0, 0.3, -0.2, -2.0], dtype=torch.float64))
+    return loss
+
+
+def make(name: str, **common: Any) -> Loss:
+    return MAKE.get(name, getattr(losses, name))(**common)
+
+
+def sample(*shape: int, seed: int = 0, scale: float = 2.0) -> tuple[Tensor, Tensor]:
+    """Return float32 logits of ``shape`` (N, K, …) and labels (N, …)."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(shape, generator=generator)
+    return logits, torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator)
+
+
+def gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    leaf = logits.detach().clone().requires_grad_()
+    loss(leaf, labels).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+def test_reductions_are_those_of_cross_entropy(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    labels[3] = -100
+    terms = make(name, reduction="none")(logits, labels)
+    assert terms.shape == labels.shape
+    assert terms[3] == 0
+    assert torch.allclose(make(name, reduction="sum")(logits, labels), terms.sum(), rtol=1e-6)
+    assert torch.allclose(make(name)(logits, labels), terms.sum() / 11, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE_BATCH))
+def test_losses_of_the_whole_batch_refuse_terms_a_sample(name: str) -> None:
+    with pytest.raises(InputError, match="'none'"):
+        make(name, reduction="none")
+
+
+def test_the_mean_is_a_scalar_of_the_kept_rows(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    ignored = labels.clone()
+    ignored[::3] = 7
+    kept = ignored != 7
+    value = make(name, ignore_index=7)(logits, ignored)
+    assert value.shape == ()
+    assert torch.allclose(value, make(name)(logits[kept], labels[kept]), rtol=1e-5)
+    assert gradient(make(name, ignore_index=7), logits, ignored)[~kept].abs().sum() == 0
+
+
+def test_all_ignored_is_nan_as_in_torch(name: str) -> None:
+    logits, labels = sample(4, CLASSES)
+    ignored = torch.full_like(labels, -100)
+    assert math.isnan(make(name)(logits, ignored).item())
+    if name in BY_ROW:
+        assert torch.equal(make(name, reduction="none")(logits, ignored), torch.zeros(4))
+
+
+def test_inner_dimensions_are_more_rows(name: str) -> None:
+    logits, labels = sample(3, CLASSES, 2, 4)
+    flat = logits.movedim(1, -1).reshape(-1, CLASSES)
+    assert torch.allclose(make(name)(logits, labels), make(name)(flat, labels.reshape(-1)), rtol=1e-5)
+    if name in BY_ROW:
+        loss = make(name, reduction="none")
+        assert torch.allclose(loss(logits, labels), loss(flat, labels.reshape(-1)).reshape(3, 2, 4), rtol=1e-5)
+
+
+def test_one_row_may_come_without_its_axis(name: str) -> None:
+    logits, labels = sample(1, CLASSES)
+    assert torch.allclose(make(name)(logits[0], labels[0]), make(name)(logits, labels))
+    if name in BY_ROW:
+        assert make(name, reduction="none")(logits[0], labels[0]).shape == ()
+
+
+def test_class_weights_multiply_the_true_class_term_and_divide_the_mean(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    weight = torch.tensor([0.5, 1.0, 2.0, 0.0, 3.0])
+    loss = make(name, weight=weight)
+    if name in WHOLE_BATCH:
+        base = losses.CrossEntropyLoss(weight=weight)(logits, labels) - losses.CrossEntropyLoss()(logits, labels)
+        assert torch.allclose(loss(logits, labels) - make(name)(logits, labels), base, atol=1e-6)
+        return
+    terms = make(name, weight=weight, reduction="none")(logits, labels)
+    plain = make(name, reduction="none")(logits, labels)
+    if isinstance(loss, Penalty):
+        nll = losses.CrossEntropyLoss(reduction="none")(logits, labels)
+        assert torch.allclose(terms, plain + (weight[labels] - 1) * nll, atol=1e-5)
+    else:
+        assert torch.allclose(terms, plain * weight[labels], atol=1e-6)
+    assert torch.allclose(loss(logits, labels), terms.sum() / weight[labels].sum(), rtol=1e-5)
+
+
+def test_weights_of_another_number_of_classes_are_refused(name: str) -> None:
+    logits, labels = sample(4, CLASSES)
+    with pytest.raises(InputError, match=r"weight of shape \(5,\), got \(3,\)"):
+        make(name, weight=torch.ones(3))(logits, labels)
+
+
+def test_target_probabilities_work_or_are_refused(name: str) -> None:
+    logits, labels = sample(6, CLASSES)
+    hard = torch.nn.functional.one_hot(labels, CLASSES).float()
+    if name not in SOFT:
+        with pytest.raises(InputError, match=f"integer labels for {name}, got target probabilities"):
+            make(name)(logits, hard)
+        return
+    assert torch.allclose(make(name)(logits, hard), make(name)(logits, labels), rtol=1e-5)
+    soft = torch.softmax(sample(6, CLASSES, seed=1)[0], dim=1)
+    assert gradient(make(name), logits, soft).isfinite().all()
+    with pytest.raises(InputError, match="class weights with integer labels only"):
+        make(name, weight=torch.ones(CLASSES))(logits, soft)
+
+
+def test_classes_may_be_renamed(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    renamed = torch.argsort(order)[labels]
+    assert torch.allclose(make(name)(logits, labels), make(name)(logits[:, order], renamed), rtol=1e-5)
+    gradients = gradient(make(name), logits, labels)[:, order], gradient(make(name), logits[:, order], renamed)
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+def test_samples_may_come_in_any_order(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    logits[6] = logits[2]  # equal confidences
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(make(name)(logits, labels), make(name)(logits[order], labels[order]), rtol=1e-5)
+    gradients = gradient(make(name), logits, labels)[order], gradient(make(name), logits[order], labels[order])
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+def test_a_constant_added_to_a_row_changes_nothing(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    same = torch.allclose(make(name)(logits, labels), make(name)(logits + 4.0, labels), rtol=1e-5)
+    assert same == (name not in MOVED_BY_A_SHIFT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_values_and_gradients_are_finite_at_every_margin(name: str, dtype: torch.dtype) -> None:
+    margins = torch.tensor([0.0, 1e-3, 1, 6, 8, 9, 16, 17, 18, 40, 88, 100, 104, 120, 700, 745, 1e3, 1e4])
+    right = torch.zeros(len(margins), 3).index_copy_(1, torch.tensor([0]), margins[:, None])
+    logits = torch.cat([right, right]).to(dtype)
+    labels = torch.cat([torch.zeros(len(margins)), torch.ones(len(margins))]).long()
+    value = make(name)(logits, labels)
+    assert value.isfinite()
+    assert value.dtype == torch.promote_types(dtype, torch.float32)
+    grad = gradient(make(name), logits, labels)
+    assert grad.isfinite().all()
+    assert grad.dtype == dtype
+
+
+def test_excluded_classes_take_no_part(name: str) -> None:
+    logits, labels = sample(12, CLASSES)
+    labels = labels.clamp_max(CLASSES - 2)
+    logits[:, -1] = -math.inf
+    smoothed = name == "LabelSmoothingLoss"  # its target puts weight on the excluded class, too
+    value, grad = make(name)(logits, labels), gradient(make(name), logits, labels)
+    assert math.isinf(value.item()) == smoothed
+    if not smoothed:
+        assert grad.isfinite().all()
+        assert grad[:, -1].abs().sum() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_many_logits_give_what_few_do(name: str, dtype: torch.dtype) -> None:
+    # 70 × 1000 are computed block by block, the same in float64 by autograd
+    logits, labels = sample(70, 1000, scale=4.0)
+    logits[::2] *= 8
+    labels[:20] = logits[:20].argmax(dim=1)
+    labels[30] = -100
+    logits = logits.to(dtype)
+    value, exact = make(name)(logits, labels), make(name)(logits.double(), labels)
+    assert torch.allclose(value.double(), exact, rtol=2e-6)
+    grad, right = gradient(make(name), logits, labels), gradient(make(name), logits.double(), labels)
+    tolerance = 1e-6 if dtype == torch.float32 else 8e-3  # one rounding to bfloat16
+    assert (grad.double() - right).abs().max() <= tolerance * right.abs().max()
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (66, 1000)], ids=["few", "many"])
+def test_second_derivatives_are_right(name: str, shape: tuple[int, int]) -> None:
+    logits, labels = sample(*shape, scale=1.0)
+    direction = sample(*shape, seed=2)[0].double()
+
+    def product(values: Tensor) -> Tensor:
+        leaf = values.clone().requires_grad_()
+        (first,) = torch.autograd.grad(make(name)(leaf, labels), leaf, create_graph=True)
+        return torch.autograd.grad((first * direction.to(first.dtype)).sum(), leaf)[0].double()
+
+    step = 1e-6
+    ahead, behind = (
+        gradient(make(name), logits.double() + sign * step * direction, labels).double() for sign in (1, -1)
+    )
+    numeric = (ahead - behind) / (2 * step)
+    # relative to the largest entry; the numeric derivative itself is good to about 1e-7
+    assert (product(logits.double()) - numeric).abs().max() <= 1e-5 * numeric.abs().max()
+    assert (product(logits) - numeric).abs().max() <= 1e-4 * numeric.abs().max()
+
+
+def test_it_compiles_without_graph_breaks(name: str) -> None:
+    torch.compiler.reset()
+    loss = make(name)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    logits, labels = sample(8, CLASSES)
+    assert torch.allclose(compiled(logits, labels), loss(logits, labels), rtol=1e-5)
+    leaf = logits.clone().requires_grad_()
+    compiled(leaf, labels).backward()
+    assert leaf.grad is not None
+    assert torch.allclose(leaf.grad, gradient(loss, logits, labels), atol=1e-6)
+
+
+def test_autocast_does_not_lower_its_precision(name: str) -> None:
+    for shape in ((8, CLASSES), (66, 1000)):
+        logits, labels = sample(*shape)
+        loss = make(name)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = loss(logits, labels)
+            assert value.dtype == torch.float32
+            assert torch.allclose(value, loss(logits.double(), labels).float(), rtol=1e-5)
+
+
+def test_it_works_without_gradients_and_on_non_contiguous_logits(name: str) -> None:
+    for shape in ((8, CLASSES), (1000, 66)):
+        logits, labels = sample(*shape)
+        loss = make(name)
+        turned = logits.t().contiguous().t()
+        assert not turned.is_contiguous()
+        with torch.no_grad():
+            assert torch.allclose(loss(turned, labels), loss(logits, labels), rtol=1e-6)
+        assert torch.allclose(gradient(loss, turned, labels), gradient(loss, logits, labels), atol=1e-7)
+
+
+def test_copies_and_stored_states_give_the_same_numbers(name: str) -> None:
+    logits, labels = sample(8, CLASSES)
+    weight = torch.tensor([0.5, 1.0, 2.0, 1.0, 3.0])
+    loss = make(name, weight=weight)
+    assert torch.equal(copy.deepcopy(loss)(logits, labels), loss(logits, labels))
+    fresh = make(name, weight=torch.ones(CLASSES))
+    fresh.load_state_dict(loss.state_dict())
+    assert torch.equal(fresh(logits, labels), loss(logits, labels))
+
+
+def test_repr_shows_the_configuration(name: str) -> None:
+    text = repr(make(name, reduction="sum", ignore_index=7))
+    assert text.startswith(name + "(")
+    assert "reduction='sum'" in text
+    assert "ignore_index=7" in text
+    assert "=" not in text.split("(", 1)[0]
+
+
+def test_the_three_common_arguments_are_keywords_with_torchs_defaults(name: str) -> None:
+    parameters = inspect.signature(getattr(losses, name)).parameters
+    for argument, default in {"reduction": "mean", "weight": None, "ignore_index": -100}.items():
+        assert parameters[argument].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[argument].default == default
+
+
+def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
+    loss = make(name)
+    logits, labels = sample(4, CLASSES)
+    cases: list[tuple[Tensor, Tensor, str]] = [
+        (logits.long(), labels, "floating dtype"),
+        (logits, labels[:, None], r"labels of shape \(4,\), got shape \(4, 1\)"),
+        (logits, labels[:3], r"labels of shape \(4,\)"),
+        (logits, labels > 0, "convert with labels.long"),
+        (logits[:, :1], torch.zeros(4).long(), "K ≥ 2"),
+        (torch.tensor(1.0), torch.tensor(0), "a scalar"),
+    ]
+    for bad_logits, bad_labels, text in cases:
+        with pytest.raises(InputError, match=text):
+            loss(bad_logits, bad_labels)
+    with pytest.raises(InputError, match="reduction"):
+        make(name, reduction="average")
+    with pytest.raises(InputError, match="one weight a class"):
+        make(name, weight=torch.ones(2, 2))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if "detach_weight" in inspect.signature(getattr(losses, n)).parameters]
+)
+def test_a_detached_weight_changes_the_gradient_and_not_the_value(name: str) -> None:
+    logits, labels = sample(8, CLASSES, scale=1.0)
+    attached, detached = make(name), make(name, detach_weight=True)
+    assert torch.equal(attached(logits, labels), detached(logits, labels))
+    assert not torch.allclose(gradient(attached, logits, labels), gradient(detached, logits, labels), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if issubclass(getattr(losses, n), Penalty)])
+def test_a_penalty_takes_any_base(name: str) -> None:
+    logits, labels = sample(8, CLASSES)
+    over_focal = make(name, base=losses.FocalLoss(2.0))(logits, labels)
+    focal, nll = losses.FocalLoss(2.0)(logits, labels), losses.CrossEntropyLoss()(logits, labels)
+    assert torch.allclose(over_focal - focal, make(name)(logits, labels) - nll, atol=1e-6)
+    with pytest.raises(InputError, match="on the base"):
+        make(name, base=losses.FocalLoss(2.0), reduction="sum")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if hasattr(getattr(losses, n), "update")])
+def test_adaptive_losses_learn_from_labelled_predictions(name: str) -> None:
+    loss = make(name)
+    before = copy.deepcopy(loss.state_dict())
+    loss.update(Predictions.from_logits(*sample(50, CLASSES)))  # type: ignore[operator]
+    assert any(not torch.equal(before[key], value) for key, value in loss.state_dict().items())
+    with pytest.raises(InputError, match="labelled predictions"):
+        loss.update(Predictions.from_logits(sample(5, CLASSES)[0]))  # type: ignore[operator]
