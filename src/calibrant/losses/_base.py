@@ -144,9 +144,8 @@ class RowPenalty(Penalty):
             raise no_soft_form(self)
         batch = Batch.of(logits, labels, self)
         terms = batch.mask(self.penalty(batch.logits, batch.labels))
-        return self.base(logits, labels) + self.strength * reduce_rows(
-            terms, batch.weights, self.reduction, batch.shape
-        )
+        value: Tensor = self.base(logits, labels)
+        return value + self.strength * reduce_rows(terms, batch.weights, self.reduction, batch.shape)
 
 
 class BatchPenalty(Penalty):
@@ -177,7 +176,8 @@ class BatchPenalty(Penalty):
         kept = batch.kept.to(batch.weights.dtype)
         penalty = self.penalty(batch.logits, batch.labels, kept)
         scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
-        return self.base(logits, labels) + scale * penalty.to(batch.weights.dtype)
+        value: Tensor = self.base(logits, labels)
+        return value + scale * penalty.to(batch.weights.dtype)
 
 
 @dataclass(frozen=True)
