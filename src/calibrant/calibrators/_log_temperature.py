@@ -1,0 +1,168 @@
+"""The temperature of least log-loss: safeguarded Newton in log T, narrow arithmetic first, certified in float64."""
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from calibrant._numerics import CHUNK_BYTES, Root, increasing_root
+from calibrant.errors import BoundWarning, FitError, InputError
+
+T_LOW, T_HIGH = 1e-3, 1e3
+_TOLERANCE = 1e-7  # of log T at the last float64 step; Newton squares it, and 1e-4 is promised
+_ROUGH = 1e-3  # of log T, where float32 sums still tell the sign of the derivative
+_SAMPLE = 8192  # rows that bring the search near; all rows then decide
+
+
+def fit_log_temperature(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, *, start: float = 0.0, prior: float | None = None
+) -> Root:
+    """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there.
+
+    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. A sample of the rows, then all
+    rows in float32, only choose where the float64 search starts; its bracket is its own.
+
+    Args:
+        logits: (N, K), checked.
+        labels: (N,), checked.
+        weight: (N,) float64, or None.
+        start: log T to begin at.
+        prior: Standard deviation of a normal prior on log T, whose penalty (log T)² / (2 prior²) joins the summed
+            log-loss; None for none.
+
+    Raises:
+        InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
+        FitError: If the search did not end.
+    """
+    data = _Rows.of(logits, labels, weight)
+    pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
+    if data.count >= 4 * _SAMPLE:
+        start = _near(data.sample(), start, pull)
+    if data.count * logits.shape[1] >= 1 << 16:
+        start = _near(data, start, pull)
+    try:
+        root = _search(data, start, pull, torch.float64)
+    except ArithmeticError as error:
+        raise FitError(f"expected the temperature search to end, got: {error}; check the logits' range") from error
+    if root.bound is not None:
+        why = "every row is right" if root.bound == "low" else "the logits say no more than chance"
+        warnings.warn(
+            f"expected a finite best temperature, got none ({why}), so the bound {math.exp(root.x):g} was returned; "
+            "use more validation data",
+            BoundWarning,
+            stacklevel=5,
+        )
+    return root
+
+
+def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_temperature: float) -> float:
+    """Return the (weighted) mean of −log softmax(z / T) at the label, in float64."""
+    data = _Rows.of(logits, labels, weight)
+    beta = math.exp(-log_temperature)
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
+    for d, w in data.chunks(torch.float64):
+        norm = torch.logsumexp(d * beta, dim=1)
+        total += norm.sum() if w is None else (norm * w).sum()
+    return float(total) / data.mass - beta * data.margin
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Logits with what a pass over them needs beside them; ``margin`` is the mean of z_y − max z."""
+
+    logits: Tensor
+    top: Tensor
+    at_label: Tensor
+    weight: Tensor | None
+    masked: bool
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Self:
+        at_label = logits.gather(1, labels[:, None])[:, 0].double()
+        excluded = torch.isinf(at_label)
+        if bool(excluded.any()):
+            row = int(torch.nonzero(excluded)[0])
+            raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
+        masked = bool(torch.isinf(logits.amin(dim=1)).any())
+        return cls(logits, logits.amax(dim=1, keepdim=True), at_label, weight, masked)
+
+    @property
+    def count(self) -> int:
+        return int(self.logits.shape[0])
+
+    @property
+    def mass(self) -> float:
+        return float(self.count) if self.weight is None else float(self.weight.sum())
+
+    @property
+    def margin(self) -> float:
+        below = self.at_label - self.top[:, 0].double()
+        return float((below if self.weight is None else below * self.weight).sum()) / self.mass
+
+    def sample(self) -> "_Rows":
+        take = slice(None, None, self.count // _SAMPLE)
+        if self.weight is not None and float(self.weight[take].sum()) <= 0:
+            return self
+        weight = None if self.weight is None else self.weight[take]
+        return _Rows(self.logits[take], self.top[take], self.at_label[take], weight, self.masked)
+
+    def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
+        block = CHUNK_BYTES if self.logits.device.type == "cpu" else CHUNK_BYTES << 8
+        step = max(1, block // (self.logits.shape[1] * dtype.itemsize))
+        for i in range(0, self.count, step):
+            rows = slice(i, i + step)
+            if self.logits.dtype.itemsize < dtype.itemsize:
+                d = self.logits[rows].to(dtype).sub_(self.top[rows].to(dtype))
+            else:  # subtract first: float64 logits may lie beyond float32's range
+                d = (self.logits[rows] - self.top[rows]).to(dtype)
+            if self.masked:
+                d = d.clamp_min(-1e30)  # exp of it is 0, and 0 times it is not NaN
+            yield d, None if self.weight is None else self.weight[rows]
+
+
+def _near(data: _Rows, start: float, pull: float) -> float:
+    """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
+    try:
+        root = _search(data, start, pull, torch.float32)
+    except ArithmeticError:
+        return start
+    step = -root.value / root.slope if root.slope > 0 else 0.0
+    return root.x + min(max(step, -_ROUGH), _ROUGH)
+
+
+def _search(data: _Rows, start: float, pull: float, dtype: torch.dtype) -> Root:
+    margin, mass = data.margin, data.mass
+
+    def slope(t: float) -> tuple[float, float]:
+        first, second = _derivatives(data, math.exp(-t), margin, mass, dtype)
+        return first + pull * t, second + pull
+
+    return increasing_root(
+        slope,
+        low=math.log(T_LOW),
+        high=math.log(T_HIGH),
+        start=start,
+        tolerance=_TOLERANCE if dtype == torch.float64 else _ROUGH,
+    )
+
+
+def _derivatives(data: _Rows, beta: float, margin: float, mass: float, dtype: torch.dtype) -> tuple[float, float]:
+    """Return first and second derivative of the mean log-loss by log T, at T = 1/β."""
+    sums = torch.zeros(2, dtype=torch.float64, device=data.logits.device)
+    for d, w in data.chunks(dtype):
+        e = (d * beta).exp_()
+        norm = e.sum(dim=1).double()
+        mean = e.mul_(d).sum(dim=1).double() / norm
+        spread = e.mul_(d).sum(dim=1).double() / norm - mean**2
+        if w is not None:
+            mean, spread = mean * w, spread * w
+        sums[0] += mean.sum()
+        sums[1] += spread.sum()
+    first, second = (sums / mass).tolist()
+    by_beta = first - margin
+    return -beta * by_beta, beta * by_beta + beta**2 * second
