@@ -1,0 +1,143 @@
+"""Prediction tables larger than memory: Parquet files read in bounded pieces."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.errors import FileFormatError, InputError
+from calibrant.predictions import Predictions
+
+__all__ = ["ParquetRows", "Shard"]
+
+PIECE_BYTES = 16 << 20  # of logits held at a time; the float64 work on a piece takes a few MiB more
+READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
+_LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One row group of one file: the unit that is read, judged, retried and resumed."""
+
+    file: str
+    row_group: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """A name that is unique in the data set."""
+        return f"{self.file}#{self.row_group}"
+
+
+class ParquetRows:
+    """A Parquet file, or a folder of them, with ``logits`` or ``probs`` (fixed_size_list<float>[K]) and ``label``.
+
+    Args:
+        path: The file or folder; a folder's ``*.parquet`` are taken in order of their names.
+
+    Raises:
+        FileFormatError: If there is no such table, or the files do not agree.
+
+    Example:
+        >>> import tempfile, pathlib, calibrant
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
+        >>> calibrant.save_predictions(path, {"all": Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])})
+        >>> ParquetRows(path).rows
+        2
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
+        if not files or not all(file.is_file() for file in files):
+            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {path}; check the path")
+        self.files = files
+        self.kind, self.classes = "", 0
+        self.shards: list[Shard] = []
+        for file in files:
+            self._add(file)
+        if not self.rows:
+            raise InputError(f"expected at least one row, got none in {path}; check how the data were selected")
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def folder(self) -> Path:
+        """The folder the shards' file names are relative to."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def read(self, shard: Shard) -> Iterator[Predictions]:
+        """Yield the rows of ``shard`` in order, in pieces of about 16 MiB."""
+        with _open(self.folder / shard.file) as parquet:
+            step = max(1, PIECE_BYTES // (4 * self.classes))
+            batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
+            offset = 0
+            for batch in batches:
+                yield self._predictions(batch, shard, offset)
+                offset += batch.num_rows
+
+    def __iter__(self) -> Iterator[Predictions]:
+        for shard in self.shards:
+            yield from self.read(shard)
+
+    def _add(self, file: Path) -> None:
+        import pyarrow as pa
+
+        with _open(file) as parquet:
+            schema = parquet.schema_arrow
+            kind = next((name for name in ("logits", "probs") if name in schema.names), None)
+            if kind is None or not pa.types.is_fixed_size_list(schema.field(kind).type):
+                raise FileFormatError(
+                    f"expected a column logits or probs of type fixed_size_list<float>[K], got {schema.names} in {file}; "
+                    "write it with calibrant.save_predictions or pyarrow"
+                )
+            classes = schema.field(kind).type.list_size
+            if (self.kind, self.classes) not in (("", 0), (kind, classes)):
+                raise FileFormatError(
+                    f"expected {self.kind} over {self.classes} classes as in the first file, got {kind} over {classes} in "
+                    f"{file}; keep one model's outputs in a folder"
+                )
+            self.kind, self.classes = kind, classes
+            meta = parquet.metadata
+            counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        self.shards += [Shard(file.name, i, count) for i, count in enumerate(counts) if count]
+
+    def _predictions(self, batch: Any, shard: Shard, offset: int) -> Predictions:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        values = columns[self.kind]
+        where = f"{self.folder / shard.file}, row group {shard.row_group}, rows {offset}–{offset + batch.num_rows - 1}"
+        if values.null_count or values.flatten().null_count:
+            raise InputError(f"{where}: expected no nulls, got some; fill or drop them")
+        matrix = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.classes)
+        labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
+        groups = next((_integers(columns[name]) for name in _GROUPS if name in columns), None)
+        try:
+            if self.kind == "probs":
+                return Predictions.from_probs(matrix, labels, groups=groups)
+            return Predictions.from_logits(matrix, labels, groups=groups)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+
+
+def _integers(column: Any) -> Any:
+    if column.null_count:
+        raise InputError("expected labels and groups without nulls, got some; fill or drop them")
+    return np.array(column.to_numpy(zero_copy_only=False))
+
+
+def _open(file: Path) -> Any:
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, memory_map=False)
+    except Exception as error:  # Arrow's errors share no public base class
+        reason = str(error).strip().split("\n")[0][:160]
+        raise FileFormatError(
+            f"expected a readable parquet file, got a broken or truncated one: {file} ({reason}); write it again"
+        ) from error

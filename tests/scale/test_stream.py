@@ -1,0 +1,186 @@
+"""Streaming: the in-memory answer from pieces, in bounded memory, resumable, whole files only."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import calibrant
+from calibrant import Predictions, metrics
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import FileFormatError, InputError
+from calibrant.scale import ParquetRows, apply_streamed, evaluate_streamed, rows, sum_metrics
+
+
+def write(path: Path, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], *, group: int) -> None:
+    column = pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), logits.shape[1])
+    pq.write_table(pa.table({"logits": column, "label": pa.array(labels)}), path, row_group_size=group)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three files of 1,000, 700 and 300 rows over 6 classes, in row groups of 256."""
+    rng = np.random.default_rng(0)
+    home = tmp_path / "data"
+    home.mkdir()
+    for index, count in enumerate((1000, 700, 300)):
+        labels = rng.integers(0, 6, count)
+        logits = (2 * rng.normal(size=(count, 6)) + 4 * np.eye(6)[labels]).astype(np.float32)
+        write(home / f"part-{index}.parquet", logits, labels, group=256)
+    return home
+
+
+def whole(folder: Path) -> Predictions:
+    parts = [calibrant.load_predictions(file) for file in sorted(folder.glob("*.parquet"))]
+    return Predictions.cat([part for part in parts if isinstance(part, Predictions)])
+
+
+def test_pieces_give_the_in_memory_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PIECE_BYTES", 100 * 6 * 4)  # several pieces a row group
+    data = whole(folder)
+    assert ParquetRows(folder).rows == 2000
+    assert len(ParquetRows(folder).shards) == 4 + 3 + 2
+    seen: list[tuple[int, int]] = []
+    figures = evaluate_streamed(folder, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (2000, 2000)
+    for metric, figure in zip(sum_metrics(), figures, strict=True):
+        assert figure.metric == repr(metric)
+        assert figure.value == pytest.approx(metric(data), rel=1e-12, abs=1e-15)
+        assert figure.n == 2000
+
+
+def test_a_calibrator_is_applied_on_the_way(folder: Path) -> None:
+    data = whole(folder)
+    scaling = TemperatureScaling().fit(data.logits[:500], data.need_labels()[:500])
+    after = data[500:].calibrated_by(scaling)
+    write(folder / "part-9.parquet", data.logits[500:].numpy(), data.need_labels()[500:].numpy(), group=256)
+    for file in sorted(folder.glob("part-[012].parquet")):
+        file.unlink()
+    [figure] = evaluate_streamed(folder, metrics=[metrics.NLL()], calibrator=scaling)
+    assert figure.value == pytest.approx(metrics.NLL()(after), rel=1e-12)
+
+
+def test_an_interrupted_evaluation_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "progress.json"
+
+    class StopError(Exception):
+        pass
+
+    def stop_after_five(done: int, total: int) -> None:
+        if done > 1200:
+            raise StopError
+
+    with pytest.raises(StopError):
+        evaluate_streamed(folder, checkpoint=checkpoint, progress=stop_after_five)
+    finished = json.loads(checkpoint.read_text())["done"]
+    assert 0 < len(finished) < 9
+    resumed = evaluate_streamed(folder, checkpoint=checkpoint)
+    assert resumed == evaluate_streamed(folder)
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_other_data_or_of_nothing_is_refused(folder: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "progress.json"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_streamed(folder, checkpoint=checkpoint, progress=interrupt)
+    with pytest.raises(FileFormatError, match="got another in"):
+        evaluate_streamed(folder, checkpoint=checkpoint, metrics=[metrics.NLL()])
+    checkpoint.write_text("{")
+    with pytest.raises(FileFormatError, match="expected a checkpoint, got something else"):
+        evaluate_streamed(folder, checkpoint=checkpoint)
+
+
+def interrupt(done: int, total: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_apply_writes_whole_files_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    data = whole(folder)
+    scaling = TemperatureScaling().fit(data.logits, data.need_labels())
+    out = tmp_path / "out"
+    assert apply_streamed(scaling, folder, out) == 9
+    with torch.no_grad():
+        expected = scaling(data.logits)
+    assert torch.equal(whole(out).logits, expected)
+    assert torch.equal(whole(out).need_labels(), data.need_labels())
+    victim = sorted(out.glob("*.parquet"))[3]
+    victim.unlink()
+    assert apply_streamed(scaling, folder, out) == 1
+    assert not [name for name in os.listdir(out) if name.endswith(".part")]
+
+
+def test_bad_rows_are_named(folder: Path) -> None:
+    logits = np.zeros((300, 6), dtype=np.float32)
+    logits[290, 2] = np.nan
+    write(folder / "part-3.parquet", logits + np.arange(6, dtype=np.float32), np.zeros(300, dtype=np.int64), group=256)
+    with pytest.raises(InputError, match=r"part-3.parquet, row group 1, rows 0–43: .* got NaN in row 34"):
+        evaluate_streamed(folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda path: path.mkdir(), "a folder of them, got none"),
+        (lambda path: path.write_bytes(b"PAR1 and no more"), "broken or truncated"),
+        (lambda path: pq.write_table(pa.table({"x": [1]}), path), r"a column logits or probs .* got \['x'\]"),
+        (lambda path: pq.write_table(pa.table({"logits": [[1.0, 2.0]], "label": [0]}), path), "fixed_size_list"),
+        (lambda path: write(path, np.zeros((0, 3), np.float32), np.zeros(0, np.int64), group=5), "at least one row"),
+    ],
+)
+def test_what_is_no_table_gets_one_sentence(tmp_path: Path, make: Any, text: str) -> None:
+    path = tmp_path / "a.parquet"
+    make(path)
+    with pytest.raises((FileFormatError, InputError), match=text):
+        evaluate_streamed(path)
+
+
+def test_files_of_two_models_are_refused(folder: Path) -> None:
+    write(folder / "z.parquet", np.eye(7, dtype=np.float32) * 3, np.arange(7), group=5)
+    with pytest.raises(FileFormatError, match="6 classes as in the first file, got logits over 7"):
+        ParquetRows(folder)
+
+
+MEMORY = """
+import resource, sys
+import pyarrow.parquet, torch, calibrant
+from calibrant.scale import evaluate_streamed, apply_streamed
+from calibrant.calibrators import TemperatureScaling
+torch.set_num_threads(1)
+calibrator = TemperatureScaling().fit(torch.randn(50, 1000), torch.arange(50))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+evaluate_streamed(sys.argv[1])
+apply_streamed(calibrator, sys.argv[1], sys.argv[2])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
+    """128k rows of 1,000 classes in one row group: 488 MiB of logits, at most 256 MiB beyond the imports."""
+    path = tmp_path / "big.parquet"
+    rng = np.random.default_rng(0)
+    column = pa.list_(pa.float32(), 1000)
+    with pq.ParquetWriter(path, pa.schema({"logits": column, "label": pa.int64()}), use_dictionary=False) as writer:
+        batches = []
+        block = rng.normal(size=(16_000, 1000)).astype(np.float32)
+        for _ in range(8):
+            values = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), 1000)
+            batches.append(pa.record_batch({"logits": values, "label": pa.array(rng.integers(0, 1000, 16_000))}))
+        writer.write_table(pa.Table.from_batches(batches), row_group_size=128_000)
+    assert pq.read_metadata(path).num_row_groups == 1
+    del batches
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MEMORY, path, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(run.stdout) <= 256, f"{run.stdout} MiB"
