@@ -20,7 +20,13 @@ _LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
 
 @dataclass(frozen=True)
 class Shard:
-    """One row group of one file: the unit that is read, judged, retried and resumed."""
+    """One row group of one file: the unit that is read, judged, retried and resumed.
+
+    Args:
+        file: The file's name in the data set's folder.
+        row_group: Its row group, from 0.
+        rows: Rows in it.
+    """
 
     file: str
     row_group: int

@@ -50,7 +50,14 @@ def sum_metrics() -> list[SumMetric[Any]]:
 def shard_states(
     rows: ParquetRows, shard: Shard, metrics: Sequence[SumMetric[Any]], calibrator: Calibrator | None = None
 ) -> States:
-    """Return each metric's state over one shard, read in bounded pieces."""
+    """Return each metric's state over one shard, read in bounded pieces.
+
+    Args:
+        rows: The data set.
+        shard: One of its row groups.
+        metrics: Metrics that are sums.
+        calibrator: Applied to every piece first, or None.
+    """
     states: States = {}
     for piece in rows.read(shard):
         data = piece if calibrator is None else piece.calibrated_by(calibrator)
