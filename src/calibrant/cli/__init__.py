@@ -11,10 +11,11 @@ from calibrant.cli.apply import apply
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.fit import fit
 from calibrant.cli.methods import methods
+from calibrant.cli.report import report
 
 __all__ = ["main"]
 
-COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, methods]
+COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, report, methods]
 
 main = typer.Typer(
     name="calibrant",

@@ -1,0 +1,41 @@
+"""``calibrant report``: one file to send to a colleague."""
+
+from typing import Annotated
+
+import typer
+
+from calibrant.cli._files import readable, writable
+from calibrant.cli._output import console, working
+from calibrant.cli._reporting import load_model
+from calibrant.report import write_report
+
+
+def report(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
+    method: Annotated[str, typer.Option("--method", "-m", help="Calibrator to fit on --fit-split; none for none.")] = "TemperatureScaling",
+    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
+    split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
+    fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
+    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,  # noqa: A002
+    title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
+) -> None:
+    """Write a report on one or many models: before and after calibration, in figures and words.
+
+    Examples:
+
+        calibrant report predictions.npz -o report.html
+
+        calibrant report a.npz b.npz c.npz --method VectorScaling -o report.html
+
+        calibrant report predictions.npz --calibrator c.safetensors --format md -o -
+    """
+    models = []
+    for file in files:
+        with readable(file) as path, working(f"calibrating {file}"):
+            models.append(load_model(path, shown=file, method=method, saved=calibrator, splits=(split, fit_split)))
+    with writable(output, suffix=f".{format or 'html'}") as path, working(f"reporting on {len(models)} models"):
+        write_report(models, path, title=title, format=format)
+    console(err=True).print(f"report on {', '.join(model.name for model in models)} written to {output}", style="dim")

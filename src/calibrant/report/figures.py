@@ -1,0 +1,133 @@
+"""Figures with matplotlib's object interface alone: no pyplot, no rcParams, so nothing global changes.
+
+Each drawing function takes numbers and an ``Axes`` and returns its ``Figure``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from calibrant.report.diagnosis import Curve, Diagram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours by role. The defaults are legible on white, in grey print, and to colour-blind readers (blue, orange)."""
+
+    ink: str = "#1b1f24"
+    faint: str = "#767f89"
+    grid: str = "#d9dee3"
+    band: str = "#c9d3dd"
+    good: str = "#1f6fb5"
+    bad: str = "#c2410c"
+    other: str = "#8a5a00"
+
+
+LIGHT = Palette()
+
+
+def new_figure(*, width: float = 3.5, height: float = 3.5) -> "Figure":
+    """Return an empty figure of ``width`` × ``height`` inches, transparent, with no tie to any display."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    return figure
+
+
+def reliability(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw accuracy against confidence, with what a calibrated model would show behind it.
+
+    Grey bars are the 95 % consistency bars (Bröcker and Smith 2007): where each dot would lie if the model were
+    calibrated. Dots inside are filled circles, dots outside are diamonds in another colour.
+
+    Args:
+        diagram: From ``diagram_of``.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    ax.plot([0, 1], [0, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    for b in diagram.bins:
+        ax.plot([b.confidence] * 2, [b.expect_low, b.expect_high], color=palette.band, linewidth=7, zorder=2, solid_capstyle="butt")  # fmt: skip
+    x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
+    ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
+    for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
+        chosen = [b for b in diagram.bins if b.off is off]
+        ax.plot([b.confidence for b in chosen], [b.accuracy for b in chosen], marker, color=colour, markersize=4.5, zorder=4)  # fmt: skip
+    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="share that is right", aspect="equal")
+    return _finish(ax, palette)
+
+
+def confidences(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw how many rows fall in each bin of confidence, with mean confidence and accuracy as lines.
+
+    Args:
+        diagram: From ``diagram_of``.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    left, width = [b.low for b in diagram.bins], [b.high - b.low for b in diagram.bins]
+    share = [b.count / diagram.n for b in diagram.bins]
+    ax.bar(left, share, width, align="edge", color=palette.good, alpha=0.55, edgecolor=palette.good, linewidth=0.6)
+    ax.axvline(diagram.confidence, color=palette.ink, linewidth=1.2)
+    ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.2, linestyle=(0, (2, 2)))
+    ax.set(xlim=(0, 1), ylim=(0, max(share) * 1.08), xlabel="confidence", ylabel="share of rows")
+    return _finish(ax, palette)
+
+
+def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw the error among the most confident share of the rows, one line a curve.
+
+    Args:
+        curves: (label, curve) pairs, at most three.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    styles = [(palette.bad, (0, (4, 2))), (palette.good, "solid"), (palette.other, (0, (1, 1)))]
+    for (label, curve), (colour, style) in zip(curves, styles, strict=False):
+        ax.plot(curve.coverage, curve.risk, color=colour, linestyle=style, linewidth=1.5, label=label)
+    ax.set(xlim=(0, 1), xlabel="share of rows answered, most confident first", ylabel="error among them")
+    ax.set_ylim(bottom=0)
+    if len(curves) > 1:
+        ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink)
+    return _finish(ax, palette)
+
+
+def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure: the reliability diagram above the confidence histogram."""
+    figure = new_figure(height=4.6)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    reliability(diagram, above, palette=palette)
+    return confidences(diagram, below, palette=palette)
+
+
+def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure of risk by coverage."""
+    return risk(curves, new_figure(height=2.8).subplots(), palette=palette)
+
+
+def _finish(ax: "Axes", palette: Palette) -> "Figure":
+    ax.set_facecolor("none")
+    ax.grid(True, color=palette.grid, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(colors=palette.faint, labelcolor=palette.ink, labelsize=8, length=3)
+    for spine in ax.spines.values():
+        spine.set_color(palette.faint)
+        spine.set_linewidth(0.6)
+    for label in (ax.xaxis.label, ax.yaxis.label):
+        label.set(color=palette.ink, fontsize=9)
+    figure: Figure = ax.figure
+    return figure

@@ -1,0 +1,104 @@
+"""What a report is about: models before and after calibration, and tables that others computed."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from calibrant.calibrators._base import Calibrator
+from calibrant.errors import InputError
+from calibrant.predictions import BinaryPairs, Predictions
+
+Data = Predictions | BinaryPairs
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One model's predictions on the data that judge it, before and after calibration.
+
+    Args:
+        name: What people call it.
+        before: Labelled predictions.
+        after: The same rows calibrated; None shows the model as it is.
+        calibrator: What made ``after``: the fitted calibrator, or its name, or None.
+        source: File and split the rows came from, for the record.
+        class_names: K names, or None for the class indices.
+
+    Example:
+        >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
+        >>> Model("mine", data)
+        Model('mine', 2 rows)
+    """
+
+    name: str
+    before: Data
+    after: Data | None = None
+    calibrator: Calibrator | str | None = None
+    source: str = ""
+    class_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.before, Predictions):
+            classes = self.before.classes
+            self.before.need_labels()
+            if self.class_names is not None and len(self.class_names) != classes:
+                raise InputError(
+                    f"expected {classes} class names for {self.name}, got {len(self.class_names)}; name every class"
+                )
+        if self.after is not None and len(self.after) != len(self.before):
+            raise InputError(
+                f"expected equally many rows before and after for {self.name}, got {len(self.before)} and "
+                f"{len(self.after)}; calibrate the same predictions"
+            )
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {len(self.before)} rows)"
+
+    @property
+    def calibrated_with(self) -> str | None:
+        """The calibrator as text."""
+        return None if self.calibrator is None else str(self.calibrator)
+
+    def class_name(self, index: int) -> str:
+        """Return the name of class ``index``."""
+        return str(index) if self.class_names is None else str(self.class_names[index])
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table computed elsewhere, shown as it is.
+
+    Args:
+        title: Its caption.
+        header: Column names.
+        rows: Cells as text, as many a row as the header has.
+        note: How to read it.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        wrong = [row for row in self.rows if len(row) != len(self.header)]
+        if wrong:
+            raise InputError(
+                f"expected {len(self.header)} cells in every row of {self.title!r}, got {len(wrong[0])}; fill the row"
+            )
+
+
+def fingerprint(data: Data) -> str:
+    """Return the SHA-256 of the numbers and labels, in order, as 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    if isinstance(data, Predictions):
+        columns = [data.logits if data.probs is None else data.probs, data.labels]
+    else:
+        columns = [data.p, data.y]
+    for column in columns:
+        if column is not None:
+            plain = column.detach().cpu().contiguous()
+            digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
+            digest.update(plain.view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,208 @@
+"""A report in one file: HTML that opens offline, Markdown, or JSON. The same input gives the same bytes."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from calibrant._check import check_choice
+from calibrant._files import atomic_write
+from calibrant.errors import InputError
+from calibrant.report.diagnosis import (
+    BINS,
+    MOST_ROWS,
+    Curve,
+    Diagram,
+    Part,
+    by_class,
+    by_group,
+    diagram_of,
+    risk_coverage,
+    worst_bins,
+)
+from calibrant.report.model import Model, Table, fingerprint
+from calibrant.report.tables import Row, measure
+from calibrant.report.words import HOW_TO_READ, LIMITS, bin_sentence, summary
+
+Format = Literal["html", "md", "json"]
+FORMATS = ("html", "md", "json")
+
+
+@dataclass(frozen=True)
+class Section:
+    """All that a report says of one model."""
+
+    model: Model
+    before: list[Row]
+    after: list[Row]
+    diagrams: tuple[Diagram, Diagram | None]
+    curves: list[tuple[str, Curve]]
+    classes: list[Part]
+    groups: list[Part]
+    words: list[str]
+    fingerprint: str
+
+    @property
+    def worst(self) -> list[str]:
+        """The worst bins of the last diagram, in words."""
+        return [bin_sentence(found) for found in worst_bins(self.diagrams[1] or self.diagrams[0])]
+
+    @property
+    def calibrator_class(self) -> str | None:
+        """What the calibrator does, in its own documentation's first sentence."""
+        calibrator = self.model.calibrator
+        if calibrator is None or isinstance(calibrator, str):
+            return None
+        return " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
+
+    @property
+    def reasons(self) -> list[str]:
+        """Where the calibrator was fitted."""
+        calibrator = self.model.calibrator
+        if calibrator is None or isinstance(calibrator, str):
+            return []
+        return [f"It was fitted on {len(calibrator.fit_rows):,} rows, none of which should be among those judged here."]
+
+
+def write_report(
+    models: Sequence[Model],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Calibration report",
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    format: Format | None = None,  # noqa: A002
+    draws: int = 1000,
+) -> Path:
+    """Write one self-contained report on one or many models, atomically.
+
+    Args:
+        models: What to report on, in order.
+        path: Where to write it.
+        title: Its heading.
+        tables: Tables computed elsewhere, shown before the models.
+        notes: Paragraphs shown below the heading.
+        format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
+        draws: Draws for intervals and null levels; 0 leaves both out.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If there are no models, or predictions lack labels.
+        FileFormatError: If the file cannot be written.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> data = Predictions.from_logits([[4.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [0, 1, 1])
+        >>> write_report([Model("tiny", data)], "report.md", draws=10).name
+        'report.md'
+    """
+    if not models:
+        raise InputError("expected at least one model to report on, got none; pass a list of Model")
+    suffix = Path(path).suffix.removeprefix(".")
+    chosen = check_choice(format or (suffix if suffix in FORMATS else "html"), name="format", choices=FORMATS)
+    sections = [diagnose(model, draws=draws) for model in models]
+    text = {"html": _html, "md": _markdown, "json": _json}[chosen](
+        {"title": title, "notes": list(notes), "tables": list(tables), "sections": sections}
+    )
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    return Path(path)
+
+
+def diagnose(model: Model, *, draws: int = 1000) -> Section:
+    """Compute all that a report says of one model.
+
+    Args:
+        model: The model.
+        draws: As in ``write_report``.
+    """
+    where = {"file": model.source or model.name, "split": ""}
+    before = measure(model.before, draws=draws, **where)
+    after = [] if model.after is None else measure(model.after, draws=draws, calibrator=model.calibrated_with, **where)
+    diagrams = (diagram_of(model.before), None if model.after is None else diagram_of(model.after))
+    curves = [("before", risk_coverage(model.before))]
+    if model.after is not None:
+        curves.append(("after", risk_coverage(model.after)))
+    return Section(
+        model=model,
+        before=before,
+        after=after,
+        diagrams=diagrams,
+        curves=curves,
+        classes=by_class(model),
+        groups=by_group(model),
+        words=summary(model, before, after, diagrams[0]),
+        fingerprint=fingerprint(model.before),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the numbers depend on."""
+    import scipy
+
+    return {
+        "calibrant": vars(sys.modules["calibrant"])["__version__"],  # the layer above this one, so not imported
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("calibrant.report"),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
+    environment.globals.update(
+        versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, bins=BINS, most=MOST_ROWS
+    )
+    return environment
+
+
+def _html(context: dict[str, Any]) -> str:
+    from calibrant.report.vector import figures_of
+
+    figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
+    return _environment().get_template("report.html").render(**context, figures=figures)
+
+
+def _markdown(context: dict[str, Any]) -> str:
+    return _environment().get_template("report.md").render(**context)
+
+
+def _json(context: dict[str, Any]) -> str:
+    models = [
+        {
+            "name": section.model.name,
+            "source": section.model.source,
+            "calibrator": section.model.calibrated_with,
+            "fingerprint": section.fingerprint,
+            "words": section.words,
+            "worst_bins": section.worst,
+            "diagram_before": asdict(section.diagrams[0]),
+            "diagram_after": None if section.diagrams[1] is None else asdict(section.diagrams[1]),
+            "classes": [asdict(part) for part in section.classes],
+            "groups": [asdict(part) for part in section.groups],
+        }
+        for section in context["sections"]
+    ]
+    rows = [row.plain() for section in context["sections"] for row in [*section.before, *section.after]]
+    tables = [asdict(table) for table in context["tables"]]
+    shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
+    return json.dumps(shown | {"versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
