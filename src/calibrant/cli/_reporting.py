@@ -19,12 +19,12 @@ def load_model(path: str, *, shown: str, method: str, saved: str | None, splits:
     """
     judged, fitting = splits
     before = calibrant.load_predictions(path, judged)
-    source = f"{shown}, split {judged}"
+    name = Path(shown).stem
     calibrator = _calibrator(path, shown=shown, method=method, saved=saved, fitting=fitting)
     if calibrator is None:
-        return Model(Path(shown).stem, before, source=source)
+        return Model(name, before, source=shown, split=judged)
     after = with_logits(before, file=shown, split=judged).calibrated_by(calibrator)
-    return Model(Path(shown).stem, before, after, calibrator, source)
+    return Model(name, before, after, calibrator, source=shown, split=judged)
 
 
 def _calibrator(path: str, *, shown: str, method: str, saved: str | None, fitting: str) -> Calibrator | None:

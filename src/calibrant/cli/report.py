@@ -15,11 +15,13 @@ def report(
         list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
-    method: Annotated[str, typer.Option("--method", "-m", help="Calibrator to fit on --fit-split; none for none.")] = "TemperatureScaling",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="Calibrator to fit on --fit-split; none for none.")
+    ] = "TemperatureScaling",
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
     split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
-    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,  # noqa: A002
+    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.

@@ -5,7 +5,7 @@ Each drawing function takes numbers and an ``Axes`` and returns its ``Figure``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from calibrant.report.diagnosis import Curve, Diagram
 
@@ -34,7 +34,7 @@ def new_figure(*, width: float = 3.5, height: float = 3.5) -> "Figure":
     """Return an empty figure of ``width`` × ``height`` inches, transparent, with no tie to any display."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
     figure.patch.set_alpha(0)
     return figure
 
@@ -55,13 +55,16 @@ def reliability(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "F
     """
     ax.plot([0, 1], [0, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     for b in diagram.bins:
-        ax.plot([b.confidence] * 2, [b.expect_low, b.expect_high], color=palette.band, linewidth=7, zorder=2, solid_capstyle="butt")  # fmt: skip
+        span = ([b.confidence] * 2, [b.expect_low, b.expect_high])
+        ax.plot(*span, color=palette.band, linewidth=7, solid_capstyle="butt", zorder=2)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
     for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
-        chosen = [b for b in diagram.bins if b.off is off]
-        ax.plot([b.confidence for b in chosen], [b.accuracy for b in chosen], marker, color=colour, markersize=4.5, zorder=4)  # fmt: skip
-    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="share that is right", aspect="equal")
+        dots = [(b.confidence, b.accuracy) for b in diagram.bins if b.off is off]
+        if dots:
+            ax.plot(*zip(*dots, strict=True), marker, color=colour, markersize=4.5, zorder=4, clip_on=False)
+    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="right")
+    ax.yaxis.set_major_formatter(_percent)
     return _finish(ax, palette)
 
 
@@ -81,7 +84,9 @@ def confidences(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "F
     ax.bar(left, share, width, align="edge", color=palette.good, alpha=0.55, edgecolor=palette.good, linewidth=0.6)
     ax.axvline(diagram.confidence, color=palette.ink, linewidth=1.2)
     ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.2, linestyle=(0, (2, 2)))
-    ax.set(xlim=(0, 1), ylim=(0, max(share) * 1.08), xlabel="confidence", ylabel="share of rows")
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="rows", yticks=[0, 0.5, 1])
+    ax.xaxis.set_major_formatter(_percent)
+    ax.yaxis.set_major_formatter(_percent)
     return _finish(ax, palette)
 
 
@@ -101,6 +106,8 @@ def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = 
         ax.plot(curve.coverage, curve.risk, color=colour, linestyle=style, linewidth=1.5, label=label)
     ax.set(xlim=(0, 1), xlabel="share of rows answered, most confident first", ylabel="error among them")
     ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_formatter(_percent)
+    ax.yaxis.set_major_formatter(_percent)
     if len(curves) > 1:
         ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink)
     return _finish(ax, palette)
@@ -108,15 +115,23 @@ def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = 
 
 def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
     """Return a new figure: the reliability diagram above the confidence histogram."""
-    figure = new_figure(height=4.6)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    figure = new_figure(height=4.7)
+    # fixed places, so that before and after line up
+    above = figure.add_axes((0.19, 0.335, 0.755, 0.65))
+    below = figure.add_axes((0.19, 0.095, 0.755, 0.195), sharex=above)
+    confidences(diagram, below, palette=palette)
     reliability(diagram, above, palette=palette)
-    return confidences(diagram, below, palette=palette)
+    above.tick_params(labelbottom=False)
+    return figure
 
 
 def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
     """Return a new figure of risk by coverage."""
-    return risk(curves, new_figure(height=2.8).subplots(), palette=palette)
+    return risk(curves, new_figure(height=2.8).add_axes((0.19, 0.16, 0.755, 0.81)), palette=palette)
+
+
+def _percent(value: float, _: float) -> str:
+    return f"{100 * value:.3g} %"
 
 
 def _finish(ax: "Axes", palette: Palette) -> "Figure":
@@ -129,5 +144,4 @@ def _finish(ax: "Axes", palette: Palette) -> "Figure":
         spine.set_linewidth(0.6)
     for label in (ax.xaxis.label, ax.yaxis.label):
         label.set(color=palette.ink, fontsize=9)
-    figure: Figure = ax.figure
-    return figure
+    return cast("Figure", ax.figure)

@@ -22,7 +22,8 @@ class Model:
         before: Labelled predictions.
         after: The same rows calibrated; None shows the model as it is.
         calibrator: What made ``after``: the fitted calibrator, or its name, or None.
-        source: File and split the rows came from, for the record.
+        source: File the rows came from, for the record.
+        split: Which split of it.
         class_names: K names, or None for the class indices.
 
     Example:
@@ -36,6 +37,7 @@ class Model:
     after: Data | None = None
     calibrator: Calibrator | str | None = None
     source: str = ""
+    split: str = ""
     class_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -100,5 +102,5 @@ def fingerprint(data: Data) -> str:
         if column is not None:
             plain = column.detach().cpu().contiguous()
             digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-            digest.update(plain.view(torch.uint8).numpy())
+            digest.update(plain.view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]

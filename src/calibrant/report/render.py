@@ -3,11 +3,13 @@
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +33,6 @@ from calibrant.report.model import Model, Table, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.words import HOW_TO_READ, LIMITS, bin_sentence, summary
 
-Format = Literal["html", "md", "json"]
 FORMATS = ("html", "md", "json")
 
 
@@ -78,7 +79,7 @@ def write_report(
     title: str = "Calibration report",
     tables: Sequence[Table] = (),
     notes: Sequence[str] = (),
-    format: Format | None = None,  # noqa: A002
+    format: str | None = None,
     draws: int = 1000,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
@@ -125,9 +126,9 @@ def diagnose(model: Model, *, draws: int = 1000) -> Section:
         model: The model.
         draws: As in ``write_report``.
     """
-    where = {"file": model.source or model.name, "split": ""}
-    before = measure(model.before, draws=draws, **where)
-    after = [] if model.after is None else measure(model.after, draws=draws, calibrator=model.calibrated_with, **where)
+    measured = partial(measure, file=model.source or model.name, split=model.split, draws=draws)
+    before = measured(model.before)
+    after = [] if model.after is None else measured(model.after, calibrator=model.calibrated_with)
     diagrams = (diagram_of(model.before), None if model.after is None else diagram_of(model.after))
     curves = [("before", risk_coverage(model.before))]
     if model.after is not None:
@@ -169,9 +170,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    environment.globals.update(
-        versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, bins=BINS, most=MOST_ROWS
-    )
+    environment.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, bins=BINS, most=MOST_ROWS)
     return environment
 
 
@@ -179,7 +178,8 @@ def _html(context: dict[str, Any]) -> str:
     from calibrant.report.vector import figures_of
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
-    return _environment().get_template("report.html").render(**context, figures=figures)
+    page = _environment().get_template("report.html").render(**context, figures=figures)
+    return re.sub(r"(?<=\d) %", "\u00a0%", page)  # a number and its sign stay on one line
 
 
 def _markdown(context: dict[str, Any]) -> str:

@@ -49,7 +49,9 @@ def inline_svg(figure: "Figure", *, prefix: str) -> str:
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    names = {name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg)))}
+    names = {
+        name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg)))
+    }
     svg = re.sub(r'\bid="([^"]+)"', lambda match: f'id="{names[match[1]]}"', svg)
     svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda match: match[1] + names.get(match[2], match[2]), svg)
     for role in _ROLES:

@@ -6,21 +6,33 @@ from calibrant.report.model import Model
 from calibrant.report.tables import Row
 
 HOW_TO_READ = (
-    "Each dot is a bin of predictions: how sure the model was (across) against how often it was right (up); on the "
-    "dashed line, 80 % sure means right 80 % of the time, and below it the model is over-confident.",
-    "Grey bars show where the dots of a perfectly calibrated model of this size would lie in 95 % of samples: a round "
-    "dot inside its bar is no evidence of a fault, an orange diamond outside is.",
+    (
+        "Each dot is a bin of predictions: how sure the model was (across) against how often it was right (up); on the "
+        "dashed line, 80 % sure means right 80 % of the time, and below it the model is over-confident."
+    ),
+    (
+        "Grey bars show where the dots of a perfectly calibrated model of this size would lie in 95 % of samples: a round "
+        "dot inside its bar is no evidence of a fault, an orange diamond outside is."
+    ),
 )
 
 LIMITS = (
-    "These figures hold for data drawn like the rows judged here. After a shift (other users, cameras, seasons) "
-    "confidence can be wrong while every figure here was right: measure again there.",
-    "ECE and the reliability diagram look at the decided class alone and average within bins: opposite errors inside a "
-    "bin cancel. The class-by-class table and the proper scores (NLL, Brier) see what they miss.",
-    "Plug-in calibration errors of a finite sample are never 0, so each stands beside its null level: what a perfectly "
-    "calibrated model with these confidences stays below in 97.5 % of samples.",
-    "Intervals are for means over rows (or over groups, where groups are given) and treat these as independent. For "
-    "binned errors none is given: no simple one covers.",
+    (
+        "These figures hold for data drawn like the rows judged here. After a shift (other users, cameras, seasons) "
+        "confidence can be wrong while every figure here was right: measure again there."
+    ),
+    (
+        "ECE and the reliability diagram look at the decided class alone and average within bins: opposite errors inside a "
+        "bin cancel. The class-by-class table and the proper scores (NLL, Brier) see what they miss."
+    ),
+    (
+        "Plug-in calibration errors of a finite sample are never 0, so each stands beside its null level: what a perfectly "
+        "calibrated model with these confidences stays below in 97.5 % of samples."
+    ),
+    (
+        "Intervals are for means over rows (or over groups, where groups are given) and treat these as independent. For "
+        "binned errors none is given: no simple one covers."
+    ),
     "A calibrator changes how sure a model is, not what it knows: accuracy and ranking stay nearly as they were.",
 )
 
@@ -36,8 +48,10 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
     """
     accuracy, ece = _find(before, Accuracy()), _find(before, ECE())
     sentences = [
-        f"On {len(model.before):,} rows the model is right in {_with_interval(accuracy)} of cases and on average "
-        f"{100 * diagram.confidence:.1f} % sure: {_direction(diagram.confidence - diagram.accuracy)}.",
+        (
+            f"On {len(model.before):,} rows the model is right in {_with_interval(accuracy)} of cases and on average "
+            f"{100 * diagram.confidence:.1f} % sure: {_direction(diagram.confidence - diagram.accuracy)}."
+        ),
         f"Its calibration error (ECE) is {ece.shown(ece.value)}; {_against_null(ece)}.",
     ]
     if after:
@@ -88,7 +102,7 @@ def _against_null(row: Row) -> str:
     if row.null_high is None:
         return "its null level was not computed"
     level = f"a perfectly calibrated model of this size would stay below {row.shown(row.null_high)}"
-    return f"{level}, so this is a real fault" if row.value > row.null_high else f"{level}, so no fault is shown"
+    return f"{level}, so the error is real" if row.value > row.null_high else f"{level}, so no error is shown"
 
 
 def _with_interval(row: Row) -> str:

@@ -1,0 +1,159 @@
+"""The report as a file: self-contained, escaped, the same bytes each time, in three formats."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import FileFormatError, InputError
+from calibrant.metrics import ECE
+from calibrant.report import Model, Table, write_report
+
+VOID = {"meta", "link", "br", "path", "use", "rect"}
+
+
+def over_confident(*, rows: int = 600, classes: int = 3, seed: int = 0, groups: bool = False) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    true = torch.randn(rows, classes, generator=generator)
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits(3 * true, labels, groups=np.arange(rows) // 50 if groups else None)
+
+
+def a_model(*, name: str = "net", groups: bool = False) -> Model:
+    fit, judge = over_confident(seed=1), over_confident(seed=2, groups=groups)
+    calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
+    return Model(name, judge, judge.calibrated_by(calibrator), calibrator, "file.npz", "test")
+
+
+class Page(HTMLParser):
+    """Checks nesting, and gathers what the tests ask of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.headings: list[int] = []
+        self.unnamed: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if "id" in found:
+            self.ids.append(found["id"] or "")
+        self.links += [value or "" for key, value in attrs if key in ("href", "src", "xlink:href")]
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "figure" and not found.get("aria-label"):
+            self.unnamed.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def written(path: Path, models: list[Model], **options: object) -> str:
+    return write_report(models, path, draws=20, **options).read_text()  # type: ignore[arg-type]
+
+
+def test_the_page_is_well_formed_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    text = written(tmp_path / "r.html", [a_model(name="one", groups=True), a_model(name="two")])
+    page = Page(text)
+    assert len(set(page.ids)) == len(page.ids)
+    assert [link for link in page.links if not link.startswith(("#", "data:"))] == []
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert "url(http" not in text
+    assert "default-src 'none'" in text
+    assert page.headings[0] == 1
+    assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
+    assert page.unnamed == []
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (written(tmp_path / f"{n}.html", [a_model()]) for n in "ab")
+    assert first == second
+
+
+def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>$\\frac'
+    data = over_confident()
+    model = Model(evil, data, source=evil, class_names=[evil, "b", "c"])
+    table = Table(evil, [evil], [[evil]], evil)
+    text = written(tmp_path / "r.html", [model], title=evil, notes=[evil], tables=[table])
+    assert "<script>alert" not in text
+    assert text.count("&lt;script&gt;") >= 8
+
+
+def test_the_figures_shown_are_those_of_the_metrics(tmp_path: Path) -> None:
+    model = a_model()
+    text = written(tmp_path / "r.html", [model])
+    for data in (model.before, model.after):
+        assert f"{100 * ECE()(data):.2f}\u00a0%" in text
+
+
+def test_json_holds_rows_and_diagrams(tmp_path: Path) -> None:
+    model = a_model(groups=True)
+    shown = json.loads(written(tmp_path / "r.json", [model]))
+    by = {(row["metric"], row["calibrator"]): row for row in shown["rows"]}
+    assert by[repr(ECE()), None]["value"] == ECE()(model.before)
+    assert by[repr(ECE()), str(model.calibrator)]["value"] == ECE()(model.after)
+    assert sum(b["count"] for b in shown["models"][0]["diagram_before"]["bins"]) == 600
+    assert len(shown["models"][0]["groups"]) == 12
+    assert shown["rows"][0]["split"] == "test"
+
+
+def test_markdown_has_a_table_of_equal_columns(tmp_path: Path) -> None:
+    text = written(tmp_path / "r.md", [a_model()], tables=[Table("T", ["a", "b"], [["1", "2"]])])
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {3, 6}
+    assert "| ECE | " in text
+
+
+def test_the_format_may_be_named(tmp_path: Path) -> None:
+    assert written(tmp_path / "report.txt", [a_model()], format="md").startswith("# Calibration report")
+    with pytest.raises(InputError, match="expected format to be one of 'html', 'md', 'json', got 'pdf'"):
+        written(tmp_path / "report.pdf", [a_model()], format="pdf")
+
+
+def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected at least one model"):
+        write_report([], tmp_path / "r.html")
+    with pytest.raises(InputError, match="expected equally many rows before and after for m, got 600 and 5"):
+        Model("m", over_confident(), over_confident()[:5])
+    with pytest.raises(InputError, match="expected 3 class names for m, got 2"):
+        Model("m", over_confident(), class_names=["a", "b"])
+    with pytest.raises(InputError, match="labelled"):
+        Model("m", Predictions.from_logits(torch.randn(3, 2)))
+    with pytest.raises(InputError, match="expected 2 cells in every row of 'T', got 1"):
+        Table("T", ["a", "b"], [["1"]])
+    with pytest.raises(FileFormatError, match="expected a writable place"):
+        write_report([a_model()], tmp_path / "none" / "r.html", draws=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_calibrator_is_shown_as_it_is(tmp_path: Path) -> None:
+    text = written(tmp_path / "r.html", [Model("alone", over_confident())])
+    assert "As it is" in text
+    assert "The calibrator" not in text
+    Page(text)
+
+
+def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
+    text = written(tmp_path / "r.html", [Model("top", over_confident().top_label())])
+    assert "Class by class" not in text
+    assert "ECE" in text
