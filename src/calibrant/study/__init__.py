@@ -1,0 +1,48 @@
+"""Studies: the papers' experiments as recipes, run on one machine or several, kept and resumable.
+
+Training stores predictions and a trajectory; every table and figure is computed from them.
+"""
+
+from calibrant.study.recipe import (
+    Cell,
+    Claim,
+    Objective,
+    Published,
+    Recipe,
+    Setting,
+    Study,
+    Training,
+    load_study,
+    presets,
+)
+from calibrant.study.run import Step, execute, run_study
+from calibrant.study.store import Run, Store
+from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, rows, summarise
+from calibrant.study.train import Outcome, training
+
+__all__ = [
+    "Cell",
+    "Claim",
+    "Measured",
+    "Objective",
+    "Outcome",
+    "Published",
+    "Recipe",
+    "Run",
+    "Setting",
+    "Step",
+    "Store",
+    "Study",
+    "Summary",
+    "Training",
+    "Verdict",
+    "collect",
+    "execute",
+    "judge",
+    "load_study",
+    "presets",
+    "rows",
+    "run_study",
+    "summarise",
+    "training",
+]

@@ -1,0 +1,37 @@
+"""Data sets of the studies, with the papers' splits; each is a function in its own file."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from calibrant.errors import InputError
+from calibrant.study.data._split import Fold, Split, TensorSplit
+from calibrant.study.data.digits import digits
+
+__all__ = ["Fold", "Split", "TensorSplit", "digits", "load_fold"]
+
+DATA_SETS: Mapping[str, Callable[..., Fold]] = {"digits": digits}
+
+
+def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
+    """Return the splits that ``{"name": …, option: value …}`` describes.
+
+    Args:
+        data: The name of a data set and its options.
+        seed: Draws samples where the data set leaves a choice.
+        fold: Which fold is tested, from 0.
+
+    Raises:
+        InputError: If the name or an option is unknown, or a folder is missing.
+
+    Example:
+        >>> len(load_fold({"name": "digits"}).test)
+        360
+    """
+    options = dict(data)
+    name = options.pop("name", None)
+    if name not in DATA_SETS:
+        raise InputError(f"expected a data set of {', '.join(DATA_SETS)}, got {name!r}; choose one")
+    try:
+        return DATA_SETS[name](seed=seed, fold=fold, **options)
+    except TypeError as error:
+        raise InputError(f"expected options of data set {name!r}, got {options} ({error}); correct them") from error

@@ -1,0 +1,31 @@
+"""Multi-layer perceptron."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+__all__ = ["MLP"]
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between them.
+
+    Args:
+        classes: K.
+        inputs: Numbers in a sample, after flattening.
+        hidden: Width of each hidden layer.
+    """
+
+    def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
+        super().__init__()
+        widths = [inputs, *hidden]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(widths[-1], classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits (N, K) of inputs (N, …)."""
+        return self.classifier(self.features(inputs))

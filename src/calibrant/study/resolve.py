@@ -1,0 +1,74 @@
+"""From a recipe's plain tables to objects. Recipes are the user's own code: they may name a class of their own."""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from calibrant import binning, losses
+from calibrant.errors import InputError
+from calibrant.study import models
+
+__all__ = ["make_loss", "make_model"]
+
+
+def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module:
+    """Return the loss that ``{"type": name, argument: value …}`` describes.
+
+    Args:
+        table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; tables among them are resolved too.
+        reduction: Used where the table names none.
+
+    Example:
+        >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
+        FocalLoss(3)
+    """
+    return _build({"reduction": reduction, **table}, family=losses, what="loss")
+
+
+def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, int]) -> nn.Module:
+    """Return the network that ``{"type": name, argument: value …}`` describes.
+
+    Args:
+        table: A class of ``study.models`` or ``"module:Class"``, and its arguments.
+        sizes: What the data say (``classes``, ``inputs`` …); a network is given those that it asks for.
+
+    Example:
+        >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
+        Linear(in_features=3, out_features=2, bias=True)
+    """
+    cls = _find(table.get("type"), family=models, what="model")
+    asked = inspect.signature(cls).parameters
+    return _build({**{k: v for k, v in sizes.items() if k in asked}, **table}, family=models, what="model")
+
+
+def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
+    arguments = dict(table)
+    name = arguments.pop("type", None)
+    cls = _find(name, family=family, what=what)
+    try:
+        return cls(**{key: _argument(value, family=family, what=what) for key, value in arguments.items()})
+    except TypeError as error:
+        raise InputError(f"expected arguments of {name}, got {arguments} ({error}); see its documentation") from error
+
+
+def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
+    """Return a table among the arguments as the binning or the further member of ``family`` that it describes."""
+    if not (isinstance(value, Mapping) and "type" in value):
+        return value
+    return _build(value, family=binning if value["type"] in binning.__all__ else family, what=what)
+
+
+def _find(name: Any, *, family: ModuleType, what: str) -> Any:
+    if isinstance(name, str) and ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"expected {what} {name!r} to be importable, got: {error}; check the name") from error
+    if name not in family.__all__:
+        raise InputError(f"expected {what} type to be one of {', '.join(family.__all__)}, got {name!r}; choose one")
+    return getattr(family, name)

@@ -1,0 +1,141 @@
+"""Where runs are kept: one folder a recipe, named by its fingerprint; a run counts as finished once its record is written."""
+
+import importlib.metadata
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calibrant._files import atomic_write, read_arrays, write_arrays
+from calibrant.errors import FileFormatError
+from calibrant.predictions import Predictions
+from calibrant.splits import load_splits, save_predictions
+from calibrant.study.recipe import Recipe
+from calibrant.study.train import Outcome
+
+__all__ = ["Run", "Store"]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run as it was stored: predictions, and the record of how they came about.
+
+    Args:
+        validation: Predictions of the validation samples.
+        test: Predictions of the test samples.
+        record: Recipe, epoch kept, uses of validation data, seconds, device, versions.
+    """
+
+    validation: Predictions
+    test: Predictions
+    record: dict[str, Any]
+
+
+class Store:
+    """A folder of finished and unfinished runs.
+
+    Args:
+        root: The folder; made when something is first written.
+
+    Example:
+        >>> from calibrant.study import Recipe, Training
+        >>> Store("runs").finished(Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "BrierLoss"}, Training(1, 32)))
+        False
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def folder(self, recipe: Recipe) -> Path:
+        """Return the folder of a recipe's run."""
+        return self.root / "runs" / recipe.fingerprint
+
+    def checkpoint(self, recipe: Recipe) -> Path:
+        """Return the file that keeps an unfinished run's state; its folder is made.
+
+        Raises:
+            FileFormatError: If the folder cannot be made.
+        """
+        folder = self.folder(recipe)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileFormatError(
+                f"expected a writable store, got {error.strerror!r} for {folder}; choose another --store"
+            ) from error
+        return folder / "checkpoint.pt"
+
+    def finished(self, recipe: Recipe) -> bool:
+        """Say whether the recipe's run is complete."""
+        return (self.folder(recipe) / "record.json").is_file()
+
+    def save(self, recipe: Recipe, outcome: Outcome) -> None:
+        """Keep a finished run. The record is written last, so that an interrupted save does not count as finished."""
+        self.checkpoint(recipe)
+        folder = self.folder(recipe)
+        save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
+        write_arrays(folder / "learned.npz", {"learned_epochs": outcome.learned_epochs.numpy()})
+        _write_text(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
+        record = {
+            "recipe": json.loads(recipe.canonical()),
+            "epoch": outcome.epoch,
+            "validation_uses": outcome.validation_uses,
+            "seconds": round(outcome.seconds, 3),
+            "device": outcome.device,
+            "versions": {"calibrant": _version(), "torch": torch.__version__},
+        }
+        _write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
+        (folder / "checkpoint.pt").unlink(missing_ok=True)
+
+    def load(self, recipe: Recipe) -> Run:
+        """Return a finished run.
+
+        Raises:
+            FileFormatError: If it is not finished or a file of it is broken.
+        """
+        folder = self.folder(recipe)
+        splits = load_splits(folder / "predictions.npz")
+        return Run(splits["val"], splits["test"], self._record(folder))  # type: ignore[arg-type]
+
+    def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """Return the trajectory of a finished run."""
+        text = _read_text(self.folder(recipe) / "trajectory.jsonl")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def learned_epochs(self, recipe: Recipe) -> torch.Tensor:
+        """Return the learned epochs (N train,) of a finished run."""
+        return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")["learned_epochs"])
+
+    def discard(self, recipe: Recipe) -> None:
+        """Delete the recipe's run, finished or not."""
+        shutil.rmtree(self.folder(recipe), ignore_errors=True)
+
+    def _record(self, folder: Path) -> dict[str, Any]:
+        try:
+            return json.loads(_read_text(folder / "record.json"))
+        except json.JSONDecodeError as error:
+            raise FileFormatError(
+                f"expected a whole record, got a broken one in {folder} ({error}); delete that folder"
+            ) from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        raise FileFormatError(f"expected a finished run, got no {path}; run the study first")
+    return path.read_text(encoding="utf-8")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("calibrant")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "source"

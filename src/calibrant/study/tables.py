@@ -1,0 +1,214 @@
+"""From stored runs to figures: what a study measured, with its spread over seeds, and whether papers' orderings show."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from calibrant.binning import EqualMass
+from calibrant.metrics import ECE, NLL, Error
+from calibrant.metrics._base import Metric
+from calibrant.predictions import Predictions
+from calibrant.statistics import null_band
+from calibrant.study.recipe import Claim, Study
+from calibrant.study.store import Store
+from calibrant.study.trajectory import fit_temperature, judged
+
+__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "rows", "summarise"]
+
+NULL_DRAWS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One objective under one seed: the test predictions of all folds together, before and after temperature scaling.
+
+    Args:
+        setting: Name of data and network.
+        objective: Name of the loss.
+        seed: The seed.
+        before: Test predictions of all folds.
+        after: The same at each fold's temperature, which its validation data gave.
+        temperatures: T of each fold.
+        seconds: Training time of all folds.
+        validation_uses: How often validation data were used, by purpose.
+    """
+
+    setting: str
+    objective: str
+    seed: int
+    before: Predictions
+    after: Predictions
+    temperatures: tuple[float, ...]
+    seconds: float
+    validation_uses: dict[str, int]
+
+    @property
+    def temperature(self) -> float:
+        """Geometric mean of the folds' temperatures."""
+        return math.exp(float(np.mean(np.log(self.temperatures))))
+
+    def figures(self) -> dict[str, float]:
+        """Return the measures that tables, published figures and claims name."""
+        return {
+            "error": Error()(self.before),
+            "nll": NLL()(self.before),
+            "ece": ECE()(self.before),
+            "temperature": self.temperature,
+            "nll_at_t": NLL()(self.after),
+            "ece_at_t": ECE()(self.after),
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of a study's table: mean and standard deviation over seeds of each measure.
+
+    Args:
+        setting: Name of data and network.
+        objective: Name of the loss.
+        seeds: Number of seeds.
+        mean: Measure → mean over seeds.
+        spread: Measure → standard deviation (n − 1) over seeds; NaN for one seed.
+        null_ece: ECE that a perfectly calibrated model with the calibrated probabilities would show.
+    """
+
+    setting: str
+    objective: str
+    seeds: int
+    mean: dict[str, float]
+    spread: dict[str, float]
+    null_ece: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a paper's ordering shows in one setting.
+
+    Args:
+        claim: What the paper reports.
+        setting: Where it was looked for.
+        seen: Whether every mean is below the one before it; None if an objective was not run.
+        p: Of the paired t-test, over seeds, between the first and the last objective; None below two seeds.
+        values: Means in the claimed order.
+    """
+
+    claim: Claim
+    setting: str
+    seen: bool | None
+    p: float | None
+    values: tuple[float, ...]
+
+
+def collect(study: Study, store: Store) -> list[Measured]:
+    """Return what has been run: every setting, objective and seed of which all folds are finished.
+
+    Args:
+        study: The study.
+        store: Where its runs are kept.
+    """
+    groups: dict[tuple[str, str, int], list[Any]] = {}
+    for cell in study.cells():
+        groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
+    return [
+        _pooled(*where, [store.load(recipe) for recipe in recipes])
+        for where, recipes in groups.items()
+        if all(store.finished(recipe) for recipe in recipes)
+    ]
+
+
+def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Measured:
+    calibrators = [fit_temperature(run.validation) for run in runs]
+    uses: dict[str, int] = {"fit the temperature": 1}
+    for run in runs:
+        for purpose, count in run.record["validation_uses"].items():
+            uses[purpose] = max(uses.get(purpose, 0), count)
+    return Measured(
+        setting,
+        objective,
+        seed,
+        before=Predictions.cat([run.test for run in runs]),
+        after=Predictions.cat([judged(run.test, c) for run, c in zip(runs, calibrators, strict=True)]),
+        temperatures=tuple(calibrator.temperature for calibrator in calibrators),
+        seconds=sum(run.record["seconds"] for run in runs),
+        validation_uses=uses,
+    )
+
+
+def summarise(measured: Iterable[Measured]) -> list[Summary]:
+    """Return a line for each setting and objective; the spread over seeds is the standard deviation with n − 1.
+
+    Args:
+        measured: What ``collect`` returned.
+    """
+    groups: dict[tuple[str, str], list[Measured]] = {}
+    for item in measured:
+        groups.setdefault((item.setting, item.objective), []).append(item)
+    return [_summary(where, items) for where, items in groups.items()]
+
+
+def _summary(where: tuple[str, str], items: list[Measured]) -> Summary:
+    figures = [item.figures() for item in items]
+    columns = {name: np.array([f[name] for f in figures]) for name in figures[0]}
+    return Summary(
+        *where,
+        seeds=len(items),
+        mean={name: float(values.mean()) for name, values in columns.items()},
+        spread={name: float(values.std(ddof=1)) if len(values) > 1 else math.nan for name, values in columns.items()},
+        null_ece=null_band(ECE(), items[0].after, draws=NULL_DRAWS).estimate,
+    )
+
+
+def judge(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
+    """Return, for each claim and setting, whether the ordering shows in what was measured.
+
+    Args:
+        study: The study.
+        measured: What ``collect`` returned.
+    """
+    return [_verdict(claim, setting.label, measured) for setting in study.settings for claim in study.claims]
+
+
+def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdict:
+    by_seed: list[dict[int, float]] = []
+    for name in claim.falls:
+        found = [item for item in measured if (item.setting, item.objective) == (setting, name)]
+        by_seed.append({item.seed: item.figures()[claim.measure] for item in found})
+    if not all(by_seed):
+        return Verdict(claim, setting, None, None, ())
+    means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
+    seen = all(after < before for before, after in pairwise(means))
+    shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
+    return Verdict(claim, setting, seen, _paired([by_seed[0][s] - by_seed[-1][s] for s in shared]), means)
+
+
+def _paired(differences: list[float]) -> float | None:
+    """Return the two-sided p of the paired t-test, or None where it is not defined."""
+    if len(differences) < 2 or len(set(differences)) == 1:
+        return None
+    from scipy.stats import ttest_1samp
+
+    return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
+    """Return the figures as plain rows, one for each seed, calibrator and metric, in the layout of ``evaluate --json``.
+
+    Args:
+        measured: What ``collect`` returned.
+    """
+    metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
+    found = []
+    for item in measured:
+        where = {"file": None, "split": "test", "setting": item.setting, "objective": item.objective, "seed": item.seed}
+        for calibrator, data in ((None, item.before), ("TemperatureScaling", item.after)):
+            for metric in metrics:
+                null_high = None
+                if metric.measures_calibration:
+                    null_high = null_band(metric, data, draws=NULL_DRAWS).high
+                value = {"calibrator": calibrator, "metric": repr(metric), "value": metric(data)}
+                found.append({**where, **value, "low": None, "high": None, "null_high": null_high, "n": len(data)})
+    return found

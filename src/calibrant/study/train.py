@@ -1,0 +1,286 @@
+"""The training loop: one network, one recipe, from the first epoch or from its last checkpoint."""
+
+import hashlib
+import io
+import json
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._files import atomic_write
+from calibrant.errors import FileFormatError, FitError, MissingExtraError
+from calibrant.predictions import Predictions
+from calibrant.study._optim import make_optimizer, rate_factor, set_rates
+from calibrant.study.data import Fold, Split, load_fold
+from calibrant.study.recipe import Recipe, Training
+from calibrant.study.resolve import make_loss, make_model
+from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
+
+__all__ = ["Outcome", "training"]
+
+EVALUATION_BATCH = 512
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """A loss that learns from validation predictions once an epoch."""
+
+    def update(self, validation: Predictions) -> None:
+        """Take in the validation predictions of the epoch that ended."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a finished training leaves behind.
+
+    Args:
+        validation: Predictions of the validation samples, for fitting a calibrator.
+        test: Predictions of the test samples.
+        trajectory: One entry every ``measure_every`` epochs.
+        learned_epochs: (N train,) the epoch since which each training sample has been right; 0 for never.
+        epoch: The epoch kept, from 1.
+        validation_uses: How often validation data entered training, by purpose.
+        seconds: Wall time spent training.
+        device: What it ran on.
+    """
+
+    validation: Predictions
+    test: Predictions
+    trajectory: list[dict[str, Any]]
+    learned_epochs: Tensor
+    epoch: int
+    validation_uses: dict[str, int]
+    seconds: float
+    device: str
+
+
+@dataclass
+class Progress:
+    """What changes while training, besides network, optimiser and loss."""
+
+    epoch: int = 0
+    kept_epoch: int = 0
+    best: float | None = None
+    kept: dict[str, Tensor] | None = None
+    seconds: float = 0.0
+    uses: dict[str, int] = field(default_factory=dict)
+    trajectory: list[dict[str, Any]] = field(default_factory=list)
+
+
+def training(
+    recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
+) -> Generator[int, None, Outcome]:
+    """Train as ``recipe`` says; yields the number of finished epochs after each one and returns the outcome.
+
+    Test samples are only ever predicted. A training that was killed goes on from its checkpoint to the same numbers,
+    on the same machine: every epoch draws its randomness anew from the seed and the epoch's number.
+
+    Args:
+        recipe: What to train.
+        checkpoint: File to keep the state in, and to go on from if it exists; None keeps none.
+        accelerator: Lightning Fabric's: ``"auto"``, ``"cpu"``, ``"cuda"`` …
+
+    Raises:
+        FitError: If the loss becomes infinite or NaN.
+    """
+    plan = recipe.training
+    with _threads(plan.threads):
+        fabric = make_fabric(plan, accelerator)
+        fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
+        with _seeded(recipe.seed, fabric.device):
+            network = make_model(recipe.model, sizes=fold.sizes)
+        loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
+        model, optimizer = fabric.setup(network, make_optimizer(network, plan))
+        learned = LearnedEpochs(len(fold.train))
+        state = Progress()
+        if checkpoint is not None and checkpoint.exists():
+            state = _restore(checkpoint, recipe, network, optimizer, loss, learned)
+        while state.epoch < plan.epochs:
+            begun = time.perf_counter()
+            with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
+                value = _train_epoch(
+                    recipe, state.epoch, fold, model=model, loss=loss, optimizer=optimizer, fabric=fabric
+                )
+            state.epoch += 1
+            _after_epoch(plan, state, value, fold, model=model, network=network, loss=loss, learned=learned)
+            state.seconds += time.perf_counter() - begun
+            due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0
+            if checkpoint is not None and due and state.epoch < plan.epochs and fabric.is_global_zero:
+                _keep(checkpoint, recipe, state, network, optimizer, loss, learned)
+            yield state.epoch
+        if state.kept is not None:
+            network.load_state_dict(state.kept)
+        return Outcome(
+            validation=predict(model, fold.validation),
+            test=predict(model, fold.test),
+            trajectory=state.trajectory,
+            learned_epochs=learned.since,
+            epoch=state.kept_epoch or plan.epochs,
+            validation_uses=state.uses,
+            seconds=state.seconds,
+            device=_device_name(fabric.device),
+        )
+
+
+def make_fabric(plan: Training, accelerator: str) -> Any:
+    """Return Lightning Fabric for the devices and the precision of ``plan``."""
+    try:
+        from lightning.fabric import Fabric
+    except ImportError as error:
+        raise MissingExtraError("lightning", extra="study") from error
+    strategy = "ddp" if plan.devices > 1 else "auto"
+    return Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
+
+
+def predict(model: nn.Module, split: Split) -> Predictions:
+    """Return the predictions of ``model`` in evaluation mode, its mode put back, on the host."""
+    was_training = model.training
+    model.eval()
+    logits = []
+    try:
+        with torch.no_grad():
+            for rows in torch.arange(len(split), device=split.labels.device).split(EVALUATION_BATCH):
+                logits.append(model(split.batch(rows)[0]).float().cpu())
+    finally:
+        model.train(was_training)
+    return Predictions.from_logits(torch.cat(logits), split.labels.cpu(), unchecked_kind=True)
+
+
+def _train_epoch(
+    recipe: Recipe, epoch: int, fold: Fold, *, model: nn.Module, loss: nn.Module, optimizer: Any, fabric: Any
+) -> float:
+    """Train one epoch and return the mean loss of its steps."""
+    plan = recipe.training
+    set_rates(optimizer, rate_factor(plan, epoch))
+    order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(_mix(recipe.seed, epoch, "order")))
+    draws = torch.Generator(fabric.device).manual_seed(_mix(recipe.seed, epoch, f"augment {fabric.global_rank}"))
+    total, steps = torch.zeros((), device=fabric.device), 0
+    model.train()
+    for rows in order.to(fabric.device).split(plan.batch):
+        if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
+            continue
+        mine = rows[fabric.global_rank :: fabric.world_size]
+        inputs, labels = fold.train.batch(mine, training=True)
+        if fold.augment is not None:
+            inputs = fold.augment(inputs, draws)
+        value = loss(model(inputs), labels)
+        if fabric.world_size > 1:  # the average over devices of this is the loss of the whole batch
+            share = len(mine) / len(rows) if plan.reduction == "mean" else 1.0
+            value = value * (share * fabric.world_size)
+        optimizer.zero_grad(set_to_none=True)
+        fabric.backward(value)
+        if plan.clip is not None:
+            fabric.clip_gradients(model, optimizer, max_norm=plan.clip, error_if_nonfinite=False)
+        optimizer.step()
+        total, steps = total + value.detach(), steps + 1
+    mean = float(total) / max(steps, 1)
+    if mean != mean or mean in (float("inf"), float("-inf")):
+        raise FitError(
+            f"expected a finite loss, got {mean} in epoch {epoch + 1} of {recipe.loss}; lower the learning rate"
+        )
+    return mean
+
+
+def _after_epoch(
+    plan: Training,
+    state: Progress,
+    value: float,
+    fold: Fold,
+    *,
+    model: nn.Module,
+    network: nn.Module,
+    loss: nn.Module,
+    learned: LearnedEpochs,
+) -> None:
+    """Let the loss adapt, choose, and measure. Test samples enter the trajectory and nothing else."""
+    measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
+    if not (measured or isinstance(loss, Adaptive) or plan.select != "last"):
+        return
+    validation = predict(model, fold.validation)
+    if isinstance(loss, Adaptive):
+        loss.update(validation)
+        state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
+    if plan.select != "last":
+        state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
+        figure = _figure_to_lower(plan.select, validation)
+        if state.best is None or figure < state.best:
+            state.best, state.kept_epoch = figure, state.epoch
+            state.kept = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    if measured:
+        train = predict(model, fold.train)
+        learned.see(train.correct, epoch=state.epoch)
+        parts = {"train": train, "validation": validation, "test": predict(model, fold.test)}
+        figures = measure(parts, model=network, loss=loss)
+        state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
+
+
+def _figure_to_lower(select: str, validation: Predictions) -> float:
+    if select == "accuracy":
+        return float((~validation.correct).double().mean())
+    return float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
+
+
+def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizer: Any, loss: Any, learned: Any) -> None:
+    """Write the checkpoint, whole or not at all."""
+    content = {
+        "recipe": recipe.canonical(),
+        "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
+        "kept": state.kept,
+        "network": network.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "loss": loss.state_dict(),
+        "learned": learned.since,
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    with atomic_write(path) as file:
+        file.write(buffer.getvalue())
+
+
+def _restore(path: Path, recipe: Recipe, network: Any, optimizer: Any, loss: Any, learned: Any) -> Progress:
+    """Put a checkpoint's state into the objects and return its progress."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["recipe"] != recipe.canonical():
+            raise ValueError("it belongs to another recipe")
+        network.load_state_dict(content["network"])
+        optimizer.load_state_dict(content["optimizer"])
+        loss.load_state_dict(content["loss"])
+        learned.since = content["learned"]
+        return Progress(**json.loads(content["progress"]), kept=content["kept"])
+    except Exception as error:  # unpickling raises many kinds; each means that the file does not serve
+        reason = str(error).split("\n")[0][:120]
+        raise FileFormatError(f"expected a whole checkpoint, got a broken one: {path} ({reason}); delete it") from error
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw from ``seed`` inside the block and put the generators' states back after it."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _mix(seed: int, epoch: int, purpose: str) -> int:
+    """Return a seed of its own for each purpose and epoch."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,108 @@
+"""What is recorded of a network while it trains: figures of each split, from its predictions."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.binning import EqualMass
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import BoundWarning, DuplicateRowsWarning
+from calibrant.metrics import ECE
+from calibrant.predictions import Predictions
+
+__all__ = ["LearnedEpochs", "describe", "fit_temperature", "judged", "measure"]
+
+
+def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
+    """Return one entry of a trajectory.
+
+    Args:
+        parts: Predictions of the splits ``"train"``, ``"validation"`` and ``"test"``.
+        model: The network, whose last layer is called ``classifier``.
+        loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
+    """
+    entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
+    temperatures = {name: fit_temperature(parts[name]) for name in ("train", "validation")}
+    for name, calibrator in temperatures.items():
+        entry[name]["temperature"] = calibrator.temperature
+        entry[name]["ece_at_own_t"] = ECE()(
+            parts[name].calibrated_by(calibrator, allow_fit_rows=True)
+        )  # not to judge by
+    calibrated = judged(parts["test"], temperatures["validation"])
+    entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
+    entry["test"]["ece_at_t"] = ECE()(calibrated)
+    last = getattr(model, "classifier", None)
+    if isinstance(getattr(last, "weight", None), Tensor):
+        entry["classifier_norm"] = float(last.weight.detach().norm())  # type: ignore[union-attr]
+    state = {name: buffer.tolist() for name, buffer in loss.named_buffers() if buffer.numel() <= 100}
+    return {**entry, "loss_state": state} if state else entry
+
+
+def describe(predictions: Predictions) -> dict[str, Any]:
+    """Return error, log-loss and entropy (all, of right and of wrong samples), and calibration errors with their bins.
+
+    A mean over no samples is None.
+
+    Args:
+        predictions: Labelled predictions.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> figures = describe(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+        >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
+        (1.1269, 2.1269, 0.5)
+    """
+    log_p, right = predictions.log_probs, predictions.correct
+    entropy = -torch.where(log_p > -math.inf, log_p.exp() * log_p, 0).sum(dim=1)
+    pairs = predictions.top_label()
+    figures: dict[str, Any] = {"error": float((~right).double().mean())}
+    for name, rows in (("nll", predictions.nll), ("entropy", entropy)):
+        figures[name] = float(rows.mean())
+        figures[f"{name}_correct"], figures[f"{name}_wrong"] = _mean(rows[right]), _mean(rows[~right])
+    mass = EqualMass(15).table(pairs.p, pairs.y)
+    return {**figures, "ece": ECE()(pairs), "ece_mass": mass.error(), "gaps_mass": mass.gap.tolist()}
+
+
+def _mean(rows: Tensor) -> float | None:
+    return float(rows.mean()) if len(rows) else None
+
+
+def fit_temperature(validation: Predictions) -> TemperatureScaling:
+    """Return temperature scaling fitted by log-loss; where every sample is right, at its bound, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)  # usual on training data, and recorded as the bound it is
+        return TemperatureScaling().fit(validation.logits, validation.labels)
+
+
+def judged(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
+    """Return test predictions calibrated; that a saturated network gives some samples equal logits is no leak."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DuplicateRowsWarning)
+        return test.calibrated_by(calibrator)
+
+
+class LearnedEpochs:
+    """The epoch since which each sample has been right up to now (Wang et al. 2021 §5.1); 0 while it is wrong.
+
+    Args:
+        samples: N.
+
+    Example:
+        >>> learned = LearnedEpochs(2)
+        >>> for epoch, right in enumerate([[True, False], [True, True]], start=1):
+        ...     learned.see(torch.tensor(right), epoch=epoch)
+        >>> learned.since
+        tensor([1, 2])
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.since = torch.zeros(samples, dtype=torch.int64)
+
+    def see(self, correct: Tensor, *, epoch: int) -> None:
+        """Take in which samples (N,) bool are right after ``epoch``, counted from 1."""
+        started = torch.where(self.since > 0, self.since, epoch)
+        self.since = torch.where(correct.cpu(), started, 0)

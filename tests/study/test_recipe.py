@@ -1,0 +1,122 @@
+"""Recipes: fingerprints, TOML, and what a broken file says."""
+
+import json
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study import Recipe, Training, load_study, presets
+
+RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
+SMALL = """
+name = "small"
+title = "t"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", folds = 2 }
+model = { type = "MLP" }
+training = { epochs = 3, batch = 10 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "F"
+loss = { type = "FocalLoss", gamma = 1 }
+training = { lr = 0.5 }
+"""
+
+
+def has_scale(name: str, scale: str) -> bool:
+    scales = tomllib.loads(files("calibrant.study").joinpath("presets", f"{name}.toml").read_text()).get("scales")
+    return scales is None or scale in scales
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_fingerprint_depends_on_what_changes_numbers_and_not_on_the_order_of_keys() -> None:
+    turned = replace(RECIPE, loss=dict(reversed(RECIPE.loss.items())))
+    assert turned.fingerprint == RECIPE.fingerprint
+    assert replace(RECIPE, seed=1).fingerprint != RECIPE.fingerprint
+    assert replace(RECIPE, training=replace(RECIPE.training, clip=2.0)).fingerprint != RECIPE.fingerprint
+
+
+def test_the_canonical_form_is_the_whole_recipe() -> None:
+    plain = json.loads(RECIPE.canonical())
+    assert plain["loss"] == {"type": "FocalLoss", "gamma": 3.0}
+    assert plain["training"]["step_first"] is False
+
+
+def test_cells_are_settings_by_seeds_by_objectives_by_folds(tmp_path: Path) -> None:
+    cells = list(load_study(write(tmp_path, SMALL)).cells())
+    assert [(c.objective, c.recipe.seed, c.recipe.fold) for c in cells] == [
+        (objective, seed, fold) for seed in (0, 1) for objective in ("CE", "F") for fold in (0, 1)
+    ]
+    assert {c.recipe.training.lr for c in cells if c.objective == "F"} == {0.5}
+    assert {c.recipe.training.lr for c in cells if c.objective == "CE"} == {0.1}
+
+
+def test_a_scale_is_laid_over_the_study(tmp_path: Path) -> None:
+    text = SMALL + '[scales.cpu]\nkeep_objectives = ["F"]\ntraining = { epochs = 1 }\n[scales.paper]\nseeds = [5]\n'
+    path = write(tmp_path, text)
+    small, full = load_study(path), load_study(path, scale="paper")
+    assert [o.label for o in small.objectives] == ["F"]
+    assert {c.recipe.training.epochs for c in small.cells()} == {1}
+    assert {c.recipe.training.batch for c in small.cells()} == {10}
+    assert (full.seeds, len(full.objectives)) == ((5,), 2)
+    with pytest.raises(InputError, match="expected scale to be one of cpu, paper"):
+        load_study(path, scale="gpu")
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_at_every_scale_it_has(name: str) -> None:
+    loaded = 0
+    for scale in ("cpu", "gpu", "paper"):
+        if not has_scale(name, scale):
+            continue
+        study = load_study(name, scale=scale)
+        fingerprints = [cell.recipe.fingerprint for cell in study.cells()]
+        assert len(set(fingerprints)) == len(fingerprints)
+        loaded += 1
+    assert loaded >= 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("epochs = 3", "epoch = 3", "expected epochs, batch, .* got epoch"),
+        ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
+        ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
+        ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
+        ('loss = { type = "CrossEntropyLoss" }', "", "lacks some"),
+        ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
+        ('title = "t"', "title = 3", "expected str for title"),
+        ("folds = 2", "folds = 0", "expected at least one training"),
+    ],
+)
+def test_a_broken_recipe_is_named_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError, match=said):
+        load_study(write(tmp_path, SMALL.replace(old, new, 1)))
+
+
+def test_a_claim_about_an_unknown_objective_is_refused(tmp_path: Path) -> None:
+    claim = '[[claims]]\ntext = "x"\nsource = "y"\nmeasure = "ece"\nfalls = ["CE", "G"]\n'
+    with pytest.raises(InputError, match=r"expected an objective .* got 'G'"):
+        load_study(write(tmp_path, SMALL + claim))
+
+
+def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="no such file"):
+        load_study(tmp_path / "none.toml")
+    with pytest.raises(FileFormatError, match="expected a TOML file"):
+        load_study(write(tmp_path, "name = "))
+    with pytest.raises(InputError, match=r"expected a study of .*digits"):
+        load_study("digit")

@@ -1,0 +1,165 @@
+"""Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrant.errors import FileFormatError
+from calibrant.metrics import ECE
+from calibrant.study import Claim, Store, Study, collect, judge, load_study, rows, run_study, summarise, tables
+from calibrant.study import run as module
+
+pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+TEXT = """
+name = "small"
+title = "t"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", folds = 2, train = 40, validation = 60 }
+model = { type = "MLP", hidden = [8] }
+training = { epochs = 2, batch = 20, lr = 0.05 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "Focal"
+loss = { type = "FocalLoss", gamma = 3.0 }
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    return load_study(path)
+
+
+def run(study: Study, store: Store, **options: int) -> list[str]:
+    return [
+        f"{s.cell.objective} {s.cell.recipe.seed} {s.epoch}"
+        for s in run_study(study, store, accelerator="cpu", **options)
+    ]
+
+
+def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    cells = list(study.cells())
+    first = run_study(study, store, accelerator="cpu")
+    while next(first).done < 3:
+        pass
+    first.close()
+    assert [store.finished(cell.recipe) for cell in cells] == [True] * 3 + [False] * 5
+    before = {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")}
+    news = list(run_study(study, store, accelerator="cpu"))
+    assert (news[0].done, news[-1].done, news[-1].total) == (3, 8, 8)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert run(study, store) == []
+    assert not list(store.root.rglob("checkpoint.pt"))
+
+
+def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    run(study, store)
+    measured = collect(study, store)
+    assert [(m.objective, m.seed, len(m.before)) for m in measured] == [
+        ("CE", 0, 1797), ("Focal", 0, 1797), ("CE", 1, 1797), ("Focal", 1, 1797)
+    ]  # fmt: skip
+    first = measured[0]
+    size = len(store.load(next(study.cells()).recipe).test)
+    scale = first.before.logits[0] / first.after.logits[0]
+    assert torch.allclose(scale, torch.tensor(first.temperatures[0]).to(scale.dtype), rtol=1e-5)
+    scale = first.before.logits[size] / first.after.logits[size]
+    assert torch.allclose(scale, torch.tensor(first.temperatures[1]).to(scale.dtype), rtol=1e-5)
+    assert first.temperature == pytest.approx(math.sqrt(math.prod(first.temperatures)))
+    assert first.validation_uses == {"fit the temperature": 1}
+    line = summarise(measured)[0]
+    values = [ECE()(m.before) for m in measured if m.objective == "CE"]
+    assert line.mean["ece"] == pytest.approx(sum(values) / 2)
+    assert line.spread["ece"] == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
+    found = rows(measured[:1])
+    assert [(r["calibrator"], r["metric"]) for r in found][:2] == [(None, "Error()"), (None, "NLL()")]
+    assert {(r["objective"], r["seed"], r["n"]) for r in found} == {("CE", 0, 1797)}
+    assert found[2]["value"] == ECE()(first.before)
+
+
+def test_an_unfinished_objective_is_left_out_of_the_table(study: Study, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    first = run_study(study, store, accelerator="cpu")
+    while next(first).done < 3:  # CE is finished in both folds, Focal in one
+        pass
+    first.close()
+    assert [m.objective for m in collect(study, store)] == ["CE"]
+
+
+def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fake:
+        def __init__(self, objective: str, seed: int, ece: float) -> None:
+            self.setting, self.objective, self.seed = "small", objective, seed
+            self.ece = ece
+
+        def figures(self) -> dict[str, float]:
+            return {"ece": self.ece}
+
+    values = [Fake("CE", 0, 0.08), Fake("CE", 1, 0.09), Fake("Focal", 0, 0.02), Fake("Focal", 1, 0.04)]
+    falls = Claim("falls", "s", "ece", ("CE", "Focal"))
+    rises = Claim("rises", "s", "ece", ("Focal", "CE"))
+    absent = Claim("absent", "s", "ece", ("CE", "Brier"))
+    verdicts = [tables._verdict(claim, "small", values) for claim in (falls, rises, absent)]  # type: ignore[arg-type]
+    assert [v.seen for v in verdicts] == [True, False, None]
+    assert verdicts[0].values == pytest.approx((0.085, 0.03))
+    # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
+    assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
+    assert judge(study, []) == []
+
+
+def test_an_interrupted_save_does_not_count_as_finished(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "runs")
+
+    def full(*args: object) -> None:
+        raise FileFormatError("expected a writable place, got 'No space left on device'; choose another output")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("calibrant.study.store.write_arrays", full)
+        with pytest.raises(FileFormatError, match="No space left"):
+            run(study, store)
+    cell = next(study.cells())
+    assert not store.finished(cell.recipe)
+    with pytest.raises(FileFormatError, match="expected a finished run"):
+        store.trajectory(cell.recipe)
+    run(study, store)
+    assert store.finished(cell.recipe)
+    assert store.learned_epochs(cell.recipe).shape == (40,)
+    assert [entry["epoch"] for entry in store.trajectory(cell.recipe)] == [1, 2]
+
+
+def test_a_store_that_cannot_be_written_is_named(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileFormatError, match="expected a writable store"):
+        run(study, Store(tmp_path / "file"))
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same_numbers(study: Study, tmp_path: Path) -> None:
+    alone, together = Store(tmp_path / "alone"), Store(tmp_path / "together")
+    run(study, alone)
+    assert len(run(study, together, workers=2)) == 8
+    for cell in study.cells():
+        assert torch.equal(alone.load(cell.recipe).test.logits, together.load(cell.recipe).test.logits)
+
+
+def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    left = {cell.recipe.fingerprint: cell for cell in study.cells()}
+    begun = next(iter(left.values()))
+    store.checkpoint(begun.recipe)
+    lives = dict.fromkeys(left, 2)
+    error = module.BrokenProcessPool("died")
+    module._spend_life(left, lives, store, error)
+    assert sorted(lives.values()) == [1, *[2] * 7]
+    with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to end"):
+        module._spend_life(left, lives, store, error)

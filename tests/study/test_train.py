@@ -1,0 +1,199 @@
+"""Training: repeatable, resumable, blind to test data; each field of the recipe does what it says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import FileFormatError, FitError, InputError
+from calibrant.predictions import Predictions
+from calibrant.study import Outcome, Recipe, Training, training
+from calibrant.study import train as module
+from calibrant.study._optim import make_optimizer, rate_factor
+from calibrant.study.data import Fold, load_fold
+from calibrant.study.resolve import make_model
+
+DATA = {"name": "digits", "train": 60, "validation": 60}
+PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)
+RECIPE = Recipe(DATA, {"type": "MLP", "hidden": [8]}, {"type": "CrossEntropyLoss"}, PLAN)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def quiet() -> None:
+    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+
+def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
+    run = training(recipe, checkpoint=checkpoint, accelerator="cpu")
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return end.value
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    return torch.equal(a.test.logits, b.test.logits) and torch.equal(a.validation.logits, b.validation.logits)
+
+
+def test_the_same_recipe_gives_the_same_numbers_and_another_seed_others() -> None:
+    first = finish(RECIPE)
+    assert same(first, finish(RECIPE))
+    assert not same(first, finish(replace(RECIPE, seed=1)))
+
+
+def test_training_leaves_the_callers_random_numbers_and_threads_alone() -> None:
+    torch.manual_seed(5)
+    expected, threads = torch.rand(3), torch.get_num_threads()
+    torch.manual_seed(5)
+    finish(RECIPE)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == threads
+
+
+def by_hand(recipe: Recipe) -> Tensor:
+    """Return test logits of the same training written out with torch alone: the oracle."""
+    plan, fold = recipe.training, load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold)
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        model = make_model(recipe.model, sizes=fold.sizes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+    for epoch in range(plan.epochs):
+        optimizer.param_groups[0]["lr"] = plan.lr * rate_factor(plan, epoch)
+        seed = module._mix(recipe.seed, epoch, "order")
+        order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
+        for rows in order.split(plan.batch):
+            if plan.drop_last and len(rows) < plan.batch:
+                continue
+            inputs, labels = fold.train.batch(rows)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels, reduction=plan.reduction).backward()
+            if plan.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+            optimizer.step()
+    return model(fold.test.batch(torch.arange(len(fold.test)))[0]).detach()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"reduction": "sum", "clip": 2.0, "weight_decay": 1e-2},
+        {"milestones": (1, 2), "step_first": True, "batch": 25},
+        {"drop_last": True, "batch": 25, "schedule": "cosine"},
+    ],
+    ids=["plain", "sum and clip", "steps", "drop last"],
+)
+def test_a_training_equals_the_one_written_out_with_torch_alone(changes: dict[str, Any]) -> None:
+    recipe = replace(RECIPE, training=replace(PLAN, **changes))
+    assert torch.allclose(finish(recipe).test.logits, by_hand(recipe), atol=1e-5)
+
+
+def test_a_training_stopped_between_epochs_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+    for changes in ({}, {"select": "calibrated_nll"}):
+        recipe = replace(RECIPE, training=replace(PLAN, **changes))
+        path = tmp_path / f"{recipe.fingerprint}.pt"
+        whole = finish(recipe)
+        broken = training(recipe, checkpoint=path, accelerator="cpu")
+        assert [next(broken), next(broken)] == [1, 2]
+        broken.close()
+        assert path.exists()
+        resumed = finish(recipe, checkpoint=path)
+        assert same(whole, resumed)
+        assert resumed.trajectory == whole.trajectory
+        assert resumed.validation_uses == whole.validation_uses
+        assert torch.equal(resumed.learned_epochs, whole.learned_epochs)
+
+
+def test_a_checkpoint_that_does_not_serve_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(FileFormatError, match="expected a whole checkpoint, got a broken one"):
+        finish(RECIPE, checkpoint=path)
+    path.unlink()
+    broken = training(RECIPE, checkpoint=path, accelerator="cpu")
+    next(broken)
+    broken.close()
+    with pytest.raises(FileFormatError, match="belongs to another recipe"):
+        finish(replace(RECIPE, seed=1), checkpoint=path)
+
+
+class Following(nn.Module):
+    """Cross-entropy whose weight follows the validation error: a loss that adapts."""
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+        self.rows: list[int] = []
+
+    def update(self, validation: Predictions) -> None:
+        self.rows.append(len(validation))
+        self.scale = 1 + (~validation.correct).float().mean()
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.scale * nn.functional.cross_entropy(logits, labels)
+
+
+def test_test_data_reach_neither_training_nor_adaptation_nor_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(PLAN, select="accuracy")
+    recipe = replace(RECIPE, training=plan, loss={"type": f"{__name__}:Following"})
+    monkeypatch.setattr("calibrant.study.resolve.importlib.import_module", lambda name: __import__("sys").modules[name])
+    monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").SimpleNamespace(Following=Following))
+    honest = finish(recipe)
+
+    def spoiled(*args: Any, **kwargs: Any) -> Fold:
+        fold = load_fold(*args, **kwargs)
+        bad = replace(fold.test, inputs=-fold.test.inputs, labels=9 - fold.test.labels)  # type: ignore[type-var]
+        return replace(fold, test=bad)
+
+    monkeypatch.setattr(module, "load_fold", spoiled)
+    other = finish(recipe)
+    assert torch.equal(honest.validation.logits, other.validation.logits)
+    assert honest.epoch == other.epoch
+    assert not torch.equal(honest.test.logits, other.test.logits)
+    assert honest.validation_uses == {"adapt the loss": 3, "choose the epoch": 3}
+    assert [e["loss_state"] for e in honest.trajectory] == [e["loss_state"] for e in other.trajectory]
+    assert honest.trajectory[0]["loss_state"]["scale"] > 1
+
+
+def test_the_epoch_kept_is_the_best_on_validation_data() -> None:
+    plan = replace(PLAN, epochs=8, lr=2.0, select="accuracy")  # too large a rate: the last epoch is not the best
+    outcome = finish(replace(RECIPE, training=plan))
+    errors = [entry["validation"]["error"] for entry in outcome.trajectory]
+    assert outcome.epoch == errors.index(min(errors)) + 1
+    assert float((~outcome.validation.correct).double().mean()) == min(errors)
+
+
+def test_a_trajectory_has_an_entry_every_so_many_epochs_and_the_last() -> None:
+    outcome = finish(replace(RECIPE, training=replace(PLAN, measure_every=2)))
+    assert [entry["epoch"] for entry in outcome.trajectory] == [2, 3]
+    assert outcome.validation_uses == {}
+    last = outcome.trajectory[-1]
+    assert last["test"]["nll"] == pytest.approx(float(outcome.test.nll.mean()))
+    assert last["classifier_norm"] > 0
+
+
+def test_a_loss_that_diverges_is_an_error() -> None:
+    with pytest.raises(FitError, match="expected a finite loss"):
+        finish(replace(RECIPE, training=replace(PLAN, lr=1e30)))
+
+
+def test_rates_fall_at_milestones_and_one_epoch_early_where_the_scheduler_steps_first() -> None:
+    plan = Training(epochs=350, batch=1, milestones=(150, 250))
+    assert [rate_factor(plan, e) for e in (0, 149, 150, 249, 250)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+    early = replace(plan, step_first=True)
+    assert [rate_factor(early, e) for e in (148, 149, 248, 249)] == pytest.approx([1, 0.1, 0.1, 0.01])
+
+
+def test_a_part_of_the_network_may_have_a_rate_of_its_own() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    groups = make_optimizer(model, Training(1, 1, lr=0.5, rates={"0.": 0.1}, optimizer="adagrad")).param_groups
+    assert [group["lr"] for group in groups] == [0.1, 0.5]
+    assert [len(group["params"]) for group in groups] == [2, 2]
+    with pytest.raises(InputError, match="expected rates for parts among 0, 1, got 'embedding'"):
+        make_optimizer(model, Training(1, 1, rates={"embedding": 0.1}))

@@ -1,0 +1,40 @@
+"""Trajectories: figures worked out by hand, and learned epochs as the paper's vector has them."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from calibrant.predictions import Predictions
+from calibrant.study.trajectory import LearnedEpochs, describe, fit_temperature
+
+
+def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
+    vector = vectors["learned_epoch"]
+    for correct, expected in zip(vector["inputs"]["correct_by_epoch"], vector["expected"]["learned"], strict=True):
+        learned = LearnedEpochs(1)
+        for epoch, right in enumerate(correct, start=1):
+            learned.see(torch.tensor([bool(right)]), epoch=epoch)
+        assert learned.since.tolist() == [expected or 0]
+
+
+def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:
+    figures = describe(Predictions.from_logits([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1]))
+    assert figures["nll_correct"] == pytest.approx(-math.log(0.75))
+    assert figures["nll_wrong"] == pytest.approx(-math.log(0.25))
+    entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert figures["entropy"] == pytest.approx(entropy)
+    assert figures["entropy_wrong"] == pytest.approx(entropy)
+    assert figures["ece"] == pytest.approx(0.25)
+
+
+def test_without_wrong_samples_their_figures_are_none_and_the_temperature_is_small() -> None:
+    right = Predictions.from_logits([[3.0, 0.0], [0.0, 3.0]], [0, 1])
+    assert describe(right)["nll_wrong"] is None
+    assert fit_temperature(right).temperature < 0.01
+
+
+def test_masked_classes_have_no_entropy() -> None:
+    masked = Predictions.from_logits([[0.0, -math.inf, 0.0]], [0])
+    assert describe(masked)["entropy"] == pytest.approx(math.log(2))
