@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calibrant._check import check_number
 from calibrant.errors import RangeError
@@ -49,6 +50,14 @@ class TrueClassScore(ABC):
         slope = self._slope64(log_p, log_not_p)
         tiny = torch.finfo(slope.dtype).tiny
         return torch.log(torch.where((slope >= 0) & (slope < tiny), tiny, slope)).to(log_p.dtype)
+
+    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return d log h(p) / d logit(p), elementwise, for the map's h(p) = p/s(p); positive exactly where φ is convex."""
+        with torch.enable_grad():
+            logit = (log_p - log_not_p).detach().requires_grad_(True)
+            u, v = F.logsigmoid(logit), F.logsigmoid(-logit)
+            (rate,) = torch.autograd.grad((u - self.log_slope(u, v)).sum(), logit)
+        return rate
 
     def bijection_argument(self) -> str | None:
         """Return why the calibration map is a bijection although φ is not convex, or None if nothing says so."""
@@ -126,6 +135,11 @@ class FocalScore(TrueClassScore):
         if self.gamma == 0:
             return torch.zeros_like(log_p)
         return focal_log_slope(log_p, log_not_p, self.gamma)
+
+    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return 1 − p + γ (p − (u − p)/(1 + γu)), u = −p log p / (1 − p); differentiable, and free of autograd."""
+        p, u = torch.exp(log_p), entropy_ratio(log_p, log_not_p)
+        return torch.exp(log_not_p) + self.gamma * (p - (u - p) / (1 + self.gamma * u))
 
     def bijection_argument(self) -> str | None:
         """Return the argument for −1 < γ < 0, where φ is concave near p = 1."""

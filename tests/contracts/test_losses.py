@@ -27,6 +27,7 @@ MAKE: dict[str, Callable[..., Loss]] = {
     "InverseFocalLoss": lambda **common: losses.InverseFocalLoss(2.0, **common),
     "LabelSmoothingLoss": lambda **common: losses.LabelSmoothingLoss(0.1, **common),
     "LpNormLoss": lambda **common: losses.LpNormLoss(0.01, 2.0, **common),
+    "ProperFocalLoss": lambda **common: losses.ProperFocalLoss(3.0, **common),
     "ScheduledFocalLoss": lambda **common: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **common),
 }
 SOFT = {"CrossEntropyLoss", "LabelSmoothingLoss", "BrierLoss", "FocalLoss"}

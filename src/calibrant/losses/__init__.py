@@ -9,6 +9,7 @@ from calibrant.losses.inverse_focal import InverseFocalLoss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss
 from calibrant.losses.lp_norm import LpNormLoss
 from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.proper_focal import ProperFocalLoss
 from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss
 from calibrant.losses.scheduled_focal import ScheduledFocalLoss
 
@@ -22,6 +23,7 @@ __all__ = [
     "LabelSmoothingLoss",
     "LpNormLoss",
     "MMCELoss",
+    "ProperFocalLoss",
     "SampleDependentFocalLoss",
     "ScheduledFocalLoss",
 ]

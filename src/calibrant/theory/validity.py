@@ -101,12 +101,9 @@ def require_bijection(score: TrueClassScore, what: str) -> None:
 
 def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return log h = −log(−φ′) at p = σ(s), and its derivative by s; positive exactly where φ is convex."""
-    with torch.enable_grad():
-        s = s.detach().requires_grad_(True)
+    with torch.no_grad():
         log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
-        value = log_p - score.log_slope(log_p, log_not_p)
-        (rate,) = torch.autograd.grad(value.sum(), s)
-    return value.detach(), rate
+        return log_p - score.log_slope(log_p, log_not_p), score.map_rate(log_p, log_not_p)
 
 
 @lru_cache(maxsize=256)
