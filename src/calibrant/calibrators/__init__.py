@@ -4,27 +4,43 @@ import os
 from collections.abc import Sequence
 
 from calibrant.calibrators._base import Calibrator, load_with
+from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.dirichlet import DirichletCalibration
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.isotonic import IsotonicCalibration
 from calibrant.calibrators.matrix import MatrixScaling
+from calibrant.calibrators.platt import PlattScaling
+from calibrant.calibrators.quadratic import QuadraticScaling
+from calibrant.calibrators.scaling_binning import ScalingBinning
+from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.calibrators.temperature_mixture import TemperatureMixture
 from calibrant.calibrators.vector import VectorScaling
+from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
+    "BetaCalibration",
+    "CentredIsotonic",
     "Chain",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "Identity",
+    "IsotonicCalibration",
     "MatrixScaling",
+    "PlattScaling",
+    "QuadraticScaling",
+    "ScalingBinning",
+    "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureMixture",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbers",
 ]
 
 

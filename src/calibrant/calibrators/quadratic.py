@@ -1,0 +1,60 @@
+"""Quadratic scaling of the log-odds."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic, platt_targets
+
+__all__ = ["QuadraticScaling"]
+
+
+class QuadraticScaling(OneVsRest):
+    """σ(a s + b + c s²) of the log-odds s, one triple for two classes, one a class against the rest for more.
+
+    c lets the two ends need different corrections. It is not monotone everywhere, so classes may change their order.
+    Platt's targets and ridge / N · ((a − 1)² + b² + 10 c²) keep the fit finite; it is convex and ends with a gradient
+    certificate.
+
+    Args:
+        ridge: Strength in rows, ≥ 0.
+
+    Attributes:
+        coefficients: (C, 3) a, b and c; C = 1 for two classes (class 1 against class 0), else K.
+
+    Example:
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
+        >>> QuadraticScaling().fit(z, y).coefficients.shape
+        torch.Size([1, 3])
+
+    References:
+        Berta, Holzmüller, Jordan, Bach 2025, Structured Matrix Scaling for Multi-Class Calibration (binary case).
+    """
+
+    preserves_argmax: ClassVar[bool] = False
+
+    coefficients: Tensor
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        super().__init__()
+        self.ridge = check_number(ridge, name="ridge", low=0)
+        self._declare("coefficients")
+
+    def config(self) -> dict[str, Any]:
+        """Return the ridge."""
+        return {"ridge": self.ridge}
+
+    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        features = torch.stack([odds, torch.ones_like(odds), odds**2], dim=1)
+        centre = features.new_tensor([1.0, 0.0, 0.0])
+        ridge = self.ridge * features.new_tensor([1.0, 1.0, 10.0])
+        return (fit_logistic(features, platt_targets(hit, weight), weight, ridge=ridge, centre=centre),)
+
+    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
+        self.coefficients = torch.stack([theta for (theta,) in learned])
+
+    def _probabilities(self, odds: Tensor) -> Tensor:
+        a, b, c = self.coefficients.unbind(1)
+        return odds * a + b + odds**2 * c

@@ -1,0 +1,144 @@
+"""Venn-Abers calibration: two isotonic answers, one for each label that the new row may have."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.calibrators._one_vs_rest import OneVsRest, log_odds
+from calibrant.calibrators._piecewise import pad, pool_ties
+from calibrant.errors import InputError
+
+__all__ = ["VennAbers"]
+
+
+class VennAbers(OneVsRest):
+    """Inductive Venn-Abers: p = p₁ / (1 − p₀ + p₁), p_y the isotonic answer with the new row added as label y.
+
+    One of p₀ and p₁ is perfectly calibrated whatever the data, if rows are exchangeable; their distance says how much the
+    data leave open. Both are exact for every possible row: they are steps at the fitting rows, found in one pass each.
+    One pair of maps for two classes, one a class against the rest, then normalised, for more. p is never 0 or 1.
+
+    Attributes:
+        places: (C, M) the distinct log-odds seen; shorter rows repeat their last.
+        lower: (C, M + 1) p₀ before, at and between them.
+        upper: (C, M + 1) p₁ likewise.
+
+    Example:
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
+        >>> p0, p1 = VennAbers().fit(z, y).interval(torch.tensor([[0.0, 1.5]]))
+        >>> round(float(p0[0, 1]), 4), round(float(p1[0, 1]), 4)
+        (0.5, 1.0)
+
+    References:
+        Vovk, Petej, Fedorova 2015, Large-Scale Probabilistic Predictors with and without Guarantees of Validity.
+    """
+
+    preserves_argmax: ClassVar[bool] = False
+
+    places: Tensor
+    lower: Tensor
+    upper: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declare("places", "lower", "upper")
+
+    def config(self) -> dict[str, Any]:
+        """Return no arguments."""
+        return {}
+
+    def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (p₀, p₁), each (N, K): the two answers for each class against the rest.
+
+        Raises:
+            InputError: If the shape is not that of ``fit``.
+        """
+        self._need_fit()
+        if logits.dim() != 2 or logits.shape[1] != int(self.classes):
+            raise InputError(f"expected logits of shape (N, {int(self.classes)}), got {tuple(logits.shape)}; pass such")
+        low, high = self._bounds(log_odds(logits))
+        if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
+            low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
+        return low, high
+
+    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        places, mean, mass = pool_ties(odds, hit, weight)
+        upper = _with_one_more(mean, mass)
+        # label 0 is label 1 seen from the other side
+        lower = 1 - _with_one_more(1 - mean[::-1], mass[::-1])[::-1]
+        return tuple(
+            torch.as_tensor(np.ascontiguousarray(array), dtype=odds.dtype, device=odds.device)
+            for array in (places, np.r_[0.0, lower], np.r_[upper, 1.0])
+        )
+
+    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
+        self.places, self.lower, self.upper = (pad([row[part] for row in learned]) for part in range(3))
+
+    def _bounds(self, odds: Tensor) -> tuple[Tensor, Tensor]:
+        s = odds.T.contiguous()
+        # a row between two places has the p₀ of the lower and the p₁ of the upper one
+        low = self.lower.gather(1, torch.searchsorted(self.places, s, right=True))
+        high = self.upper.gather(1, torch.searchsorted(self.places, s))
+        return low.T, high.T
+
+    def _probabilities(self, odds: Tensor) -> Tensor:
+        low, high = self._bounds(odds)
+        return high.log() - (1 - low).log()
+
+
+def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Return, for each place, the isotonic value there once a row of weight 1 and label 1 is added to it.
+
+    The blocks before a place are those of a running pool-adjacent-violators pass; the blocks after it those of a pass from
+    the end, undone step by step. What the added row pulls together lies next to it in both, so each place costs a few steps.
+    """
+    before: list[tuple[float, float]] = []  # (value, mass) of the blocks left of the place, values rising
+    after, undo = _blocks_from_the_end(mean, mass)
+    answer = np.empty_like(mean)
+    for i, (value, weight) in enumerate(zip(mean.tolist(), mass.tolist(), strict=True)):
+        pooled = undo.pop()
+        after.pop()
+        after.extend(reversed(pooled))
+        answer[i] = _pooled_value((value * weight + 1, weight + 1), before, after)
+        total, heavy = value * weight, weight
+        while before and before[-1][0] >= total / heavy:
+            v, w = before.pop()
+            total, heavy = total + v * w, heavy + w
+        before.append((total / heavy, heavy))
+    return answer
+
+
+def _blocks_from_the_end(
+    mean: np.ndarray, mass: np.ndarray
+) -> tuple[list[tuple[float, float]], list[list[tuple[float, float]]]]:
+    """Return the blocks of all places, leftmost last, and for each place what its arrival had pooled, first place last."""
+    stack: list[tuple[float, float]] = []
+    undo: list[list[tuple[float, float]]] = []
+    for value, weight in zip(mean[::-1].tolist(), mass[::-1].tolist(), strict=True):
+        total, heavy, pooled = value * weight, weight, []
+        while stack and stack[-1][0] <= total / heavy:
+            block = stack.pop()
+            pooled.append(block)
+            total, heavy = total + block[0] * block[1], heavy + block[1]
+        stack.append((total / heavy, heavy))
+        undo.append(pooled)
+    return stack, undo
+
+
+def _pooled_value(
+    block: tuple[float, float], before: list[tuple[float, float]], after: list[tuple[float, float]]
+) -> float:
+    """Return the value of ``block`` (total, mass) once it has pooled the neighbours that it must."""
+    total, heavy = block
+    left, right = len(before) - 1, len(after) - 1
+    while True:
+        if right >= 0 and after[right][0] <= total / heavy:
+            total, heavy = total + after[right][0] * after[right][1], heavy + after[right][1]
+            right -= 1
+        elif left >= 0 and before[left][0] >= total / heavy:
+            total, heavy = total + before[left][0] * before[left][1], heavy + before[left][1]
+            left -= 1
+        else:
+            return total / heavy
