@@ -209,3 +209,46 @@ def check_choice(value: Any, *, name: str, choices: Iterable[str]) -> str:
     if value not in names:
         raise refuse(f"{name} to be one of {', '.join(map(repr, names))}", repr(value), "choose one of them")
     return str(value)
+
+
+def check_groups(groups: Any, *, rows: int) -> Tensor | None:
+    """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
+    if groups is None:
+        return None
+    array = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+    if array.ndim != 1 or array.shape[0] != rows:
+        raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
+    if array.dtype.kind in "iu":
+        return torch.from_numpy(array.astype(np.int64))
+    if array.dtype.kind == "f":
+        raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
+    _, codes = np.unique(array.astype(str), return_inverse=True)
+    return torch.from_numpy(codes.astype(np.int64))
+
+
+def flatten(
+    values: Any, labels: Any, groups: Any, class_dim: int, ignore_index: int | None, *, name: str
+) -> tuple[Tensor, Any, Any]:
+    """Return ``values`` as (N·positions, K), with labels and groups to match and ignored rows left out."""
+    tensor = as_tensor(values, name=name)
+    if labels is not None:
+        labels = as_tensor(labels, name="labels")
+    if tensor.dim() > 2 or (tensor.dim() == 2 and class_dim not in (1, -1)):
+        if not -tensor.dim() <= class_dim < tensor.dim():
+            raise refuse(f"class_dim in [0, {tensor.dim()})", str(class_dim), "name the axis that holds the classes")
+        moved = tensor.movedim(class_dim, -1)
+        if labels is not None and labels.shape != moved.shape[:-1]:
+            raise refuse(f"labels of shape {tuple(moved.shape[:-1])}", f"{tuple(labels.shape)}", "check class_dim")
+        if groups is not None:
+            groups = np.asarray(groups.cpu() if isinstance(groups, Tensor) else groups)
+            if groups.ndim == 1 and groups.shape[0] == moved.shape[0]:
+                groups = np.repeat(groups, math.prod(moved.shape[1:-1]))
+            groups = groups.reshape(-1)
+        labels = labels.reshape(-1) if labels is not None else None
+        tensor = moved.reshape(-1, moved.shape[-1])
+    if ignore_index is not None and labels is not None and labels.shape == tensor.shape[:1]:
+        keep = labels != ignore_index
+        tensor, labels = tensor[keep], labels[keep]
+        if groups is not None:
+            groups = groups[keep.cpu()] if isinstance(groups, Tensor) else np.asarray(groups)[keep.cpu().numpy()]
+    return tensor, labels, groups

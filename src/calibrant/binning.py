@@ -5,15 +5,16 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._check import check_choice, check_count
 from calibrant.errors import InputError
 
-__all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
+__all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class BinTable:
     Args:
         count: (B,) int64, samples in each bin.
         sum_p: (B,) float64, sum of the probabilities.
-        sum_y: (B,) float64, sum of the outcomes.
+        sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
         total: Samples seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
     """
 
@@ -58,7 +59,7 @@ class BinTable:
 
     @property
     def gap(self) -> Tensor:
-        """(B,) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
+        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
         return (self.sum_p - self.sum_y) / self.count.clamp_min(1)
 
     @property
@@ -66,9 +67,15 @@ class BinTable:
         """(B,) float64: share of all samples in each bin."""
         return self.count.to(torch.float64) / max(self.total, 1)
 
+    def errors(self, *, norm: float = 1) -> Tensor:
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…)."""
+        if norm == 1:
+            return (self.weight * self.gap.abs()).sum(dim=-1)
+        return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
+
     def error(self, *, norm: float = 1) -> float:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm): ECE for ``norm=1``, RMS calibration error for 2."""
-        return float((self.weight * self.gap.abs() ** norm).sum() ** (1 / norm))
+        return float(self.errors(norm=norm))
 
     def maximum(self) -> float:
         """Return the largest |gap| of a non-empty bin: MCE."""
@@ -127,7 +134,16 @@ class EqualWidth(Binning):
 
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,)."""
-        return index_of(p, self.edges(p))
+        p = p.to(torch.float64)
+        if self.bins > 10_000:
+            return index_of(p, self.edges(p))
+        # Four times faster than a search among the edges, and the same: where rounding could decide, the search does.
+        scaled = p * self.bins
+        index = scaled.ceil().sub_(1).clamp_(0, self.bins - 1).long()
+        close = torch.nonzero(scaled.sub_(scaled.round()).abs_() < 1e-9)[:, 0]
+        if close.numel():
+            index[close] = index_of(p[close], self.edges(p))
+        return index
 
 
 @dataclass(frozen=True)
@@ -166,20 +182,108 @@ class EqualMass(Binning):
 
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop."""
-        p = p.to(torch.float64).contiguous()  # torch warns of a strided column
+        p = p.to(torch.float64)
         if self.ties == "interpolated":
             index = torch.bucketize(p, self._interpolated_edges(p), right=False) - 1
             return torch.where((index >= 0) & (index < self.bins), index, -1)
-        first_rank = torch.searchsorted(torch.sort(p).values, p, right=False)
-        size, larger = divmod(p.shape[0], self.bins)
-        starts = torch.arange(self.bins, device=p.device) * size
-        starts += torch.arange(self.bins, device=p.device).clamp_max(larger)
-        return torch.searchsorted(starts, first_rank, right=True) - 1
+        # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
+        starts = split_starts(p.shape[0], self.bins)[1:].to(p.device)
+        return torch.bucketize(p, _sorted(p)[starts - 1], right=False)
+
+    def sketch(self, p: Tensor, y: Tensor) -> "MassSketch":
+        """Return the state of pairs ``p`` (N,), ``y`` (N,) that merges before the bins are known."""
+        return MassSketch.from_pairs(self, p, y)
 
     def _interpolated_edges(self, p: Tensor) -> Tensor:
         # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and clamps
-        ranked = torch.sort(p.to(torch.float64)).values
+        ranked = _sorted(p.to(torch.float64))
         at = torch.linspace(0, p.shape[0], self.bins + 1, dtype=torch.float64, device=p.device)
         below = at.floor().long().clamp_max(p.shape[0] - 1)
         above = (below + 1).clamp_max(p.shape[0] - 1)
         return ranked[below] + (at - below).clamp(0, 1) * (ranked[above] - ranked[below])
+
+
+def split_starts(rows: int, bins: int) -> Tensor:
+    """Return the first rank (bins,) of each part that ``numpy.array_split`` makes of ``rows`` rows."""
+    size, larger = divmod(rows, bins)
+    part = torch.arange(bins)
+    return part * size + part.clamp_max(larger)
+
+
+def _sorted(p: Tensor) -> Tensor:
+    # numpy sorts float64 more than ten times faster than torch on a CPU
+    return torch.from_numpy(np.sort(p.detach().numpy())) if p.device.type == "cpu" else torch.sort(p).values
+
+
+@dataclass(frozen=True, eq=False)
+class MassSketch:
+    """Counts and sums by value: what equal-mass bins can be made of after shards have been added.
+
+    Exact while there are at most 65,536 distinct values. Beyond, values that share a cell ((c)/65536, (c + 1)/65536) count
+    as equal, so an edge of a bin moves by less than a cell, and the error of the calibration error is at most twice the
+    share of rows in the cells that hold the edges.
+
+    Args:
+        binning: The equal-mass bins to make.
+        value: (M,) increasing largest values of the cells.
+        count: (M,) int64 rows.
+        sum_p: (M,) float64 sum of probabilities.
+        sum_y: (M,) float64 sum of outcomes.
+    """
+
+    CELLS: ClassVar[int] = 1 << 16
+
+    binning: EqualMass
+    value: Tensor
+    count: Tensor
+    sum_p: Tensor
+    sum_y: Tensor
+
+    @classmethod
+    def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor) -> "MassSketch":
+        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
+        p = p.to(torch.float64)
+        return cls._gather(binning, p, torch.ones_like(p, dtype=torch.int64), p, y.to(torch.float64))
+
+    @classmethod
+    def _gather(cls, binning: EqualMass, value: Tensor, count: Tensor, sum_p: Tensor, sum_y: Tensor) -> "MassSketch":
+        key, code = torch.unique(value, return_inverse=True)
+        if key.shape[0] > cls.CELLS:
+            if binning.ties == "interpolated":
+                raise InputError(
+                    f"expected at most {cls.CELLS} distinct values to merge interpolated bins, got {key.shape[0]}; "
+                    "use ties='together', or call the metric on all rows at once"
+                )
+            cell = (value * cls.CELLS).long().clamp_max(cls.CELLS - 1)
+            _, code = torch.unique(cell, return_inverse=True)
+        size = int(code.max()) + 1
+        largest = torch.zeros(size, dtype=torch.float64, device=value.device)
+        largest.scatter_reduce_(0, code, value, reduce="amax")
+        counts = torch.zeros(size, dtype=torch.int64, device=value.device).index_add_(0, code, count)
+        return cls(binning, largest, counts, *(torch.bincount(code, w, size) for w in (sum_p, sum_y)))
+
+    def __add__(self, other: "MassSketch") -> "MassSketch":
+        if self.binning != other.binning:
+            raise InputError(
+                f"expected sketches for {self.binning}, got {other.binning}; merge those of one metric only"
+            )
+        columns = ("value", "count", "sum_p", "sum_y")
+        joined = [torch.cat([getattr(self, name), getattr(other, name)]) for name in columns]
+        return MassSketch._gather(self.binning, *joined)
+
+    def table(self) -> BinTable:
+        """Return the bin table of all rows together."""
+        ranked = torch.repeat_interleave(self.value, self.count) if self.binning.ties == "interpolated" else None
+        if ranked is not None:
+            index = torch.bucketize(self.value, self.binning.edges(ranked), right=False) - 1
+            index = torch.where((index >= 0) & (index < self.binning.bins), index, -1)
+        else:
+            first_rank = self.count.cumsum(0) - self.count
+            starts = split_starts(int(self.count.sum()), self.binning.bins).to(first_rank.device)
+            index = torch.searchsorted(starts, first_rank, right=True) - 1
+        inside, bins = index >= 0, self.binning.bins
+        counts = torch.zeros(bins, dtype=torch.int64, device=index.device).index_add_(
+            0, index[inside], self.count[inside]
+        )
+        sum_p, sum_y = (torch.bincount(index[inside], w[inside], bins) for w in (self.sum_p, self.sum_y))
+        return BinTable(counts, sum_p, sum_y, int(self.count.sum()))

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import calibrant._files as files
-from calibrant._check import as_tensor, check_labels, check_logits, check_weights, refuse
+from calibrant._check import as_tensor, check_groups, check_labels, check_logits, check_weights, refuse
 from calibrant._config import binning_from_plain
 from calibrant._fence import hash_rows
 from calibrant.errors import FileFormatError, InputError, NotFittedError
-from calibrant.predictions import check_groups
 
 FORMAT = "calibrant-calibrator-1"
 _MOST_CLASSES = 1 << 26

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
 from calibrant.metrics._base import Metric
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.statistics import bootstrap, null_band
+from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel"]
 
@@ -84,13 +86,15 @@ def panel(
 
 
 def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
-    low = high = null_high = None
-    if uncertainty:
-        try:
-            interval = bootstrap(metric, data, draws=draws, seed=seed, level=level)
-            low, high = interval.low, interval.high
-        except NoIntervalError:  # stays None: the row says that there is no interval
-            low = high = None
-        if metric.measures_calibration:
-            null_high = null_band(metric, data, draws=min(draws, 200), seed=seed, level=level).high
+    if not uncertainty:
+        return PanelRow(repr(metric), metric(data), None, None, None, len(data))
+    null = null_high = low = high = None
+    if metric.measures_calibration:
+        null = null_draws(metric, data, draws=draws, seed=seed)
+        null_high = float(torch.quantile(null, (1 + level) / 2))
+    try:
+        found = interval(metric, data, draws=draws, seed=seed, level=level, null=null)
+        low, high = found.low, found.high
+    except NoIntervalError:  # the row says so by having none
+        low = high = None
     return PanelRow(repr(metric), metric(data), low, high, null_high, len(data))

@@ -3,19 +3,31 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import torch
+from torch import Tensor
+
 from calibrant._check import check_number
 from calibrant.binning import Binning, BinTable, EqualWidth
-from calibrant.metrics._base import Data, SumMetric
+from calibrant.errors import NoIntervalError
+from calibrant.metrics._base import Data
+from calibrant.metrics._binned import BinnedMetric, Cells, cells_interval
+from calibrant.statistics import Interval, corrected_error
 
 __all__ = ["ACE", "ECE", "MCE"]
 
 
+def confidence_cells(binning: Binning, data: Data) -> Cells:
+    """Return (confidence, decision was right) in the bins of ``binning``."""
+    p = data.confidence
+    return Cells(binning.assign(p), p, data.correct, binning.bins)
+
+
 @dataclass(frozen=True)
-class ECE(SumMetric[BinTable]):
+class ECE(BinnedMetric):
     """Expected calibration error Σ_b |B_b|/N · |accuracy − confidence| of the top label.
 
     The plug-in value is biased upward: a perfectly calibrated model of finite sample does not score 0. Compare it
-    with ``statistics.null_band``.
+    with ``statistics.null_band``; ``statistics.interval`` gives an interval that covers.
 
     Args:
         binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM).
@@ -41,18 +53,46 @@ class ECE(SumMetric[BinTable]):
     def __post_init__(self) -> None:
         check_number(self.norm, name="norm", low=1)
 
-    def state(self, data: Data) -> BinTable:
-        """Return the bin table of (confidence, decision was right)."""
-        pairs = data.top_label()
-        return self.binning.table(pairs.p, pairs.y)
+    def cells(self, data: Data) -> Cells:
+        """Return (confidence, decision was right) in bins."""
+        return confidence_cells(self.binning, data)
 
-    def value(self, state: BinTable) -> float:
-        """Return the error of a bin table."""
-        return state.error(norm=self.norm)
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, B)."""
+        return table.errors(norm=self.norm)
+
+    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
+        """Return the interval of the error in these bins (``statistics.error_interval``).
+
+        Args:
+            data: Predictions or pairs; rows of one group are not taken for independent.
+            level: Nominal coverage.
+            seed: Of the null draws.
+            null: (draws,) null draws made already, or None.
+
+        Raises:
+            NoIntervalError: For a norm other than 1.
+        """
+        self._need_norm_1()
+        return cells_interval(self.cells(data), groups=data.groups, level=level, seed=seed, null=null)
+
+    def influence(self, data: Data) -> tuple[float, Tensor]:
+        """Return the corrected error, and what each row (N,) adds to it: ± (confidence − correct), by its bin's sign."""
+        self._need_norm_1()
+        cells = self.cells(data)
+        table = cells.table()
+        sign = torch.sign(table.gap)[cells.index.clamp_min(0)] * (cells.index >= 0)
+        return float(corrected_error(table).centre), sign * (cells.p - cells.y.double())
+
+    def _need_norm_1(self) -> None:
+        if self.norm != 1:
+            raise NoIntervalError(
+                f"expected norm 1, got {self!r}, for which no interval is known to cover; use null_band"
+            )
 
 
 @dataclass(frozen=True)
-class MCE(SumMetric[BinTable]):
+class MCE(BinnedMetric):
     """Maximum calibration error: the largest |accuracy − confidence| of a non-empty bin.
 
     Often that of a bin with a handful of samples: read it with the counts.
@@ -64,6 +104,9 @@ class MCE(SumMetric[BinTable]):
         >>> from calibrant import Predictions
         >>> round(MCE()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         0.7311
+
+    References:
+        Naeini et al. 2015.
     """
 
     binning: Binning = field(default=EqualWidth(15))
@@ -73,18 +116,17 @@ class MCE(SumMetric[BinTable]):
     notion: ClassVar[str] = "confidence"
     cite: ClassVar[str] = "Naeini et al. 2015"
 
-    def state(self, data: Data) -> BinTable:
-        """Return the bin table of (confidence, decision was right)."""
-        pairs = data.top_label()
-        return self.binning.table(pairs.p, pairs.y)
+    def cells(self, data: Data) -> Cells:
+        """Return (confidence, decision was right) in bins."""
+        return confidence_cells(self.binning, data)
 
-    def value(self, state: BinTable) -> float:
-        """Return the error of a bin table."""
-        return state.maximum()
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the largest |gap| (…) of tables (…, B)."""
+        return table.gap.abs().amax(dim=-1)
 
 
 @dataclass(frozen=True)
-class ACE(SumMetric[BinTable]):
+class ACE(BinnedMetric):
     """Average calibration error: the unweighted mean of |accuracy − confidence| over non-empty bins.
 
     Args:
@@ -94,6 +136,9 @@ class ACE(SumMetric[BinTable]):
         >>> from calibrant import Predictions
         >>> round(ACE()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         0.4251
+
+    References:
+        Neumann et al. 2018.
     """
 
     binning: Binning = field(default=EqualWidth(15))
@@ -103,11 +148,11 @@ class ACE(SumMetric[BinTable]):
     notion: ClassVar[str] = "confidence"
     cite: ClassVar[str] = "Neumann et al. 2018"
 
-    def state(self, data: Data) -> BinTable:
-        """Return the bin table of (confidence, decision was right)."""
-        pairs = data.top_label()
-        return self.binning.table(pairs.p, pairs.y)
+    def cells(self, data: Data) -> Cells:
+        """Return (confidence, decision was right) in bins."""
+        return confidence_cells(self.binning, data)
 
-    def value(self, state: BinTable) -> float:
-        """Return the error of a bin table."""
-        return state.unweighted()
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
+        filled = (table.count > 0).sum().clamp_min(1)
+        return table.gap.abs().sum(dim=-1) / filled

@@ -1,22 +1,33 @@
 """Classwise calibration error: every class's probability against its frequency."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
-from calibrant.binning import Binning, BinTable, EqualWidth
+import torch
+from torch import Tensor
+
+from calibrant._numerics import row_chunks
+from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.metrics._base import Data, SumMetric, need_predictions
+from calibrant.predictions import Predictions
+from calibrant.statistics import Interval, corrected_error, error_interval, mean_error
 
 __all__ = ["ClasswiseECE"]
 
 
 @dataclass(frozen=True)
 class ClassTables:
-    """One bin table a class."""
+    """The bins of all classes: one flat table (K · B), or for equal-mass bins one sketch a class."""
 
-    tables: tuple[BinTable, ...]
+    classes: int
+    table: BinTable | None = None
+    sketches: tuple[MassSketch, ...] = ()
 
-    def __add__(self, other: Self) -> "ClassTables":
-        return ClassTables(tuple(a + b for a, b in zip(self.tables, other.tables, strict=True)))
+    def __add__(self, other: "ClassTables") -> "ClassTables":
+        table = self.table + other.table if self.table is not None and other.table is not None else None
+        merged = tuple(a + b for a, b in zip(self.sketches, other.sketches, strict=True))
+        return ClassTables(self.classes, table, merged)
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
         >>> from calibrant import Predictions
         >>> round(ClasswiseECE()(Predictions.from_probs([[1.0, 0.0, 0.0]], [1])), 4)
         0.6667
+
+    References:
+        Kull et al. 2019 Eq. 2; Nixon et al. 2019 (SCE).
     """
 
     binning: Binning = field(default=EqualWidth(15))
@@ -44,11 +58,83 @@ class ClasswiseECE(SumMetric[ClassTables]):
     needs_classes: ClassVar[bool] = True
 
     def state(self, data: Data) -> ClassTables:
-        """Return one bin table a class."""
+        """Return the bins of all classes; for equal-mass bins, whose edges all data decide, sketches that merge."""
         predictions = need_predictions(data, metric=self)
-        pairs = (predictions.one_vs_rest(k) for k in range(predictions.classes))
-        return ClassTables(tuple(self.binning.table(one.p, one.y) for one in pairs))
+        if isinstance(self.binning, EqualMass):
+            pairs = (predictions.one_vs_rest(k) for k in range(predictions.classes))
+            sketches = tuple(self.binning.sketch(one.p, one.y) for one in pairs)
+            return ClassTables(predictions.classes, sketches=sketches)
+        return ClassTables(predictions.classes, self._table(predictions))
 
     def value(self, state: ClassTables) -> float:
         """Return the mean over classes of the binned error."""
-        return sum(table.error() for table in state.tables) / len(state.tables)
+        tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
+        return sum(table.error() for table in tables) / state.classes
+
+    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
+        """Return the metric (draws,) with labels drawn from the probabilities."""
+        predictions = need_predictions(data, metric=self)
+        table = self._table(predictions)
+        sums = torch.zeros(draws * table.count.shape[0], dtype=torch.float64, device=predictions.logits.device)
+        generator = torch.Generator().manual_seed(seed)
+        for _, p, cell in self._cells(predictions):
+            cumulative = p.cumsum(dim=1)
+            uniform = torch.rand(p.shape[0], draws, dtype=torch.float64, generator=generator).to(p.device)
+            drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(p.shape[1] - 1)
+            hit = cell.gather(1, drawn)
+            offset = torch.arange(draws, device=p.device) * table.count.shape[0]
+            sums += torch.bincount((hit + offset)[hit >= 0], minlength=sums.shape[0])
+        return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
+
+    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
+        """Return the interval of the error in these bins; rows of one group are not taken for independent."""
+        predictions = need_predictions(data, metric=self)
+        null = self.null_draws(data, draws=500, seed=seed) if null is None else null
+        table = self._table(predictions)
+        error = mean_error(self._signed(predictions, table), groups=data.groups)
+        classes = predictions.classes
+        return error_interval(table, null, level=level, error=error, scale=1 / classes)
+
+    def influence(self, data: Data) -> tuple[float, Tensor]:
+        """Return the corrected error, and what each row (N,) adds to it, by the signs of its bins."""
+        predictions = need_predictions(data, metric=self)
+        table, classes = self._table(predictions), predictions.classes
+        return float(corrected_error(table).centre) / classes, self._signed(predictions, table) / classes
+
+    def _table(self, predictions: Predictions) -> BinTable:
+        labels, size = predictions.need_labels(), predictions.classes * self.binning.bins
+        count = torch.zeros(size, dtype=torch.int64, device=labels.device)
+        sum_p, sum_y = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
+        for rows, p, cell in self._cells(predictions):
+            hit = cell.gather(1, labels[rows, None])[:, 0]
+            flat, values = cell.reshape(-1), p.reshape(-1)
+            if isinstance(self.binning, EqualMass) and self.binning.ties == "interpolated":
+                hit, values, flat = hit[hit >= 0], values[flat >= 0], flat[flat >= 0]
+            count += torch.bincount(flat, minlength=size)
+            sum_p += torch.bincount(flat, weights=values, minlength=size)
+            sum_y += torch.bincount(hit, minlength=size)
+        return BinTable(count, sum_p, sum_y, len(predictions))
+
+    def _signed(self, predictions: Predictions, table: BinTable) -> Tensor:
+        sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), predictions.need_labels()
+        parts = []
+        for rows, p, cell in self._cells(predictions):
+            signs = sign[cell]  # a cell of −1 is no cell: it reads the 0 at the end
+            parts.append((signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0])
+        return torch.cat(parts)
+
+    def _cells(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 for none."""
+        bins, classes = self.binning.bins, predictions.classes
+        offset = torch.arange(classes, device=predictions.logits.device) * bins
+        columns = None
+        if isinstance(self.binning, EqualMass):  # its bins need a whole column at a time
+            pairs = (predictions.one_vs_rest(k).p for k in range(classes))
+            columns = torch.stack([self.binning.assign(p).int() for p in pairs], dim=1)
+        for rows in row_chunks(len(predictions), classes):
+            if predictions.probs is not None:
+                p = predictions.probs[rows].double()
+            else:
+                p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
+            index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
+            yield rows, p, torch.where(index >= 0, index + offset, -1) if columns is not None else index + offset

@@ -1,0 +1,33 @@
+"""Uncertainty of a figure: intervals that cover, the level a calibrated model would show, and tests for two models.
+
+Everything here takes a metric as an object with the methods it needs (``HasRows``, ``HasInterval``, ``HasNull``), so it
+knows no metric by name.
+"""
+
+from calibrant.statistics.binned import BinnedEstimate, consistency_bars, corrected_error, error_interval
+from calibrant.statistics.interval import HasInterval, HasRows, Interval, bootstrap, interval, mean_error, wilson
+from calibrant.statistics.null import HasNull, null_band, null_draws, null_outcomes, redraw
+from calibrant.statistics.paired import PairedTest, holm, paired_bootstrap, two_sample_test
+
+__all__ = [
+    "BinnedEstimate",
+    "HasInterval",
+    "HasNull",
+    "HasRows",
+    "Interval",
+    "PairedTest",
+    "bootstrap",
+    "consistency_bars",
+    "corrected_error",
+    "error_interval",
+    "holm",
+    "interval",
+    "mean_error",
+    "null_band",
+    "null_draws",
+    "null_outcomes",
+    "paired_bootstrap",
+    "redraw",
+    "two_sample_test",
+    "wilson",
+]

@@ -1,0 +1,118 @@
+"""Two models on the same rows: paired differences with their interval and p-value, and Holm's correction."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from calibrant._check import check_count
+from calibrant.statistics._resampling import quantiles, resampled_means
+
+__all__ = ["PairedTest", "holm", "paired_bootstrap", "two_sample_test"]
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A difference between two models on the same rows.
+
+    Args:
+        difference: Mean of a − b.
+        low: Lower end of its interval.
+        high: Upper end.
+        p_value: Of the hypothesis that there is none, two-sided.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_bootstrap(
+    differences: Tensor, *, groups: Tensor | None = None, draws: int = 1000, seed: int = 0, level: float = 0.95
+) -> list[PairedTest]:
+    """Return the test of each column of row-wise differences between two models; all columns share the rows drawn.
+
+    Args:
+        differences: (N, C) or (N,): a − b in every row, one column a metric.
+        groups: (N,) cluster of each row; whole clusters are drawn.
+        draws: Resamples.
+        seed: Same seed, same interval.
+        level: Coverage of the intervals.
+
+    Returns:
+        One test a column: percentile interval of the mean, and the p-value of the studentised mean, whose standard
+        error is that of the draws.
+
+    Example:
+        >>> import torch
+        >>> test = paired_bootstrap(torch.tensor([0.1, 0.2, 0.0, 0.1] * 25))[0]
+        >>> test.low > 0, test.p_value < 0.05
+        (True, True)
+
+    References:
+        Efron & Tibshirani 1993, chapter 16.
+    """
+    check_count(draws, name="draws", low=2)
+    columns = differences if differences.dim() == 2 else differences[:, None]
+    drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
+    means = columns.double().mean(dim=0).tolist()
+    return [_test(mean, drawn[:, at], level=level) for at, mean in enumerate(means)]
+
+
+def _test(mean: float, drawn: np.ndarray[tuple[int], np.dtype[np.float64]], *, level: float) -> PairedTest:
+    low, high = quantiles(drawn, level=level)
+    error = float(drawn.std(ddof=1))
+    return PairedTest(mean, low, high, normal_p_value(mean, error))
+
+
+def normal_p_value(difference: float, error: float) -> float:
+    """Return the two-sided p-value of a normal ``difference`` with standard error ``error``."""
+    if error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return math.erfc(abs(difference) / error / math.sqrt(2))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being several: the smallest times m, the next times m − 1 …, never decreasing.
+
+    Args:
+        p_values: Of m tests.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+
+    References:
+        Holm 1979.
+    """
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        largest = max(largest, min(1.0, p_values[at] * (len(p_values) - rank)))
+        corrected[at] = largest
+    return corrected
+
+
+def two_sample_test(mean: tuple[float, float], deviation: tuple[float, float], *, runs: tuple[int, int]) -> float:
+    """Return the p-value of the equal-variance two-sample t-test from printed means and standard deviations.
+
+    For tables of "mean ± std over n runs", where no paired rows are left to test (Wang et al. 2021, Table 2).
+
+    Args:
+        mean: Of a and of b.
+        deviation: Standard deviations (n − 1 in the denominator) of a and of b, ≥ 0.
+        runs: Runs behind each, ≥ 2.
+
+    Example:
+        >>> round(two_sample_test((0.68, 0.96), (0.22, 0.14), runs=(5, 5)), 4)
+        0.0431
+    """
+    from scipy.stats import ttest_ind_from_stats
+
+    for count in runs:
+        check_count(count, name="runs", low=2)
+    found = ttest_ind_from_stats(mean[0], deviation[0], runs[0], mean[1], deviation[1], runs[1], equal_var=True)
+    return float(found.pvalue)
