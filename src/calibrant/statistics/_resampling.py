@@ -19,17 +19,17 @@ def units_of(columns: Tensor, groups: Tensor | None, *, seed: int) -> tuple[Floa
     A unit is a row; with ``groups`` it is a group; of very many it is a random block of equally many.
     """
     values: Floats = columns.detach().cpu().double().numpy()
-    sizes: Floats = np.ones(values.shape[0])
+    sizes: Floats = np.ones(len(values))
     if groups is not None:
         _, codes = np.unique(groups.cpu().numpy(), return_inverse=True)
         values = _sum_by(codes, values, int(codes.max()) + 1)
-        sizes = np.bincount(codes).astype(np.float64)
+        sizes = np.asarray(np.bincount(codes), dtype=np.float64)
     if values.shape[0] > 3 * BLOCKS:
         order = np.random.default_rng(seed).permutation(values.shape[0])
         codes = np.empty_like(order)
         codes[order] = np.arange(order.shape[0]) % BLOCKS
         values = _sum_by(codes, values, BLOCKS)
-        sizes = np.bincount(codes, weights=sizes)
+        sizes = np.asarray(np.bincount(codes, weights=sizes))
     return values, sizes
 
 
