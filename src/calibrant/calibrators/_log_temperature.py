@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +16,21 @@ T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; Newton squares it, and 1e-4 is promised
 _ROUGH = 1e-3  # of log T, where float32 sums still tell the sign of the derivative
 _SAMPLE = 8192  # rows that bring the search near; all rows then decide
+
+
+class Passes(Protocol):
+    """Rows that a fit of one temperature passes over: in memory, on disk, or on many machines."""
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights."""
+
+    @property
+    def margin(self) -> float:
+        """Mean of z_y − max z."""
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
 
 
 def fit_log_temperature(
@@ -38,12 +53,26 @@ def fit_log_temperature(
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    data = _Rows.of(logits, labels, weight)
+    data = Rows.of(logits, labels, weight)
     pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
     if data.count >= 4 * _SAMPLE:
         start = _near(data.sample(), start, pull)
     if data.count * logits.shape[1] >= 1 << 16:
         start = _near(data, start, pull)
+    return certified_root(data, start=start, pull=pull)
+
+
+def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
+    """Return the log T of least log-loss over ``data`` by float64 passes; a bound comes with a warning.
+
+    Args:
+        data: Rows to pass over.
+        start: log T to begin at.
+        pull: Second derivative of a quadratic prior on log T, a row's worth.
+
+    Raises:
+        FitError: If the search did not end.
+    """
     try:
         root = _search(data, start, pull, torch.float64)
     except ArithmeticError as error:
@@ -54,14 +83,14 @@ def fit_log_temperature(
             f"expected a finite best temperature, got none ({why}), so the bound {math.exp(root.x):g} was returned; "
             "use more validation data",
             BoundWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return root
 
 
 def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_temperature: float) -> float:
     """Return the (weighted) mean of −log softmax(z / T) at the label, in float64."""
-    data = _Rows.of(logits, labels, weight)
+    data = Rows.of(logits, labels, weight)
     beta = math.exp(-log_temperature)
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for d, w in data.chunks(torch.float64):
@@ -71,7 +100,7 @@ def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_tem
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Logits with what a pass over them needs beside them; ``margin`` is the mean of z_y − max z."""
 
     logits: Tensor
@@ -103,12 +132,12 @@ class _Rows:
         below = self.at_label - self.top[:, 0].double()
         return float((below if self.weight is None else below * self.weight).sum()) / self.mass
 
-    def sample(self) -> "_Rows":
+    def sample(self) -> "Rows":
         take = slice(None, None, self.count // _SAMPLE)
         if self.weight is not None and float(self.weight[take].sum()) <= 0:
             return self
         weight = None if self.weight is None else self.weight[take]
-        return _Rows(self.logits[take], self.top[take], self.at_label[take], weight, self.masked)
+        return Rows(self.logits[take], self.top[take], self.at_label[take], weight, self.masked)
 
     def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
@@ -124,8 +153,23 @@ class _Rows:
                 d = d.clamp_min(-1e30)  # exp of it is 0, and 0 times it is not NaN
             yield d, None if self.weight is None else self.weight[rows]
 
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and variance of z − max z under softmax(βz)."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
+        for d, w in self.chunks(dtype):
+            e = (d * beta).exp_()
+            norm = e.sum(dim=1).double()
+            mean = e.mul_(d).sum(dim=1).double() / norm
+            spread = e.mul_(d).sum(dim=1).double() / norm - mean**2
+            if w is not None:
+                mean, spread = mean * w, spread * w
+            sums[0] += mean.sum()
+            sums[1] += spread.sum()
+        first, second = sums.tolist()
+        return first, second
 
-def _near(data: _Rows, start: float, pull: float) -> float:
+
+def _near(data: Rows, start: float, pull: float) -> float:
     """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
     try:
         root = _search(data, start, pull, torch.float32)
@@ -135,12 +179,15 @@ def _near(data: _Rows, start: float, pull: float) -> float:
     return root.x + min(max(step, -_ROUGH), _ROUGH)
 
 
-def _search(data: _Rows, start: float, pull: float, dtype: torch.dtype) -> Root:
+def _search(data: Passes, start: float, pull: float, dtype: torch.dtype) -> Root:
     margin, mass = data.margin, data.mass
 
     def slope(t: float) -> tuple[float, float]:
-        first, second = _derivatives(data, math.exp(-t), margin, mass, dtype)
-        return first + pull * t, second + pull
+        """Return first and second derivative of the mean log-loss by log T, at log T = t."""
+        beta = math.exp(-t)
+        first, second = (moment / mass for moment in data.moments(beta, dtype))
+        by_beta = first - margin
+        return -beta * by_beta + pull * t, beta * by_beta + beta**2 * second + pull
 
     return increasing_root(
         slope,
@@ -149,20 +196,3 @@ def _search(data: _Rows, start: float, pull: float, dtype: torch.dtype) -> Root:
         start=start,
         tolerance=_TOLERANCE if dtype == torch.float64 else _ROUGH,
     )
-
-
-def _derivatives(data: _Rows, beta: float, margin: float, mass: float, dtype: torch.dtype) -> tuple[float, float]:
-    """Return first and second derivative of the mean log-loss by log T, at T = 1/β."""
-    sums = torch.zeros(2, dtype=torch.float64, device=data.logits.device)
-    for d, w in data.chunks(dtype):
-        e = (d * beta).exp_()
-        norm = e.sum(dim=1).double()
-        mean = e.mul_(d).sum(dim=1).double() / norm
-        spread = e.mul_(d).sum(dim=1).double() / norm - mean**2
-        if w is not None:
-            mean, spread = mean * w, spread * w
-        sums[0] += mean.sum()
-        sums[1] += spread.sum()
-    first, second = (sums / mass).tolist()
-    by_beta = first - margin
-    return -beta * by_beta, beta * by_beta + beta**2 * second

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
 from calibrant.metrics._base import SumMetric
 from calibrant.predictions import Predictions
+from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.state import add_states, state_from_plain, state_to_plain
 
@@ -71,6 +73,7 @@ def evaluate_streamed(
     metrics: Sequence[SumMetric[Any]] | None = None,
     calibrator: Calibrator | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    executor: Executor = in_turn,
     progress: Progress | None = None,
 ) -> list[StreamedFigure]:
     """Return metrics over a Parquet data set of any size.
@@ -81,6 +84,8 @@ def evaluate_streamed(
         calibrator: Applied to every piece first, or None.
         checkpoint: A JSON file that keeps what is done after every shard; a second call goes on from it. It is removed
             when all is done.
+        executor: What runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in
+            the order of the shards, so all give the same bits.
         progress: Called with (rows done, rows in all).
 
     Raises:
@@ -94,10 +99,10 @@ def evaluate_streamed(
             raise InputError(f"expected metrics that are sums, got {metric}; evaluate it in memory")
     done = Checkpoint(checkpoint, rows, chosen, calibrator)
     finished = sum(shard.rows for shard in rows.shards if shard.name in done.names)
-    for shard in rows.shards:
-        if shard.name in done.names:
-            continue
-        done.add(shard, shard_states(rows, shard, chosen, calibrator))
+    left = [shard for shard in rows.shards if shard.name not in done.names]
+    work = partial(shard_states, rows, metrics=chosen, calibrator=calibrator)
+    for shard, states in zip(left, executor(work, left), strict=True):
+        done.add(shard, states)
         finished += shard.rows
         if progress is not None:
             progress(finished, rows.rows)

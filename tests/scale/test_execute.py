@@ -1,0 +1,106 @@
+"""Several processes and a Ray cluster give the bits of one process; a killed worker costs a retry, not an answer."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import calibrant
+from calibrant import Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.scale import (
+    ParquetRows,
+    Shard,
+    evaluate_streamed,
+    fit_temperature_streamed,
+    in_turn,
+    processes,
+    ray_cluster,
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 3000)
+    logits = (2 * rng.normal(size=(3000, 5)) + 3 * np.eye(5)[labels]).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), 5)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"logits": column, "label": pa.array(labels)}), path, row_group_size=250)
+    return path
+
+
+def die_once(shard: Shard, *, marker: str) -> int:
+    """Kill the own process the first time the third shard is seen."""
+    if shard.row_group == 2 and not os.path.exists(marker):
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return shard.row_group
+
+
+def complain(shard: Shard) -> int:
+    raise InputError(f"expected something else, got {shard.name}; mend it")
+
+
+def test_a_streamed_fit_is_the_in_memory_fit(table: Path) -> None:
+    data = calibrant.load_predictions(table)
+    assert isinstance(data, Predictions)
+    expected = TemperatureScaling().fit(data.logits, data.need_labels())
+    passes: list[int] = []
+    streamed = fit_temperature_streamed(table, progress=passes.append)
+    assert streamed.temperature == pytest.approx(expected.temperature, rel=1e-6)
+    assert abs(streamed.gradient) < 1e-6
+    assert passes == list(range(1, len(passes) + 1))
+    assert len(passes) < 15
+    near = fit_temperature_streamed(table, start=expected.temperature)
+    assert near.temperature == pytest.approx(expected.temperature, rel=1e-6)
+    assert near.fitted
+
+
+def test_a_fit_without_labels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
+    with pytest.raises(InputError, match="a column label to fit on"):
+        fit_temperature_streamed(path)
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same_bits(table: Path) -> None:
+    assert evaluate_streamed(table, executor=processes(2)) == evaluate_streamed(table)
+    with pytest.raises(InputError, match="workers as an integer ≥ 1"):
+        processes(0)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Any:
+    module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
+    module.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2] / "src"), str(Path(__file__).parent)])}},
+    )  # fmt: skip
+    yield module
+    module.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_errors(
+    ray: Any, table: Path, tmp_path: Path
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__))
+    on_ray = ray_cluster()
+    assert evaluate_streamed(table, executor=on_ray) == evaluate_streamed(table, executor=in_turn)
+    assert fit_temperature_streamed(table, executor=on_ray).temperature == fit_temperature_streamed(table).temperature
+    shards = ParquetRows(table).shards
+    marker = str(tmp_path / "killed")
+    assert list(on_ray(lambda shard: die_once(shard, marker=marker), shards)) == list(range(12))
+    assert os.path.exists(marker)
+    with pytest.raises(InputError, match=r"got a\.parquet#0; mend it"):
+        list(on_ray(complain, shards))
