@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import torch
 
 from calibrant._check import as_tensor, check_labels
@@ -17,13 +19,19 @@ _KINDS = ("logits", "probs", "conf")
 _NAMES = {"labels": ("labels", "label"), "groups": ("groups", "group"), "pred": ("pred",), "decision": ("decision",)}
 
 
-def load_splits(path: str | os.PathLike[str]) -> dict[str, Predictions | BinaryPairs]:
+def load_splits(
+    path: str | os.PathLike[str], *, class_dim: int = 1, ignore_index: int | None = None
+) -> dict[str, Predictions | BinaryPairs]:
     """Load every split of a file.
 
     Args:
         path: A ``.npz``, ``.safetensors`` or ``.parquet`` file with ``logits`` or ``probs`` and ``labels``; or
             ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels`` (any split name may stand before the
             underscore); or ``conf``, ``pred``, ``label``. ``groups`` and ``decision`` may be beside them.
+        class_dim: The class axis of logits or probabilities with more than two, such as (N, K, H, W) or (N, T, K);
+            they are flattened to one row a position, and ``groups`` (N,) repeated over the positions;
+            where there are none, each sample is a group.
+        ignore_index: Rows with this label are dropped; None keeps all.
 
     Returns:
         Split name → predictions; a file's one unnamed split is called "all".
@@ -33,11 +41,12 @@ def load_splits(path: str | os.PathLike[str]) -> dict[str, Predictions | BinaryP
         InputError: If what it holds is not valid; the split is named.
     """
     arrays = read_arrays(path)
+    axes = {"class_dim": class_dim, "ignore_index": ignore_index}
     splits: dict[str, Predictions | BinaryPairs] = {}
     for name in arrays:
         prefix, _, kind = name.rpartition("_")
         if kind in _KINDS and (prefix or name in _KINDS):
-            splits[prefix or UNNAMED] = _load_split(arrays, prefix, kind, path)
+            splits[prefix or UNNAMED] = _load_split(arrays, prefix, kind, path, axes)
     if not splits:
         raise FileFormatError(
             f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(arrays)} in {path}; "
@@ -46,12 +55,16 @@ def load_splits(path: str | os.PathLike[str]) -> dict[str, Predictions | BinaryP
     return splits
 
 
-def load_predictions(path: str | os.PathLike[str], split: str = "test") -> Predictions | BinaryPairs:
+def load_predictions(
+    path: str | os.PathLike[str], split: str = "test", *, class_dim: int = 1, ignore_index: int | None = None
+) -> Predictions | BinaryPairs:
     """Load one split of a file; a file's one unnamed split is whichever is asked for.
 
     Args:
         path: As in ``load_splits``.
         split: Its name.
+        class_dim: As in ``load_splits``.
+        ignore_index: As in ``load_splits``.
 
     Returns:
         Predictions, or BinaryPairs for files that hold top-label confidences only.
@@ -59,7 +72,7 @@ def load_predictions(path: str | os.PathLike[str], split: str = "test") -> Predi
     Raises:
         FileFormatError: If the file cannot be read or has no such split.
     """
-    splits = load_splits(path)
+    splits = load_splits(path, class_dim=class_dim, ignore_index=ignore_index)
     chosen = splits.get(split, splits.get(UNNAMED))
     if chosen is None:
         raise FileFormatError(f"expected the split {split!r}, got only {sorted(splits)} in {path}; name one of these")
@@ -98,7 +111,7 @@ def _columns(data: Predictions | BinaryPairs, *, singular: bool) -> dict[str, to
 
 
 def _load_split(
-    arrays: Mapping[str, Array], prefix: str, kind: str, path: str | os.PathLike[str]
+    arrays: Mapping[str, Array], prefix: str, kind: str, path: str | os.PathLike[str], axes: Mapping[str, Any]
 ) -> Predictions | BinaryPairs:
     stem = f"{prefix}_" if prefix else ""
 
@@ -106,6 +119,8 @@ def _load_split(
         return next((arrays[stem + name] for name in _NAMES[field] if stem + name in arrays), None)
 
     values, labels, groups = arrays[stem + kind], find("labels"), find("groups")
+    if groups is None and values.ndim > 2 and axes["class_dim"] != 0:
+        groups = np.arange(values.shape[0])  # positions of one image or sequence do not vary independently
     try:
         if kind == "conf":
             predicted = find("pred")
@@ -113,8 +128,8 @@ def _load_split(
                 raise InputError(f"expected {stem}pred and {stem}label beside {stem}conf, got neither or one; add them")
             return BinaryPairs.from_top_label(values, predicted, labels, groups=groups)
         if kind == "probs":
-            return Predictions.from_probs(values, labels, groups=groups)
-        found = Predictions.from_logits(values, labels, groups=groups)
+            return Predictions.from_probs(values, labels, groups=groups, **axes)
+        found = Predictions.from_logits(values, labels, groups=groups, **axes)
         return _with_decision(found, find("decision"))
     except InputError as error:
         where = f"{path}, split {prefix!r}" if prefix else f"{path}"

@@ -123,7 +123,7 @@ def test_apply_refuses_other_classes_than_fitted(
 ) -> None:
     path, output = tmp_path / "wide.npz", tmp_path / "out.npz"
     np.savez(path, logits=np.tile(arrays["test_logits"], (1, 2)), labels=arrays["test_labels"])
-    match = r"expected floating logits of shape \(N, 4\) as in fit, got torch.float32 \(400, 8\); "
+    match = r"expected .*logits of shape \(N, 4\) as in fit, got .*\(400, 8\); "
     assert_refused(run("apply", fitted, path, "-o", output), match)
     assert_refused(run("evaluate", path, "--calibrator", fitted), match)
     assert not output.exists()

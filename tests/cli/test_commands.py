@@ -175,7 +175,7 @@ def test_tables_fit_the_terminal(
 
 
 def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibrant, "load_splits", interrupted)

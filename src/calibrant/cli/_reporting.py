@@ -1,37 +1,47 @@
 """From a file to a model that a report can show: which split is judged, and what calibrates it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import calibrant
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import make_calibrator, with_logits
+from calibrant.cli._options import Axes
 from calibrant.report import Model
 from calibrant.splits import UNNAMED
 
 NONE = "none"
 
 
-def load_model(path: str, *, shown: str, method: str, saved: str | None, splits: tuple[str, str]) -> Model:
+@dataclass(frozen=True)
+class Source:
+    """A predictions file: where it is, what messages call it, and the splits to judge and to fit on."""
+
+    path: str
+    shown: str
+    split: str
+    fit_split: str
+    axes: Axes
+
+
+def load_model(source: Source, *, method: str, saved: str | None) -> Model:
     """Return the model of a file.
 
-    It is calibrated by the saved calibrator; or by ``method`` fitted on the second of ``splits`` if the file has such a
-    split; or not at all, since a calibrator is never judged on the rows it was fitted on.
+    It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the source's second split if there is one;
+    or not at all, since a calibrator is never judged on the rows it was fitted on.
     """
-    judged, fitting = splits
-    before = calibrant.load_predictions(path, judged)
-    name = Path(shown).stem
-    calibrator = _calibrator(path, shown=shown, method=method, saved=saved, fitting=fitting)
+    name = Path(source.shown).stem
+    before = calibrant.load_predictions(source.path, source.split, **source.axes)
+    calibrator = calibrant.load(saved) if saved is not None else _fit(source, method)
     if calibrator is None:
-        return Model(name, before, source=shown, split=judged)
-    after = with_logits(before, file=shown, split=judged).calibrated_by(calibrator)
-    return Model(name, before, after, calibrator, source=shown, split=judged)
+        return Model(name, before, source=source.shown, split=source.split)
+    after = with_logits(before, file=source.shown, split=source.split).calibrated_by(calibrator)
+    return Model(name, before, after, calibrator, source=source.shown, split=source.split)
 
 
-def _calibrator(path: str, *, shown: str, method: str, saved: str | None, fitting: str) -> Calibrator | None:
-    if saved is not None:
-        return calibrant.load(saved)
-    splits = calibrant.load_splits(path)
-    if method == NONE or UNNAMED in splits or fitting not in splits:
+def _fit(source: Source, method: str) -> Calibrator | None:
+    splits = calibrant.load_splits(source.path, **source.axes)
+    if method == NONE or UNNAMED in splits or source.fit_split not in splits:
         return None
-    data = with_logits(splits[fitting], file=shown, split=fitting)
+    data = with_logits(splits[source.fit_split], file=source.shown, split=source.fit_split)
     return make_calibrator(method).fit(data.logits, data.need_labels(), groups=data.groups)

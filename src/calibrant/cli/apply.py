@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 import calibrant
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._layout import calibrate_file, write_like
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
 from calibrant.errors import InputError
 
@@ -18,8 +19,10 @@ def apply(
         str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet), labelled or not; - reads stdin.")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
+    class_dim: ClassDim = 1,
+    ignore_index: IgnoreIndex = None,
 ) -> None:
-    """Write the calibrated logits of every split; labels, groups and split names stay as they are.
+    """Write the calibrated logits of every split; whatever else is in the file stays as it is.
 
     Examples:
 
@@ -32,11 +35,7 @@ def apply(
             f"expected an output other than the input, got {file} for both; applied twice it would be wrong"
         )
     fitted = calibrant.load(calibrator)
+    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path, writable(output, suffix=Path(path).suffix) as target, working(f"calibrating {file}"):
-        splits = calibrant.load_splits(path)
-        whole = {name: with_logits(data, file=file, split=name) for name, data in splits.items()}
-        # every split is passed through, the fitted one too: nothing is judged here
-        after = {name: data.calibrated_by(fitted, allow_fit_rows=True) for name, data in whole.items()}
-        calibrant.save_predictions(target, after)
-    rows = sum(len(data) for data in after.values())
-    console(err=True).print(f"{rows:,} rows of {', '.join(after)} through {fitted} to {output}", style="dim")
+        write_like(target, calibrate_file(path, fitted, shown=file, **axes))
+    console(err=True).print(f"{file} through {fitted} to {output}", style="dim")

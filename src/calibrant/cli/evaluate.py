@@ -7,6 +7,7 @@ import typer
 import calibrant
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
 from calibrant.cli._files import readable
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
 from calibrant.report.tables import Row, measure
 
@@ -18,6 +19,8 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None,
     draws: Annotated[int, typer.Option(min=0, help="Draws for intervals and null levels; 0 leaves them out.")] = 1000,
+    class_dim: ClassDim = 1,
+    ignore_index: IgnoreIndex = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
@@ -29,12 +32,13 @@ def evaluate(
         calibrant evaluate predictions.npz --calibrator c.safetensors --split test --json
     """
     fitted = calibrant.load(calibrator) if calibrator else None
+    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     rows: list[Row] = []
     notes: list[str] = []
     for file in files:
         with readable(file) as path, working(f"measuring {file}"):
-            splits = {split: calibrant.load_predictions(path, split)} if split else calibrant.load_splits(path)
-            for name, data in splits.items():
+            one = {split: calibrant.load_predictions(path, split, **axes)} if split else None
+            for name, data in (one or calibrant.load_splits(path, **axes)).items():
                 rows += measure(data, file=file, split=name, draws=draws)
                 if fitted is not None:
                     after = with_logits(data, file=file, split=name).calibrated_by(fitted, allow_fit_rows=True)

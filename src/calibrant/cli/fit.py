@@ -7,6 +7,7 @@ import typer
 import calibrant
 from calibrant.cli._calibrators import describe, make_calibrator, with_logits
 from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.metrics._base import Metric
@@ -22,6 +23,8 @@ def fit(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     method: Annotated[str, typer.Option("--method", "-m", help="A calibrator, see `calibrant methods`.")] = DEFAULT,
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will judge by.")] = "val",
+    class_dim: ClassDim = 1,
+    ignore_index: IgnoreIndex = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Fit a calibrator on the validation split, and say what it did there.
@@ -33,8 +36,9 @@ def fit(
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
     """
     calibrator = make_calibrator(method)
+    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path:
-        data = with_logits(calibrant.load_predictions(path, split), file=file, split=split)
+        data = with_logits(calibrant.load_predictions(path, split, **axes), file=file, split=split)
     with writable(output, suffix=".safetensors") as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             calibrator.fit(data.logits, data.need_labels(), groups=data.groups)

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from calibrant.cli._files import readable, writable
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
-from calibrant.cli._reporting import load_model
+from calibrant.cli._reporting import Source, load_model
 from calibrant.report import write_report
 
 
@@ -22,6 +23,8 @@ def report(
     split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
     format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
+    class_dim: ClassDim = 1,
+    ignore_index: IgnoreIndex = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
@@ -37,7 +40,8 @@ def report(
     models = []
     for file in files:
         with readable(file) as path, working(f"calibrating {file}"):
-            models.append(load_model(path, shown=file, method=method, saved=calibrator, splits=(split, fit_split)))
+            source = Source(path, file, split, fit_split, Axes(class_dim=class_dim, ignore_index=ignore_index))
+            models.append(load_model(source, method=method, saved=calibrator))
     with writable(output, suffix=f".{format or 'html'}") as path, working(f"reporting on {len(models)} models"):
         write_report(models, path, title=title, format=format)
     console(err=True).print(f"report on {', '.join(model.name for model in models)} written to {output}", style="dim")

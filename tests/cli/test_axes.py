@@ -1,0 +1,99 @@
+"""Segmentation (N, K, H, W) and per-token (N, T, K) files: one row a position, clusters a sample, layout kept."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant._files import read_arrays
+from calibrant.metrics import ECE, Accuracy
+
+Run = Callable[..., Any]
+IGNORED = 255
+
+
+def positions(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits (12, 5, 6, 3), class axis last, and labels (12, 5, 6), the first column to be ignored."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(12, 5, 6, 3)) * 1.5
+    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
+    labels[:, :, 0] = IGNORED
+    return (3 * true).astype(np.float32), labels
+
+
+@pytest.fixture(params=["segmentation", "tokens"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
+    """A file and its class axis."""
+    path, arrays = tmp_path / "file.npz", {}
+    axis = 1 if request.param == "segmentation" else 2
+    for seed, split in enumerate(("val", "test")):
+        logits, labels = positions(seed)
+        if axis == 1:
+            logits = np.moveaxis(logits, -1, 1)
+        else:
+            logits, labels = logits.reshape(12, 30, 3), labels.reshape(12, 30)
+        arrays |= {f"{split}_logits": logits, f"{split}_labels": labels}
+    np.savez(path, **arrays, pixel_size=np.array([0.5]))
+    return path, axis
+
+
+def test_positions_are_rows_and_samples_are_clusters(file: tuple[Path, int], run: Run) -> None:
+    path, axis = file
+    done = run("evaluate", path, "--split", "test", "--class-dim", axis, "--ignore-index", IGNORED, "--json")
+    rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
+    logits, labels = positions(1)
+    kept = labels != IGNORED
+    flat = calibrant.Predictions.from_logits(logits[kept], labels[kept])
+    assert rows[repr(ECE())]["value"] == pytest.approx(ECE()(flat), abs=1e-12)
+    assert rows[repr(Accuracy())]["n"] == 12 * 25
+    data = calibrant.load_predictions(path, "test", class_dim=axis, ignore_index=IGNORED)
+    assert data.groups.tolist() == np.repeat(np.arange(12), 25).tolist()
+
+
+def test_apply_keeps_axes_ignored_rows_and_other_arrays(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    options = ["--class-dim", axis, "--ignore-index", IGNORED]
+    calibrator, output = tmp_path / "c.safetensors", tmp_path / "out.npz"
+    assert run("fit", path, "-o", calibrator, "--method", "TemperatureScaling", *options).exit_code == 0
+    done = run("apply", calibrator, path, "-o", output, *options)
+    assert done.exit_code == 0, done.stderr
+    before, after = read_arrays(path), read_arrays(output)
+    assert sorted(before) == sorted(after)
+    temperature = calibrant.load(calibrator).temperature
+    np.testing.assert_allclose(after["test_logits"], before["test_logits"] / temperature, rtol=1e-5)  # float32
+    for name in ("test_labels", "val_labels", "pixel_size"):
+        np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_the_report_shows_samples_as_groups(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    output = tmp_path / "r.json"
+    done = run(
+        "report", path, "-o", output, "--class-dim", axis, "--ignore-index", IGNORED, "--method", "TemperatureScaling"
+    )
+    assert done.exit_code == 0, done.stderr
+    model = json.loads(output.read_text())["models"][0]
+    assert len(model["groups"]) == 12
+    assert model["diagram_before"]["n"] == 300
+
+
+def test_a_forgotten_axis_is_named(file: tuple[Path, int], run: Run) -> None:
+    path, axis = file
+    done = run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED)
+    assert done.exit_code == 2
+    assert "check class_dim" in done.stderr
+    assert "expected labels in [0, 3), got 255" in run("evaluate", path, "--class-dim", axis).stderr
+
+
+def test_apply_refuses_parquet_for_what_is_not_columns(file: tuple[Path, int], tmp_path: Path, run: Run) -> None:
+    path, axis = file
+    options = ["--class-dim", axis, "--ignore-index", IGNORED]
+    run("fit", path, "-o", tmp_path / "c.safetensors", "--method", "TemperatureScaling", *options)
+    done = run("apply", tmp_path / "c.safetensors", path, "-o", tmp_path / "o.parquet", *options)
+    assert done.exit_code == 2
+    assert "expected columns of one length for parquet" in done.stderr
+    assert not (tmp_path / "o.parquet").exists()
