@@ -21,19 +21,29 @@ NAMES = [name for name in losses.__all__ if issubclass(getattr(losses, name), Lo
 
 # How to make one where the constructor needs arguments, or where the defaults would leave a penalty at 0.
 MAKE: dict[str, Callable[..., Loss]] = {
+    "ACLSLoss": lambda **common: losses.ACLSLoss(0.1, margin=1.0, **common),
     "AdaFocalLoss": lambda **common: trained_adafocal(**common),
     "EntropyRegularizedLoss": lambda **common: losses.EntropyRegularizedLoss(0.1, **common),
     "FocalLoss": lambda **common: losses.FocalLoss(0.5, **common),
     "InverseFocalLoss": lambda **common: losses.InverseFocalLoss(2.0, **common),
     "LabelSmoothingLoss": lambda **common: losses.LabelSmoothingLoss(0.1, **common),
     "LpNormLoss": lambda **common: losses.LpNormLoss(0.01, 2.0, **common),
+    "MarginLabelSmoothingLoss": lambda **common: losses.MarginLabelSmoothingLoss(0.1, margin=1.0, **common),
     "ProperFocalLoss": lambda **common: losses.ProperFocalLoss(3.0, **common),
     "ScheduledFocalLoss": lambda **common: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **common),
+    "Weighted": lambda **common: losses.Weighted(
+        (1.0, losses.BrierLoss(**common)), (0.5, losses.FocalLoss(2.0, **common))
+    ),
 }
-SOFT = {"CrossEntropyLoss", "LabelSmoothingLoss", "BrierLoss", "FocalLoss"}
-# The norm is that of the logits, not of the probabilities.
-MOVED_BY_A_SHIFT = {"LpNormLoss"}
+SOFT = {"CrossEntropyLoss", "LabelSmoothingLoss", "BrierLoss", "FocalLoss", "Weighted"}
+# Both look at the logits themselves, not at the probabilities.
+MOVED_BY_A_SHIFT = {"ACLSLoss", "LpNormLoss"}
 WHOLE_BATCH = {name for name in NAMES if issubclass(getattr(losses, name), BatchPenalty)}
+# Where a part of the loss is a constant in the gradient, the gradient is that of no function: these have no such part.
+ATTACHED: dict[str, Callable[..., Loss]] = {
+    "ACLSLoss": lambda **common: losses.ACLSLoss(0.1, margin=1.0, others=0.0, **common),
+    "BSCELoss": lambda **common: losses.BSCELoss(detach_weight=False, **common),
+}
 BY_ROW = [name for name in NAMES if name not in WHOLE_BATCH]
 CLASSES = 5
 
@@ -227,16 +237,15 @@ def test_many_logits_give_what_few_do(name: str, dtype: torch.dtype) -> None:
 def test_second_derivatives_are_right(name: str, shape: tuple[int, int]) -> None:
     logits, labels = sample(*shape, scale=1.0)
     direction = sample(*shape, seed=2)[0].double()
+    loss = ATTACHED.get(name, lambda: make(name))()
 
     def product(values: Tensor) -> Tensor:
         leaf = values.clone().requires_grad_()
-        (first,) = torch.autograd.grad(make(name)(leaf, labels), leaf, create_graph=True)
+        (first,) = torch.autograd.grad(loss(leaf, labels), leaf, create_graph=True)
         return torch.autograd.grad((first * direction.to(first.dtype)).sum(), leaf)[0].double()
 
     step = 1e-6
-    ahead, behind = (
-        gradient(make(name), logits.double() + sign * step * direction, labels).double() for sign in (1, -1)
-    )
+    ahead, behind = (gradient(loss, logits.double() + sign * step * direction, labels).double() for sign in (1, -1))
     numeric = (ahead - behind) / (2 * step)
     # relative to the largest entry; the numeric derivative itself is good to about 1e-7
     assert (product(logits.double()) - numeric).abs().max() <= 1e-5 * numeric.abs().max()
@@ -294,6 +303,7 @@ def test_repr_shows_the_configuration(name: str) -> None:
     assert "=" not in text.split("(", 1)[0]
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "Weighted"])  # its terms have them
 def test_the_three_common_arguments_are_keywords_with_torchs_defaults(name: str) -> None:
     parameters = inspect.signature(getattr(losses, name)).parameters
     for argument, default in {"reduction": "mean", "weight": None, "ignore_index": -100}.items():
@@ -326,7 +336,7 @@ def test_bad_input_is_refused_in_one_sentence(name: str) -> None:
 )
 def test_a_detached_weight_changes_the_gradient_and_not_the_value(name: str) -> None:
     logits, labels = sample(8, CLASSES, scale=1.0)
-    attached, detached = make(name), make(name, detach_weight=True)
+    attached, detached = (make(name, detach_weight=detach) for detach in (False, True))
     assert torch.equal(attached(logits, labels), detached(logits, labels))
     assert not torch.allclose(gradient(attached, logits, labels), gradient(detached, logits, labels), atol=1e-4)
 

@@ -51,27 +51,36 @@ class CrossEntropy(RowStatistic):
 
 
 @dataclass(frozen=True)
-class SquaredError(RowStatistic):
-    """Σ_k (p_k − [k = y])²: the Brier score."""
+class Distance(RowStatistic):
+    """Σ_k |p_k − [k = y]|^power: the Brier score for power 2.
+
+    Args:
+        power: ≥ 1.
+    """
+
+    power: float = 2.0
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the squared error (N,)."""
+        """Return the distance (N,)."""
         index = labels[:, None]
         p = torch.softmax(logits, dim=1)
-        return p.scatter_add(1, index, -torch.ones_like(p[:, :1])).square().sum(dim=1)
+        off = p.scatter_add(1, index, -torch.ones_like(p[:, :1]))
+        return (off.square() if self.power == 2 else positive_power(off.abs(), self.power)).sum(dim=1)
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
-        """Return the squared error (n,)."""
+        """Return the distance (n,)."""
         torch.softmax(logits, dim=1, out=work)
         work.scatter_add_(1, labels[:, None], work.new_full((work.shape[0], 1), -1.0))
-        return work.square_().sum(dim=1)
+        return (work.square_() if self.power == 2 else work.abs_().pow_(self.power)).sum(dim=1)
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write 2 p_k (d_k − Σ_j p_j d_j), d = p − e_y."""
+        """Write p_k (g_k − Σ_j p_j g_j), g = power·|d|^(power − 1)·sign(d), d = p − e_y."""
         p = torch.softmax(logits, dim=1)
         out.copy_(p)
         out.scatter_add_(1, labels[:, None], out.new_full((out.shape[0], 1), -1.0))
-        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(2 * scale)
+        if self.power != 2:
+            out.copy_(torch.sign(out) * out.abs().pow_(self.power - 1))
+        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(self.power * scale)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from calibrant._numerics import log1mexp, row_chunks
 from calibrant.losses._statistics import CrossEntropy
 
+_BLOCK = 16
 _LARGEST_ODDS = math.log(1e300)
 
 
@@ -34,7 +35,7 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 def row_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest probability (N,), with its gradient, and its class (N,) (the first of equal ones)."""
-    predicted = logits.detach().argmax(dim=1)
+    predicted = argmax(logits.detach())
     return torch.exp(-row_nll(logits, predicted)), predicted
 
 
@@ -42,6 +43,20 @@ def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
     tiny = torch.finfo(nll.dtype).tiny
     return -nll, log1mexp(-nll.clamp_min(tiny))
+
+
+def argmax(logits: Tensor) -> Tensor:
+    """Return the first index (N,) of the maximum of each row, by maxima of short blocks, which processors find faster."""
+    classes = logits.shape[1]
+    blocks = classes // _BLOCK
+    if blocks < _BLOCK or logits.device.type != "cpu":
+        return logits.argmax(dim=1)
+    tops = logits[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK)).amax(dim=2)
+    if classes % _BLOCK:
+        tops = torch.cat([tops, logits[:, blocks * _BLOCK :].amax(dim=1, keepdim=True)], dim=1)
+    start = tops.argmax(dim=1, keepdim=True) * _BLOCK
+    index = (start + torch.arange(_BLOCK, device=logits.device)).clamp_max(classes - 1)
+    return index.gather(1, logits.gather(1, index).argmax(dim=1, keepdim=True))[:, 0]
 
 
 class _Float64(torch.autograd.Function):

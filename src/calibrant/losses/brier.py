@@ -5,7 +5,7 @@ from torch import Tensor
 
 from calibrant.losses._base import RowLoss
 from calibrant.losses._rows import promoted
-from calibrant.losses._statistics import SquaredError
+from calibrant.losses._statistics import Distance
 
 __all__ = ["BrierLoss"]
 
@@ -31,7 +31,7 @@ class BrierLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return Σ_k (p_k − [k = y])² (N,)."""
-        return SquaredError()(logits, labels)
+        return Distance()(logits, labels)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""

@@ -1,0 +1,65 @@
+"""Adaptive and conditional label smoothing (ACLS)."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._check import check_number
+from calibrant.losses._base import Loss, Reduction, RowPenalty
+from calibrant.losses._rows import promoted
+from calibrant.losses._statistics import Margin
+from calibrant.losses._true_class import argmax
+
+__all__ = ["ACLSLoss"]
+
+
+class ACLSLoss(RowPenalty):
+    """base + λ (λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)²), the mean over the K − 1 other classes.
+
+    As the authors' code has it: z_top is a constant in the second term, and enters the first without being compared
+    to anything, so that adding a constant to all logits of a row changes the loss.
+
+    Args:
+        strength: λ ≥ 0.
+        margin: m ≥ 0.
+        top: λ₁ ≥ 0.
+        others: λ₂ ≥ 0.
+        base: The loss that is penalised; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        weight: (K,) class weights, or None; the penalty is not weighted.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> import torch
+        >>> ACLSLoss(0.1, margin=1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+        tensor(0.2369)
+
+    References:
+        Park, Noh, Ham 2023, ACLS: Adaptive and Conditional Label Smoothing for Network Calibration, Eq. 16.
+    """
+
+    def __init__(
+        self,
+        strength: float = 0.1,
+        margin: float = 10.0,
+        top: float = 1.0,
+        others: float = 0.1,
+        *,
+        base: Loss | None = None,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+        self.margin = check_number(margin, name="margin", low=0)
+        self.top = check_number(top, name="top", low=0)
+        self.others = check_number(others, name="others", low=0)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.strength:g}, margin={self.margin:g}, top={self.top:g}, others={self.others:g}"
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
+        largest = promoted(logits.gather(1, argmax(logits.detach())[:, None])[:, 0])
+        lag = Margin(self.margin, power=2, attached=False)(logits, labels)
+        return self.top * F.relu(largest - self.margin).square() + lag * (self.others / (logits.shape[1] - 1))

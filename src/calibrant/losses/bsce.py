@@ -1,0 +1,56 @@
+"""Cross-entropy weighted by the distance of the prediction from the label, in the gradient only (BSCE-GRA)."""
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.losses._base import Reduction, RowLoss
+from calibrant.losses._statistics import Distance, positive_power
+from calibrant.losses._true_class import row_nll
+
+__all__ = ["BSCELoss"]
+
+
+class BSCELoss(RowLoss):
+    """‖p − e_y‖_β^γ · (−log p_y), the weight constant in the gradient: each sample pulls by how wrong it is.
+
+    Args:
+        gamma: γ ≥ 0; 2 with ``norm=2`` weighs by the Brier score, needs no tuning by the authors' account.
+        norm: β ≥ 1, the order of the norm.
+        detach_weight: True is BSCE-GRA, False lets the gradient through the weight (BSCE).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> BSCELoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.0499)
+
+    References:
+        Lin et al. 2025, Uncertainty Weighted Gradients for Model Calibration, Eq. 11.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 2.0,
+        norm: float = 2.0,
+        detach_weight: bool = True,
+        *,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.gamma = check_number(gamma, name="gamma", low=0)
+        self.norm = check_number(norm, name="norm", low=1)
+        self.detach_weight = bool(detach_weight)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.gamma:g}, norm={self.norm:g}" + ("" if self.detach_weight else ", detach_weight=False")
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.detach_weight):
+            weight = positive_power(Distance(self.norm)(logits, labels), self.gamma / self.norm)
+        return weight * row_nll(logits, labels)

@@ -1,0 +1,53 @@
+"""Focal calibration loss (FCL): focal loss with the Brier score beside it."""
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.losses._base import Reduction, RowLoss
+from calibrant.losses._statistics import Distance
+from calibrant.losses.focal import FocalLoss
+
+__all__ = ["FocalCalibrationLoss"]
+
+
+class FocalCalibrationLoss(RowLoss):
+    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the proper Brier score pulls focal loss's minimiser to the truth.
+
+    Args:
+        gamma: γ ≥ 0.
+        strength: λ ≥ 0.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> FocalCalibrationLoss(3.0)(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1496)
+
+    References:
+        Liang et al. 2024, Calibrating Deep Neural Network using Euclidean Distance, Eq. 5.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 3.0,
+        strength: float = 1.0,
+        detach_weight: bool = False,
+        *,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.focal = FocalLoss(gamma, detach_weight)
+        self.strength = check_number(strength, name="strength", low=0)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.focal.gamma:g}, {self.strength:g}" + (", detach_weight=True" if self.focal.detach_weight else "")
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the focal term and λ times the Brier score (N,)."""
+        return torch.add(self.focal.rows(logits, labels), Distance()(logits, labels), alpha=self.strength)

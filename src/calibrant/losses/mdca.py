@@ -1,0 +1,94 @@
+"""Multi-class difference in confidence and accuracy (MDCA) as a penalty."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._numerics import row_chunks
+from calibrant.losses._base import BatchPenalty, Loss, Reduction
+from calibrant.losses._rows import in_blocks, promoted
+
+__all__ = ["MDCALoss"]
+
+
+class MDCALoss(BatchPenalty):
+    """base + λ (1/K) Σ_k |mean p_k − share of label k|: each class's mean probability shall be its frequency in the batch.
+
+    Noisy where a batch holds few samples a class: prefer batches of several times K.
+
+    Args:
+        strength: λ ≥ 0.
+        base: The loss that is penalised; None is cross-entropy, the authors report focal loss with γ = 1 to 3.
+        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        weight: (K,) class weights of the base, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> MDCALoss(1.0)(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        tensor(1.1452)
+
+    References:
+        Hebbalaguppe et al. 2022, A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural
+        Network Calibration, Eq. 3.
+    """
+
+    def __init__(
+        self,
+        strength: float = 1.0,
+        *,
+        base: Loss | None = None,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.strength:g}"
+
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return (1/K) Σ_k |mean p_k − share of label k| ()."""
+        count = kept.sum().clamp_min(1)
+        totals = kept.new_zeros(logits.shape[1]).index_add(0, labels, kept)
+        return (probability_sums(logits, kept) - totals).abs().mean() / count
+
+
+def probability_sums(logits: Tensor, kept: Tensor) -> Tensor:
+    """Return Σ_i kept_i p_ik (K,) of the softmax p of ``logits`` (N, K); ``kept`` (N,) is 0 or 1."""
+    if in_blocks(logits):
+        sums: Tensor = _Sums.apply(logits, kept)
+        return sums
+    return _plain(logits, kept)
+
+
+def _plain(logits: Tensor, kept: Tensor) -> Tensor:
+    return (torch.softmax(promoted(logits), dim=1) * kept[:, None]).sum(dim=0)
+
+
+class _Sums(torch.autograd.Function):
+    """The same in blocks of rows: nothing of size N × K is kept, and the gradient is written once."""
+
+    @staticmethod
+    def forward(logits: Tensor, kept: Tensor) -> Tensor:
+        sums = kept.new_zeros(logits.shape[1])
+        for rows in row_chunks(*logits.shape, itemsize=4):
+            sums.addmv_(torch.softmax(logits[rows], dim=1, dtype=torch.float32).t(), kept[rows])
+        return sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        logits, kept = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0], None
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        for rows in row_chunks(*logits.shape, itemsize=4):
+            p = torch.softmax(logits[rows], dim=1, dtype=torch.float32)
+            centred = grad - torch.mv(p, grad)[:, None]
+            gradient[rows] = centred.mul_(p).mul_(kept[rows, None])
+        return gradient, None

@@ -1,0 +1,71 @@
+"""A differentiable expected calibration error with soft bins, as a penalty."""
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_count, check_number
+from calibrant.losses._base import BatchPenalty, Loss, Reduction
+from calibrant.losses._true_class import row_confidence
+
+__all__ = ["SoftBinnedECELoss"]
+
+
+class SoftBinnedECELoss(BatchPenalty):
+    """base + λ (Σ_b (S_b/N) |A_b − C_b|^p)^(1/p), where each sample lies a little in every bin.
+
+    Sample i belongs to bin b by softmax_b(−(c_i − centre_b)²/T); S_b, A_b and C_b are the size, the accuracy and the
+    mean confidence under these weights. Whether a sample is correct is a constant in the gradient.
+
+    Args:
+        strength: λ ≥ 0.
+        bins: B ≥ 1 bins of equal width.
+        temperature: T > 0 of the membership; small ones approach hard bins, and gradients of one bin only.
+        norm: p ≥ 1.
+        base: The loss that is penalised; None is cross-entropy.
+        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        weight: (K,) class weights of the base, or None.
+        ignore_index: Labels that count nothing.
+
+    Example:
+        >>> SoftBinnedECELoss(1.0, bins=1)(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1]))
+        tensor(0.7697)
+
+    References:
+        Karandikar et al. 2021, Soft Calibration Objectives for Neural Networks, §4.1.
+    """
+
+    def __init__(
+        self,
+        strength: float = 1.0,
+        bins: int = 15,
+        temperature: float = 0.01,
+        norm: float = 2.0,
+        *,
+        base: Loss | None = None,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(strength, base, reduction, weight, ignore_index)
+        self.bins = check_count(bins, name="bins")
+        self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
+        self.norm = check_number(norm, name="norm", low=1)
+
+    def describe(self) -> str:
+        """Return the arguments."""
+        return f"{self.strength:g}, bins={self.bins}, temperature={self.temperature:g}, norm={self.norm:g}"
+
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return the soft-binned calibration error () of the batch."""
+        confidence, predicted = row_confidence(logits)
+        confidence = confidence.to(torch.float64)
+        centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
+        far = (confidence[:, None] - centres).square() / self.temperature
+        member = torch.softmax(-far, dim=1) * kept[:, None].to(torch.float64)
+        size = member.sum(dim=0)
+        gap = (member * ((predicted == labels).to(torch.float64) - confidence)[:, None]).sum(dim=0)
+        filled = size > 0
+        mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
+        total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()
+        zero = total == 0  # the root's slope is infinite there
+        return torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
