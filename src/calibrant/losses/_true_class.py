@@ -51,7 +51,7 @@ def argmax(logits: Tensor) -> Tensor:
     blocks = classes // _BLOCK
     if blocks < _BLOCK or logits.device.type != "cpu":
         return logits.argmax(dim=1)
-    tops = logits[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK)).amax(dim=2)
+    tops = logits[:, : blocks * _BLOCK].reshape(-1, blocks, _BLOCK).amax(dim=2)
     if classes % _BLOCK:
         tops = torch.cat([tops, logits[:, blocks * _BLOCK :].amax(dim=1, keepdim=True)], dim=1)
     start = tops.argmax(dim=1, keepdim=True) * _BLOCK
