@@ -8,6 +8,7 @@ import typer
 import calibrant
 from calibrant.cli._guard import guarded
 from calibrant.cli.apply import apply
+from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.fit import fit
 from calibrant.cli.methods import methods
@@ -15,7 +16,7 @@ from calibrant.cli.report import report
 
 __all__ = ["main"]
 
-COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, report, methods]
+COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, compare, report, methods]
 
 main = typer.Typer(
     name="calibrant",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -69,6 +69,14 @@ class SumMetric(Metric, Generic[S]):
         return self.value(self.state(data))
 
 
+@runtime_checkable
+class HasInfluence(Protocol):
+    """A metric whose error in a sample is, to first order, a mean over rows, so that two models can be compared."""
+
+    def influence(self, data: Data) -> tuple[float, Tensor]:
+        """Return the estimate that differences are taken of, and what each row (N,) adds to it."""
+
+
 @dataclass(frozen=True)
 class MeanState:
     """Sum of one number a row, and the rows."""
@@ -87,6 +95,11 @@ class MeanMetric(SumMetric[MeanState]):
     @abstractmethod
     def rows(self, data: Data) -> Tensor:
         """Return the numbers (N,) in float64 whose mean is the metric."""
+
+    def influence(self, data: Data) -> tuple[float, Tensor]:
+        """Return the mean and the rows (N,)."""
+        rows = self.rows(data)
+        return float(rows.mean()), rows
 
     def state(self, data: Data) -> MeanState:
         """Return sum and count of the rows."""

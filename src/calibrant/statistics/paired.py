@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from calibrant._check import check_count
-from calibrant.statistics._resampling import quantiles, resampled_means
+from calibrant.statistics._resampling import Floats, quantiles, resampled_means
 
 __all__ = ["PairedTest", "holm", "paired_bootstrap", "two_sample_test"]
 
@@ -31,14 +30,21 @@ class PairedTest:
 
 
 def paired_bootstrap(
-    differences: Tensor, *, groups: Tensor | None = None, draws: int = 1000, seed: int = 0, level: float = 0.95
+    differences: Tensor,
+    *,
+    estimates: Sequence[float] | None = None,
+    groups: Tensor | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> list[PairedTest]:
     """Return the test of each column of row-wise differences between two models; all columns share the rows drawn.
 
     Args:
         differences: (N, C) or (N,): a − b in every row, one column a metric.
+        estimates: (C,) differences to centre on, where they are not the columns' means.
         groups: (N,) cluster of each row; whole clusters are drawn.
-        draws: Resamples.
+        draws: Resamples, ≥ 2.
         seed: Same seed, same interval.
         level: Coverage of the intervals.
 
@@ -59,10 +65,11 @@ def paired_bootstrap(
     columns = differences if differences.dim() == 2 else differences[:, None]
     drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()
-    return [_test(mean, drawn[:, at], level=level) for at, mean in enumerate(means)]
+    centres = means if estimates is None else list(estimates)
+    return [_test(centre, drawn[:, at] + (centre - means[at]), level=level) for at, centre in enumerate(centres)]
 
 
-def _test(mean: float, drawn: np.ndarray[tuple[int], np.dtype[np.float64]], *, level: float) -> PairedTest:
+def _test(mean: float, drawn: Floats, *, level: float) -> PairedTest:
     low, high = quantiles(drawn, level=level)
     error = float(drawn.std(ddof=1))
     return PairedTest(mean, low, high, normal_p_value(mean, error))

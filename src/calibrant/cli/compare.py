@@ -1,0 +1,71 @@
+"""``calibrant compare``: is B better than A on the same rows."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import calibrant
+from calibrant.cli._calibrators import with_logits
+from calibrant.cli._output import console, working
+from calibrant.evaluate import Comparison, ComparisonRow
+from calibrant.evaluate import compare as compare_predictions
+from calibrant.predictions import BinaryPairs, Predictions
+
+UNCALIBRATED = "none"
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
+    on: Annotated[str | None, typer.Option(help="Predictions to apply the calibrators A and B to.")] = None,
+    split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
+    draws: Annotated[int, typer.Option(min=2, help="Bootstrap draws.")] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+) -> None:
+    """Say whether B is better than A on the same rows, by how much, or that they cannot be told apart.
+
+    Examples:
+
+        calibrant compare resnet.npz densenet.npz
+
+        calibrant compare none c.safetensors --on predictions.npz
+    """
+    with working("comparing"):
+        found = compare_predictions(*(_load(name, on=on, split=split) for name in (a, b)), draws=draws)
+    if as_json:
+        shown = {"a": a, "b": b, "on": on, "split": split, **asdict(found)}
+        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        screen = console()
+        screen.print(_table(found))
+        screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
+
+
+def _load(name: str, *, on: str | None, split: str) -> Predictions | BinaryPairs:
+    if on is None:
+        return calibrant.load_predictions(name, split)
+    data = calibrant.load_predictions(on, split)
+    if name == UNCALIBRATED:
+        return data
+    return with_logits(data, file=on, split=split).calibrated_by(calibrant.load(name))
+
+
+def _table(found: Comparison) -> Table:
+    table = Table(title=f"n = {found.n:,}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold")
+    for heading in ("A", "B", "B − A", "interval", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found.rows:
+        table.add_row(row.metric.split("(")[0], f"{row.a:.4f}", f"{row.b:.4f}", *_difference(row))
+    return table
+
+
+def _difference(row: ComparisonRow) -> tuple[str, str, str]:
+    if row.low is None or row.high is None or row.p_value is None:
+        return f"{row.difference:+.4f}", "", ""
+    p = "< 0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
+    return f"{row.difference:+.4f}", f"[{row.low:+.4f}, {row.high:+.4f}]", p

@@ -1,0 +1,205 @@
+"""Two models on the same rows: is B better than A, by how much, or can they not be told apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.evaluate.panel import default_metrics
+from calibrant.metrics import ECE, NLL, Accuracy, Brier
+from calibrant.metrics._base import HasInfluence, Metric
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.statistics import PairedTest, holm, paired_bootstrap
+
+__all__ = ["Comparison", "ComparisonRow", "compare"]
+
+Data = Predictions | BinaryPairs
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One metric of both models, and their difference.
+
+    Args:
+        metric: The metric's repr.
+        a: Its value for A.
+        b: Its value for B.
+        difference: B − A. For calibration errors of the values corrected for sample size, so not b − a exactly.
+        low: Lower end of its interval, or None where no test is known to hold its level.
+        high: Upper end, or None.
+        p_value: That there is no difference, corrected for the number of metrics (Holm), or None.
+        winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float | None
+    high: float | None
+    p_value: float | None
+    winner: Literal["a", "b"] | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``compare`` found.
+
+    Args:
+        rows: One a metric.
+        verdict: In plain words.
+        n: Rows of data.
+        level: Of the intervals.
+    """
+
+    rows: tuple[ComparisonRow, ...]
+    verdict: str
+    n: int
+    level: float
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def compare(
+    a: Data,
+    b: Data,
+    *,
+    metrics: Sequence[Metric] | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Comparison:
+    """Compare two models, or two calibrators, on the same rows.
+
+    Rows are paired, so that what makes a row hard for both cancels; rows of one group (``groups`` of ``a``) are drawn
+    together; p-values are corrected for the number of metrics.
+
+    Args:
+        a: Predictions of A.
+        b: Predictions of B for the same rows in the same order.
+        metrics: Which; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
+        draws: Bootstrap resamples.
+        seed: Same seed, same comparison.
+        level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
+
+    Raises:
+        InputError: If the two do not hold the same labelled rows.
+
+    Example:
+        >>> labels = [0, 1] * 100
+        >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 100, labels)
+        >>> blunt = Predictions.from_logits([[1.0, 0.0], [0.0, 1.0]] * 100, labels)
+        >>> compare(blunt, sharp).rows[1].winner
+        'b'
+
+    References:
+        Efron & Tibshirani 1993; Holm 1979.
+    """
+    _check_same_rows(a, b)
+    if metrics is None:
+        headline = (Accuracy(), NLL(), Brier(), ECE())
+        metrics = [m for m in headline if all(m in default_metrics(data) for data in (a, b))]
+    found = [_difference(metric, a, b) for metric in metrics]
+    tests = _tests(found, groups=a.groups, draws=draws, seed=seed, level=level)
+    rows = [
+        _row(metric, metric(a), metric(b), difference, test, level=level)
+        for metric, (difference, _), test in zip(metrics, found, tests, strict=True)
+    ]
+    return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), len(a), level)
+
+
+Found = tuple[float, Tensor | None]
+
+
+def _tests(
+    found: Sequence[Found], *, groups: Tensor | None, draws: int, seed: int, level: float
+) -> list[PairedTest | None]:
+    """Return a test for each difference that has rows, its p-value corrected for their number."""
+    testable = [at for at, (_, rows) in enumerate(found) if rows is not None]
+    tests: list[PairedTest | None] = [None] * len(found)
+    if testable:
+        columns = torch.stack([rows for _, rows in found if rows is not None], dim=1)
+        estimates = [found[at][0] for at in testable]
+        raw = paired_bootstrap(columns, estimates=estimates, groups=groups, draws=draws, seed=seed, level=level)
+        for at, test, p in zip(testable, raw, holm([test.p_value for test in raw]), strict=True):
+            tests[at] = replace(test, p_value=p)
+    return tests
+
+
+def _row(
+    metric: Metric, a: float, b: float, difference: float, test: PairedTest | None, *, level: float
+) -> ComparisonRow:
+    if test is None:
+        return ComparisonRow(repr(metric), a, b, difference, None, None, None, None)
+    winner: Literal["a", "b"] | None = None
+    if test.p_value < 1 - level:
+        winner = "b" if (difference > 0) == (metric.better == "higher") else "a"
+    return ComparisonRow(repr(metric), a, b, difference, test.low, test.high, test.p_value, winner)
+
+
+def _difference(metric: Metric, a: Data, b: Data) -> Found:
+    """Return B − A, and its part in each row (N,), or None if the metric has no such rows or they are infinite."""
+    if not isinstance(metric, HasInfluence):
+        return metric(b) - metric(a), None
+    (value_a, rows_a), (value_b, rows_b) = metric.influence(a), metric.influence(b)
+    if not bool(torch.isfinite(rows_a).all() and torch.isfinite(rows_b).all()):
+        return metric(b) - metric(a), None
+    return value_b - value_a, (rows_b - rows_a).cpu()
+
+
+def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
+    """Return what the rows say, in plain words.
+
+    Args:
+        rows: Of a comparison.
+        metrics: The metric of each row.
+        level: Of the intervals.
+    """
+    names = [type(metric).__name__ for metric in metrics]
+    untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
+    tail = f" Not tested: {', '.join(untested)}." if untested else ""
+    parts: dict[str, list[str]] = {"a": [], "b": []}
+    for name, row, metric in zip(names, rows, metrics, strict=True):
+        if row.winner is not None:
+            parts[row.winner].append(_reason(name, row, metric, level=level))
+    if len(untested) == len(rows):
+        return "No test is known to hold its level for these metrics." + tail
+    if not parts["a"] and not parts["b"]:
+        tested = [name for name in names if name not in untested]
+        return f"A and B cannot be told apart on these rows: no reliable difference in {_list(tested)}." + tail
+    if parts["a"] and parts["b"]:
+        return f"Neither is better in all: A has {'; '.join(parts['a'])}. B has {'; '.join(parts['b'])}." + tail
+    winner, loser = ("B", "A") if parts["b"] else ("A", "B")
+    even = [name for name, row in zip(names, rows, strict=True) if row.p_value is not None and row.winner is None]
+    also = f" In {_list(even)} they cannot be told apart." if even else ""
+    return f"{winner} is better than {loser}: {'; '.join(parts[winner.lower()])}.{also}{tail}"
+
+
+def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> str:
+    ends = (row.low or 0.0, row.high or 0.0)
+    low, high = sorted(map(abs, ends))
+    low = 0.0 if ends[0] * ends[1] < 0 else low
+    word = "higher" if metric.better == "higher" else "lower"
+    p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
+    return f"{word} {name} by {abs(row.difference):.4f} ({100 * level:g} % interval {low:.4f} to {high:.4f}, {p})"
+
+
+def _list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _check_same_rows(a: Data, b: Data) -> None:
+    if len(a) != len(b):
+        raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
+    if (isinstance(a, Predictions) and a.labels is None) or (isinstance(b, Predictions) and b.labels is None):
+        raise InputError("expected labelled predictions of A and B, got unlabelled ones; pass labels when making them")
+    if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
+        row = int(torch.nonzero(a.labels.cpu() != b.labels.cpu())[0])
+        raise InputError(
+            f"expected A and B on the same rows in the same order, got label {int(a.labels[row])} and "
+            f"{int(b.labels[row])} in row {row}; sort them alike"
+        )

@@ -1,0 +1,103 @@
+"""Comparing two models: who wins, by how much, in what words, and what is refused."""
+
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import InputError
+from calibrant.evaluate import compare
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, ClasswiseECE
+
+
+def model(temperature: float = 1.0, *, noise: float = 0.0, rows: int = 2000, seed: int = 0) -> Predictions:
+    """Return predictions that are calibrated at temperature 1 without noise."""
+    generator = torch.Generator().manual_seed(seed)
+    true = torch.randn(rows, 3, generator=generator, dtype=torch.float64) * 2
+    labels = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]
+    seen = true + noise * torch.randn(rows, 3, generator=generator, dtype=torch.float64)
+    return Predictions.from_logits(seen / temperature, labels)
+
+
+def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
+    found = compare(model(0.4), model(1.0))
+    by = {row.metric: row for row in found.rows}
+    assert by["Accuracy()"].winner is None
+    assert by["NLL()"].winner == "b"
+    assert by[repr(ECE())].winner == "b"
+    assert by[repr(ECE())].high is not None
+    assert by[repr(ECE())].high < 0
+    assert found.verdict.startswith("B is better than A: lower NLL by ")
+    assert "In Accuracy they cannot be told apart." in str(found)
+
+
+def test_swapping_the_models_swaps_the_verdict() -> None:
+    there, back = compare(model(0.4), model(1.0)), compare(model(1.0), model(0.4))
+    assert back.verdict.startswith("A is better than B")
+    for one, other in zip(there.rows, back.rows, strict=True):
+        assert one.difference == pytest.approx(-other.difference, abs=1e-12)
+        assert one.p_value == pytest.approx(other.p_value, abs=1e-12)
+
+
+def test_a_model_against_itself_cannot_be_told_apart() -> None:
+    found = compare(model(), model())
+    assert [row.winner for row in found.rows] == [None] * 4
+    assert [row.p_value for row in found.rows] == [1.0] * 4
+    assert found.verdict.startswith("A and B cannot be told apart on these rows")
+
+
+def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
+    sharp, blunt = model(0.3, noise=0.0, rows=20_000), model(1.0, noise=1.0, rows=20_000)
+    verdict = compare(sharp, blunt, metrics=[Accuracy(), ECE()]).verdict
+    assert verdict.startswith("Neither is better in all: A has higher Accuracy by ")
+    assert "B has lower ECE by " in verdict
+
+
+def test_clustered_rows_widen_the_interval() -> None:
+    generator = torch.Generator().manual_seed(0)
+    base = model(rows=200)
+    repeated = torch.arange(200).repeat_interleave(10)
+    noisy = model(1.3, rows=200).logits[repeated], base.labels[repeated]
+    groups = repeated.numpy()
+    free = compare(Predictions.from_logits(base.logits[repeated], noisy[1]), Predictions.from_logits(*noisy))
+    tied = compare(
+        Predictions.from_logits(base.logits[repeated], noisy[1], groups=groups),
+        Predictions.from_logits(*noisy, groups=groups),
+    )
+    widths = [c.rows[1].high - c.rows[1].low for c in (free, tied)]
+    assert widths[1] / widths[0] == pytest.approx(10**0.5, rel=0.15)
+    assert generator.initial_seed() == 0
+
+
+def test_what_has_no_test_is_shown_untested() -> None:
+    found = compare(model(0.4), model(), metrics=[MCE(), NLL()])
+    assert (found.rows[0].p_value, found.rows[0].low, found.rows[0].winner) == (None, None, None)
+    assert found.verdict.endswith("Not tested: MCE.")
+    assert compare(model(0.4), model(), metrics=[MCE()]).verdict.startswith("No test is known")
+
+
+def test_an_infinite_loss_is_not_tested_but_shown() -> None:
+    a = Predictions.from_probs([[1.0, 0.0]] * 5 + [[0.5, 0.5]] * 5, [1] + [0] * 9)
+    b = Predictions.from_probs([[0.9, 0.1]] * 10, [1] + [0] * 9)
+    with pytest.warns(UserWarning, match="log-loss is infinite"):
+        row = compare(a, b, metrics=[NLL()]).rows[0]
+    assert row.a == float("inf")
+    assert row.p_value is None
+
+
+def test_classwise_error_is_compared_too() -> None:
+    assert compare(model(0.4), model(), metrics=[ClasswiseECE()]).rows[0].winner == "b"
+
+
+def test_pairs_get_the_metrics_that_apply() -> None:
+    found = compare(model(0.4).top_label(), model().top_label())
+    assert [row.metric for row in found.rows] == ["Accuracy()", repr(ECE())]
+
+
+def test_other_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="same rows, got 10 and 20"):
+        compare(model(rows=10), model(rows=20))
+    with pytest.raises(InputError, match="same rows in the same order, got label"):
+        compare(model(seed=1), model(seed=2))
+    with pytest.raises(InputError, match="unlabelled"):
+        compare(Predictions.from_logits([[2.0, 0.0]]), Predictions.from_logits([[2.0, 0.0]]))
+    assert compare(BinaryPairs.from_probs([0.5, 1], [0, 1]), BinaryPairs.from_probs([0.5, 1], [0, 1])).n == 2
