@@ -70,10 +70,11 @@ class TrueClassScore(ABC):
             u, v = (x.double() * 1 if wanted else x.detach().double() for x in (log_p, log_not_p))
             u, v = (x if x.requires_grad else x.requires_grad_(True) for x in (u, v))
             parts = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True, create_graph=wanted)
-        by_u, by_v = (torch.zeros_like(u) if part is None else part for part in parts)
-        odds = torch.exp((u - v).clamp_max(LARGEST_LOG_ODDS))
-        # φ(p) alone moves with log p; log(1 − p) follows it at the rate −p/(1 − p)
-        return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
+        with torch.set_grad_enabled(wanted):
+            by_u, by_v = (torch.zeros_like(u) if part is None else part for part in parts)
+            odds = torch.exp((u - v).clamp_max(LARGEST_LOG_ODDS))
+            # φ(p) alone moves with log p; log(1 − p) follows it at the rate −p/(1 − p)
+            return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
 
 
 @dataclass(frozen=True)

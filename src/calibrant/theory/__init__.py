@@ -1,20 +1,51 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
 from calibrant.theory.calibration_map import calibration_map
+from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
+from calibrant.theory.convexity import focal_curvature
+from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
+from calibrant.theory.fixed_point import detached_fixed_point
 from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map
 from calibrant.theory.inverse_map import inverse_calibration_map
+from calibrant.theory.minimiser import Minimum, minimiser
 from calibrant.theory.proper_part import proper_part
+from calibrant.theory.temperature_bounds import (
+    SLOPE_BOUND_LIMIT,
+    TemperatureBounds,
+    measured_temperature_bounds,
+    small_logit_slope,
+    temperature_bounds,
+)
+from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures, nearest_temperature
 from calibrant.theory.threshold import gamma_from_threshold
 from calibrant.theory.validity import Validity, validity
 
 __all__ = [
+    "SLOPE_BOUND_LIMIT",
+    "EntropyBound",
     "FocalTerms",
+    "Minimum",
+    "TemperatureBounds",
+    "TemperatureFit",
     "Validity",
     "calibration_map",
+    "confidence_change",
+    "confidence_never_falls",
+    "detached_fixed_point",
+    "entropy_bound",
+    "fit_temperatures",
+    "focal_curvature",
     "focal_logit",
     "focal_map",
     "gamma_from_threshold",
     "inverse_calibration_map",
+    "measured_temperature_bounds",
+    "minimiser",
+    "nearest_temperature",
+    "neutral_probability",
     "proper_part",
+    "scaling_change",
+    "small_logit_slope",
+    "temperature_bounds",
     "validity",
 ]

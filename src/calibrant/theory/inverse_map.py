@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from calibrant._numerics import row_chunks
 from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import check_log_probs, log_normalise
-from calibrant.theory.validity import log_h, require_bijection
+from calibrant.theory._pairs import check_log_probs, finite_floor, log_normalise
+from calibrant.theory.validity import Sloped, log_h, require_bijection
 
 __all__ = ["inverse_calibration_map"]
 
@@ -43,9 +43,14 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
     """
-    require_bijection(score, "the inverse calibration map")
+    return invert(score, log_probs, "the inverse calibration map")
+
+
+def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
+    """Return log q (N, K) with η_j ∝ q_j / s(q_j) for anything with a slope s; ``what`` names it in the error."""
+    require_bijection(score, what)
     check_log_probs(log_probs)
-    log_eta = log_normalise(log_probs.double().clamp_min(torch.finfo(torch.float64).min / 1e4))
+    log_eta = log_normalise(finite_floor(log_probs.double()))
     excluded = torch.isneginf(log_probs)
     logits = torch.empty_like(log_eta)
     for rows in row_chunks(*log_eta.shape):
@@ -54,7 +59,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     return log_q.masked_fill(excluded, -math.inf).to(log_probs.dtype)
 
 
-def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
+def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
     """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
 
     One unknown a row, the top class's logit x: the others follow from h(q_j)/h(q_top) = η_j/η_top, and
@@ -87,7 +92,7 @@ def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
 
-def _others(score: TrueClassScore, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return s ≤ 0 with log h(σ(s)) = target, or 0 where that lies above, and the derivative of log h there."""
     low, high = torch.full_like(s, -math.inf), torch.zeros_like(s)
     for _ in range(_ROUNDS):
@@ -110,7 +115,7 @@ def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tenso
     return torch.where((target >= low) & (target <= high), target, fallback)
 
 
-def _newton_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
+def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
     """Return log q (N, K) after one more Newton step for log h(q_j) = t + log η_j, Σ q_j = 1, through which gradients flow.
 
     With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.

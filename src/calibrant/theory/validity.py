@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,19 @@ _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
 _FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this is none
 _FAR = (-300.0, -600.0)  # log p at which −φ′ must still be growing
 _GROWTH = 1e-3  # by this factor's logarithm at least; log(−log p) grows by 0.11
+
+
+class Sloped(Protocol):
+    """All that the map and its inverse need of a score: its slope."""
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −p φ′(p)."""
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return its logarithm."""
+
+    def bijection_argument(self) -> str | None:
+        """Return why the map is a bijection outside the convex range, or None."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +98,18 @@ def validity(score: TrueClassScore) -> Validity:
         The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
         condition η_j φ′(q_j) = const has one solution on the simplex.
     """
-    # only what cannot change is remembered
+    return examine(score)
+
+
+def examine(score: Sloped) -> Validity:
+    """Return ``validity`` of anything with a slope; what cannot change is examined once."""
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
     return _examined(score) if frozen and isinstance(score, Hashable) else _examine(score)
 
 
-def require_bijection(score: TrueClassScore, what: str) -> None:
+def require_bijection(score: Sloped, what: str) -> None:
     """Raise the error that names the range if ``score`` has no bijective calibration map."""
-    found = validity(score)
+    found = examine(score)
     if not found.bijective:
         raise RangeError(
             f"expected a score inside the range of {what} (φ decreasing and strictly convex, −φ′(p) → ∞ as p → 0), got "
@@ -99,7 +117,7 @@ def require_bijection(score: TrueClassScore, what: str) -> None:
         )
 
 
-def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
+def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return log h = −log(−φ′) at p = σ(s), and its derivative by s; positive exactly where φ is convex."""
     with torch.no_grad():
         log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
@@ -107,11 +125,11 @@ def log_h(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=256)
-def _examined(score: TrueClassScore) -> Validity:
+def _examined(score: Sloped) -> Validity:
     return _examine(score)
 
 
-def _examine(score: TrueClassScore) -> Validity:
+def _examine(score: Sloped) -> Validity:
     s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
     slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
     falls = slope > 0

@@ -1,0 +1,136 @@
+"""When the focal calibration map and a larger scale of the logits raise the top probability, and when not."""
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_matrix, check_number, refuse
+from calibrant._numerics import increasing_root
+from calibrant.theory._pairs import check_log_probs, log_normalise
+from calibrant.theory.focal_map import FocalTerms, focal_map
+
+__all__ = ["confidence_change", "confidence_never_falls", "neutral_probability", "scaling_change"]
+
+
+def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
+    """Return top p − top q (N,) under the focal calibration map; negative where it makes the row less confident.
+
+    Proposition 5 says that it is never negative for γ > 0. That is false from four classes on: (.33, .33, .33, .01)
+    falls to .32992 at γ = ½, and .1 beside a thousand classes of .0009 to .0806 at γ = 3. Its sign is the sign of
+    r(q_top) − Σ_k q_k r(q_k), r(q) = (1 − q)^−γ / (1 + γ u(q)).
+
+    Args:
+        log_probs: (N, K) natural logarithms of q.
+        gamma: γ > −1.
+
+    Returns:
+        (N,), in the dtype of ``log_probs``.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If γ ≤ −1.
+
+    Example:
+        >>> confidence_change(torch.tensor([[0.33, 0.33, 0.33, 0.01]], dtype=torch.float64).log(), 0.5)
+        tensor([-7.7414e-05], dtype=torch.float64)
+
+    References:
+        Komisarenko & Kull 2024, Proposition 5, and what is wrong with it.
+    """
+    log_q = log_normalise(check_log_probs(log_probs).double())
+    top = log_q.argmax(dim=1, keepdim=True)
+    change = torch.exp(focal_map(log_q, gamma).gather(1, top)) - torch.exp(log_q.gather(1, top))
+    return change[:, 0].to(log_probs.dtype)
+
+
+def confidence_never_falls(log_probs: Tensor) -> Tensor:
+    """Return where (N,) no γ > 0 lowers the top probability: if it is at least ½, or there are at most three classes.
+
+    The corrected Proposition 5. For q_top ≥ ½ every other r(q_k) is at most r(1 − q_top) ≤ r(q_top); for three
+    classes it is the result of a dense search. Elsewhere it depends on the row: see ``confidence_change``.
+
+    Args:
+        log_probs: (N, K) natural logarithms of q.
+
+    Returns:
+        (N,) bool.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+
+    Example:
+        >>> confidence_never_falls(torch.tensor([[0.6, 0.2, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1]]).log())
+        tensor([ True, False])
+
+    References:
+        Komisarenko & Kull 2024, Proposition 5, restricted to where it holds.
+    """
+    check_log_probs(log_probs)
+    if log_probs.shape[1] <= 3:
+        return torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
+    return log_normalise(log_probs.double()).amax(dim=1).exp() >= 0.5
+
+
+def neutral_probability(gamma: float) -> float:
+    """Return q₁ > 0 with r(q₁) = 1: the map favours classes above it over classes below; 1/e at γ = 1.
+
+    Since r(q) < 1 on (0, q₁), a row whose probabilities all lie below it and whose tail is fine loses confidence.
+
+    Args:
+        gamma: γ > 0.
+
+    Returns:
+        q₁ in (0, ½): it falls from 0.5 at γ → 0.
+
+    Raises:
+        InputError: If γ ≤ 0.
+
+    Example:
+        >>> round(neutral_probability(1.0), 4), round(neutral_probability(3.0), 4)
+        (0.3679, 0.2526)
+    """
+    gamma = check_number(gamma, name="gamma", low=0, open_low=True)
+
+    def log_r(logit: float) -> tuple[float, float]:
+        s = torch.tensor([logit], dtype=torch.float64, requires_grad=True)
+        terms = FocalTerms.of(torch.stack([s, torch.zeros_like(s)], dim=1))
+        value = (terms.scores(gamma) - terms.log_q)[0, 0]
+        (slope,) = torch.autograd.grad(value, s)
+        return float(value.detach()), float(slope)
+
+    low = -1.0
+    while log_r(low)[1] > 0:  # r falls from 1 at q = 0 to its minimum and rises from there
+        low -= 1.0
+    root = increasing_root(log_r, low=low, high=0.5, start=0.0, tolerance=1e-14)
+    return float(torch.sigmoid(torch.tensor(root.x, dtype=torch.float64)))
+
+
+def scaling_change(logits: Tensor, factor: float) -> Tensor:
+    """Return max softmax(t f) − max softmax(f) (N,) ≥ 0 for t > 1, zero only if all finite logits tie at the top.
+
+    Args:
+        logits: (N, K) f.
+        factor: t ≥ 1.
+
+    Returns:
+        (N,) in the dtype of ``logits``; rounding aside never negative.
+
+    Raises:
+        InputError: If t < 1.
+
+    Example:
+        >>> scaling_change(torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), 2.0)
+        tensor([0.2016, 0.0000])
+
+    References:
+        Theorem 1 of a project report on calibration losses on CIFAR-10, which needs no order of the logits and holds
+        with equality for ties.
+    """
+    check_matrix(logits, name="logits")
+    if check_number(factor, name="factor") < 1:
+        raise refuse("factor in [1, inf)", f"{factor}", "for a smaller one exchange before and after")
+    # relative to the top the sums Σ exp(t (f_k − f_top)) fall term by term
+    below = logits - logits.amax(dim=1, keepdim=True)
+    before, after = (
+        torch.exp(t * below.masked_fill(torch.isneginf(below), -torch.inf)).sum(dim=1) for t in (1, factor)
+    )
+    return (before - after) / (before * after)

@@ -1,0 +1,74 @@
+"""Focal loss is bounded below by cross-entropy minus γ times the entropy of the prediction."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._check import check_number, refuse
+from calibrant.scores import FocalScore
+from calibrant.theory._pairs import check_log_probs, log_pairs
+
+__all__ = ["EntropyBound", "entropy_bound"]
+
+
+@dataclass(frozen=True)
+class EntropyBound:
+    """Expected focal loss (N,) and its lower bound (N,).
+
+    Args:
+        loss: Σ_k q_k φ(p_k).
+        bound: KL(q‖p) + H(q) − γ H(p).
+
+    Example:
+        >>> EntropyBound(torch.tensor([0.5]), torch.tensor([0.2])).gap
+        tensor([0.3000])
+    """
+
+    loss: Tensor
+    bound: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """Return loss − bound, never negative."""
+        return self.loss - self.bound
+
+
+def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
+    """Return the focal loss and KL(q‖p) + H(q) − γ H(p) below it: why focal loss keeps predictions uncertain.
+
+    Minimising focal loss pushes that bound, a regularised cross-entropy. The printed proofs need γ ≥ 1 (Bernoulli);
+    the inequality holds for 0 < γ < 1 as well, though their intermediate one, with the entropy of the own class only,
+    does not.
+
+    Args:
+        log_probs: (N, K) natural logarithms of the prediction p.
+        targets: (N,) class indices, or (N, K) target distributions q.
+        gamma: γ ≥ 0.
+
+    Returns:
+        ``EntropyBound(loss, bound)``, each (N,).
+
+    Raises:
+        InputError: If rows of ``log_probs`` do not exponentiate to a sum of 1, or shapes disagree.
+
+    Example:
+        >>> found = entropy_bound(torch.tensor([[0.7, 0.3]]).log(), torch.tensor([0]), 2.0)
+        >>> found.loss, found.bound
+        (tensor([0.0321]), tensor([-0.8651]))
+
+    References:
+        Mukhoti et al. 2020, §3 and Appendix A; Wang et al. 2021, Eq. 2.
+    """
+    gamma = check_number(gamma, name="gamma", low=0)
+    check_log_probs(log_probs)
+    q = targets if targets.is_floating_point() else F.one_hot(targets.long(), log_probs.shape[1])
+    if q.shape != log_probs.shape:
+        raise refuse(f"targets for {tuple(log_probs.shape)}", f"{tuple(targets.shape)}", "pass (N,) or (N, K)")
+    log_p, log_not_p = log_pairs(log_probs)
+    score = FocalScore(gamma).value(log_p, log_not_p)
+    loss = torch.where(q == 0, 0.0, q * score).sum(dim=1)
+    cross_entropy = -torch.where(q == 0, 0.0, q * log_p).sum(dim=1)  # KL(q‖p) + H(q)
+    entropy = -(torch.exp(log_p) * log_p).sum(dim=1)
+    return EntropyBound(loss, cross_entropy - gamma * entropy)

@@ -1,0 +1,59 @@
+"""Where training ends if the weight of a weighted log-loss is left out of the gradient (``detach_weight=True``)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant.scores import TrueClassScore
+from calibrant.theory.inverse_map import invert
+
+__all__ = ["detached_fixed_point"]
+
+
+def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+    """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
+
+    For the focal score and two classes it is temperature scaling of the truth with T = γ + 1, exactly; for the full
+    gradient it would be ``inverse_calibration_map``, which is nearer to the truth.
+
+    Args:
+        score: φ; its weight is w(p) = φ(p) / (−log p).
+        log_probs: (N, K) natural logarithms of the true probabilities η, at margins up to 100.
+
+    Returns:
+        (N, K) natural logarithms of q.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then there are several such points.
+
+    Example:
+        >>> from calibrant.scores import FocalScore
+        >>> detached_fixed_point(FocalScore(3.0), torch.tensor([[0.8, 0.2]]).log()).exp()
+        tensor([[0.5858, 0.4142]])
+
+    References:
+        Derived; the public code of Wang et al. 2021 trains focal loss this way, though the paper does not say so.
+    """
+    return invert(_Detached(score), log_probs, "the detached fixed point")
+
+
+@dataclass(frozen=True)
+class _Detached:
+    """The slope of the score whose full gradient is the detached gradient of ``score``: its weight w."""
+
+    score: TrueClassScore
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return w(p)."""
+        return torch.exp(self.log_slope(log_p, log_not_p))
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return log φ(p) − log(−log p)."""
+        tiny = torch.finfo(log_p.dtype).tiny
+        log_loss = torch.log(-log_p.clamp_max(-tiny))
+        return torch.log(self.score.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
+
+    def bijection_argument(self) -> None:
+        """Return None: nothing is known beyond convexity."""

@@ -1,0 +1,72 @@
+"""The minimiser of a score's expected loss, also where it has no calibration map, and whether it is the only one."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from calibrant.scores import TrueClassScore
+from calibrant.theory._pairs import check_log_probs
+from calibrant.theory._search import Search
+from calibrant.theory.inverse_map import inverse_calibration_map
+from calibrant.theory.validity import validity
+
+__all__ = ["Minimum", "minimiser"]
+
+
+class Minimum(NamedTuple):
+    """A global minimiser of each row, and whether the row has no other.
+
+    Args:
+        log_probs: (N, K) natural logarithms of q.
+        unique: (N,) bool.
+
+    Example:
+        >>> from calibrant.scores import FocalScore
+        >>> minimiser(FocalScore(1.0), torch.tensor([[0.8, 0.2]]).log()).unique
+        tensor([True])
+    """
+
+    log_probs: Tensor
+    unique: Tensor
+
+
+def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
+    """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): what training towards φ ends in.
+
+    Inside the range of φ it is the inverse calibration map, and unique. Outside, at most one class can lie where φ is
+    concave (two could trade probability to the loss's gain); every stationary point of that kind is found by a scan
+    over that class's logit and polished by Newton steps, and the lowest is returned.
+
+    Args:
+        score: φ; outside its range it must be convex up to some p and not beyond.
+        log_probs: (N, K) natural logarithms of η.
+
+    Returns:
+        ``Minimum(log_probs, unique)``. Two minima count as equally low within 1e-10 of the risk.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If φ becomes convex again after a concave part, or increases somewhere while some η_j is 0.
+
+    Example:
+        >>> from calibrant.scores import InverseFocalScore
+        >>> found = minimiser(InverseFocalScore(2.0), torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log())
+        >>> found.log_probs.exp()
+        tensor([[0.9484, 0.0516],
+                [0.7917, 0.2083]])
+        >>> found.unique
+        tensor([ True, False])
+
+    References:
+        Komisarenko & Kull 2024, §3; for convex φ the minimiser is the inverse of their map.
+    """
+    check_log_probs(log_probs)
+    if validity(score).bijective:
+        rows = torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
+        return Minimum(inverse_calibration_map(score, log_probs).detach(), rows)
+    search = Search(score, decreasing=validity(score).decreasing)
+    found = [search.row(row) for row in log_probs.detach().double().cpu()]
+    log_q = torch.stack([row.log_probs for row in found])
+    unique = torch.tensor([row.unique for row in found])
+    return Minimum(log_q.to(log_probs), unique.to(log_probs.device))

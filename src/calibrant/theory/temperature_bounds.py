@@ -1,0 +1,119 @@
+"""Between which two temperatures the binary focal calibration map lies: Proposition 3, put right and tightened."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from calibrant._check import check_number
+from calibrant.theory.focal_map import focal_logit
+
+__all__ = [
+    "SLOPE_BOUND_LIMIT",
+    "TemperatureBounds",
+    "measured_temperature_bounds",
+    "small_logit_slope",
+    "temperature_bounds",
+]
+
+SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
+
+
+@dataclass(frozen=True)
+class TemperatureBounds:
+    """Temperatures low ≤ T ≤ high between which the focal calibration map lies, at every logit.
+
+    Args:
+        low: The sharper one, 1/(γ + 1); the map tends to it at large logits.
+        high: The flatter one.
+
+    Example:
+        >>> TemperatureBounds(0.2, 0.2178).width
+        0.0178
+    """
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Return high − low."""
+        return round(self.high - self.low, 12)
+
+
+def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
+    """Return T with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, reversed for s ≤ 0, equal at s = 0 only (for γ > 0).
+
+    The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it fails at every s > 0.
+
+    Args:
+        gamma: γ ≥ 0.
+        tight: Use 1/κ(γ) for the flatter bound (``small_logit_slope``), which nothing improves on, since it is the map's
+            slope at 0. It holds up to γ = 5.6354 and no further: beyond, the map's logit dips below κ s.
+
+    Returns:
+        low = 1/(γ + 1); high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
+
+    Raises:
+        InputError: If γ < 0, or γ > 5.6354 with ``tight``.
+
+    Example:
+        >>> temperature_bounds(4.0), temperature_bounds(4.0, tight=True).high
+        (TemperatureBounds(low=0.2, high=0.23836305352698955), 0.21784499720811604)
+
+    References:
+        Komisarenko & Kull 2024, Proposition 3, whose numerical T = 0.218 at γ = 4 is 1/κ(4).
+    """
+    high = SLOPE_BOUND_LIMIT if tight else math.inf
+    gamma = check_number(gamma, name="gamma (of the tight bound)" if tight else "gamma", low=0, high=high)
+    loosest = gamma + 1 - math.log1p(gamma) / 2
+    return TemperatureBounds(1 / (gamma + 1), 1 / (small_logit_slope(gamma) if tight else loosest))
+
+
+def small_logit_slope(gamma: float) -> float:
+    """Return κ(γ) = d logit FC(s)/ds at s = 0, which is 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2).
+
+    Args:
+        gamma: γ > −1.
+
+    Returns:
+        κ(γ) > 0.
+
+    Raises:
+        InputError: If γ ≤ −1.
+
+    Example:
+        >>> small_logit_slope(4.0)
+        4.590419852720602
+    """
+    gamma = check_number(gamma, name="gamma", low=-1, open_low=True)
+    return 1 + gamma - gamma * (2 * math.log(2) - 1) / (1 + gamma * math.log(2))
+
+
+def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
+    """Return the tightest temperatures that hold at the logits −reach, −reach + step, …: the extremes of s / logit FC(s).
+
+    Args:
+        gamma: γ > −1.
+        reach: Largest logit; low tends to 1/(γ + 1) only as it grows.
+        step: Distance of the logits.
+
+    Returns:
+        The bounds.
+
+    Raises:
+        InputError: If γ ≤ −1 or ``reach`` or ``step`` is not positive.
+
+    Example:
+        >>> found = measured_temperature_bounds(4.0)
+        >>> round(found.low, 4), round(found.high, 4)
+        (0.2033, 0.2178)
+
+    References:
+        Komisarenko & Kull 2024, Figure 3, which reads 0.206 for low at γ = 4; that belongs to |s| of about 11.
+    """
+    check_number(reach, name="reach", low=0, open_low=True)
+    check_number(step, name="step", low=0, open_low=True)
+    s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)
+    temperature = s / focal_logit(s, gamma)
+    return TemperatureBounds(float(temperature.min()), float(temperature.max()))
