@@ -15,6 +15,7 @@ A new score is a subclass with ``value``; its slope comes by automatic different
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,11 +54,7 @@ class TrueClassScore(ABC):
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return d log h(p) / d logit(p), elementwise, for the map's h(p) = p/s(p); positive exactly where φ is convex."""
-        with torch.enable_grad():
-            logit = (log_p - log_not_p).detach().requires_grad_(True)
-            u, v = F.logsigmoid(logit), F.logsigmoid(-logit)
-            (rate,) = torch.autograd.grad((u - self.log_slope(u, v)).sum(), logit)
-        return rate
+        return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
 
     def bijection_argument(self) -> str | None:
         """Return why the calibration map is a bijection although φ is not convex, or None if nothing says so."""
@@ -195,6 +192,15 @@ def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> 
     """Return log(−p φ′(p)) = γ log(1 − p) + log(1 + γ u(p)) of the focal score; finite at p = 1, where its weight is 0."""
     rest = log_not_p.clamp_min(torch.finfo(log_not_p.dtype).min / 1e4)  # leaves room for γ
     return gamma * rest + torch.log1p(gamma * entropy_ratio(log_p, log_not_p))
+
+
+def map_rate_by_autograd(log_slope: Callable[[Tensor, Tensor], Tensor], log_p: Tensor, log_not_p: Tensor) -> Tensor:
+    """Return d log(p/s(p)) / d logit(p), elementwise, for a differentiable ``log_slope``."""
+    with torch.enable_grad():
+        logit = (log_p - log_not_p).detach().requires_grad_(True)
+        u, v = F.logsigmoid(logit), F.logsigmoid(-logit)
+        (rate,) = torch.autograd.grad((u - log_slope(u, v)).sum(), logit)
+    return rate
 
 
 def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

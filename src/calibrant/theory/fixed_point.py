@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.scores import TrueClassScore
+from calibrant.scores import TrueClassScore, map_rate_by_autograd
 from calibrant.theory.inverse_map import invert
 
 __all__ = ["detached_fixed_point"]
@@ -54,6 +54,10 @@ class _Detached:
         tiny = torch.finfo(log_p.dtype).tiny
         log_loss = torch.log(-log_p.clamp_max(-tiny))
         return torch.log(self.score.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
+
+    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return the derivative of log(p / w) by the logit of p."""
+        return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
 
     def bijection_argument(self) -> None:
         """Return None: nothing is known beyond convexity."""

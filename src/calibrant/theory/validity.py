@@ -30,6 +30,9 @@ class Sloped(Protocol):
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return its logarithm."""
 
+    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return the derivative of log(p / slope) by the logit of p."""
+
     def bijection_argument(self) -> str | None:
         """Return why the map is a bijection outside the convex range, or None."""
 
