@@ -9,6 +9,7 @@ import calibrant
 from calibrant.cli._guard import guarded
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
+from calibrant.cli.demo import demo
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.fit import fit
 from calibrant.cli.methods import methods
@@ -16,7 +17,7 @@ from calibrant.cli.report import report
 
 __all__ = ["main"]
 
-COMMANDS: list[Callable[..., None]] = [evaluate, fit, apply, compare, report, methods]
+COMMANDS: list[Callable[..., None]] = [demo, evaluate, fit, apply, compare, report, methods]
 
 main = typer.Typer(
     name="calibrant",

@@ -35,6 +35,14 @@ class Adaptive(Protocol):
         """Take in the validation predictions of the epoch that ended."""
 
 
+@runtime_checkable
+class Scheduled(Protocol):
+    """A loss that changes with the epochs."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take in the number of the epoch that begins, from 0."""
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What a finished training leaves behind.
@@ -158,6 +166,8 @@ def _train_epoch(
     """Train one epoch and return the mean loss of its steps."""
     plan = recipe.training
     set_rates(optimizer, rate_factor(plan, epoch))
+    if isinstance(loss, Scheduled):
+        loss.set_epoch(epoch)
     order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(_mix(recipe.seed, epoch, "order")))
     draws = torch.Generator(fabric.device).manual_seed(_mix(recipe.seed, epoch, f"augment {fabric.global_rank}"))
     total, steps = torch.zeros((), device=fabric.device), 0

@@ -26,13 +26,9 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
     """
     entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
-    temperatures = {name: fit_temperature(parts[name]) for name in ("train", "validation")}
-    for name, calibrator in temperatures.items():
-        entry[name]["temperature"] = calibrator.temperature
-        entry[name]["ece_at_own_t"] = ECE()(
-            parts[name].calibrated_by(calibrator, allow_fit_rows=True)
-        )  # not to judge by
-    calibrated = judged(parts["test"], temperatures["validation"])
+    for name in ("train", "validation"):
+        entry[name] |= _at_own_temperature(parts[name])
+    calibrated = judged(parts["test"], fit_temperature(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
     entry["test"]["ece_at_t"] = ECE()(calibrated)
     last = getattr(model, "classifier", None)
@@ -40,6 +36,15 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         entry["classifier_norm"] = float(last.weight.detach().norm())  # type: ignore[union-attr]
     state = {name: buffer.tolist() for name, buffer in loss.named_buffers() if buffer.numel() <= 100}
     return {**entry, "loss_state": state} if state else entry
+
+
+def _at_own_temperature(part: Predictions) -> dict[str, float | None]:
+    """Return the best temperature of ``part`` for itself, and the ECE there; None where all are right: there is none."""
+    if bool(part.correct.all()):
+        return {"temperature": None, "ece_at_own_t": None}
+    calibrator = fit_temperature(part)
+    judged_by_itself = part.calibrated_by(calibrator, allow_fit_rows=True)  # a description, not to judge by
+    return {"temperature": calibrator.temperature, "ece_at_own_t": ECE()(judged_by_itself)}
 
 
 def describe(predictions: Predictions) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""``calibrant demo`` on a study of a moment: table, report, JSON, and that nothing is trained twice."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrant.cli import main
+from calibrant.study import Study, load_study
+
+pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def small(name: str) -> Study:
+        study = load_study(name)
+        plan = {**study.training, "epochs": 2}
+        setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
+        return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
+
+    monkeypatch.setattr(sys.modules["calibrant.cli.demo"], "load_study", small)
+    return lambda *options: CliRunner().invoke(main, ["demo", "--workers", "1", "--store", str(tmp_path), *options])
+
+
+def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path: Path) -> None:
+    done = demo()
+    assert done.exit_code == 0, done.output
+    for shown in ("Cross-entropy", "Focal 3", "null", "show", "report.html"):
+        assert shown in done.stdout
+    text = (tmp_path / "report.html").read_text()
+    assert "Cross-entropy" in text
+    assert "used to fit the temperature (1×)" in text
+
+
+def test_a_second_demo_trains_nothing_and_prints_json_alone(demo: Any, tmp_path: Path) -> None:
+    demo()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    done = demo("--json")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == before
+    shown = json.loads(done.stdout)
+    assert {(row["objective"], row["seed"]) for row in shown["rows"]} == {
+        (objective, seed) for objective in ("Cross-entropy", "Label smoothing .05", "Focal 3") for seed in (0, 1)
+    }
+    assert all(row["value"] >= 0 and row["n"] == 1797 for row in shown["rows"])
+    assert {"claim", "source", "setting", "seen", "p"} == set(shown["claims"][0])
+
+
+def test_a_store_that_is_a_file_is_one_sentence_and_code_2(demo: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = demo("--store", str(tmp_path / "file"))
+    assert done.exit_code == 2
+    assert "expected a writable store" in done.stderr
+    assert done.stdout == ""
