@@ -18,8 +18,7 @@ from calibrant.report.tables import Row
 
 NARROW = 72  # columns of a terminal below which intervals and null levels are left out
 LEGEND = (
-    "[low – high] is the 95 % interval; ≤ is where a perfectly calibrated model of that size would stay, so an error "
-    "within it cannot be told from none."
+    "null: below it a perfectly calibrated model of this size would stay, so an error below it cannot be told from none"
 )
 
 
@@ -49,7 +48,9 @@ def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = (
     """Print one table for each file and split: a line a metric, calibrated beside uncalibrated."""
     screen = console(err=err)
     for (file, split), part in groupby(rows, key=lambda row: (row.file, row.split)):
-        screen.print(_table(list(part), title=f"{file} · {split}", wide=screen.width >= NARROW))
+        figures = list(part)
+        screen.print(f"{file} · {split} · n = {figures[0].n:,}", style="bold")
+        screen.print(_table(figures, wide=screen.width >= NARROW))
     if any(row.low is not None or row.null_high is not None for row in rows) and screen.width >= NARROW:
         screen.print(LEGEND, style="dim")
     for note in notes:
@@ -71,17 +72,21 @@ def say_methods(family: str, entries: Sequence[Entry]) -> None:
     screen.print()
 
 
-def _table(rows: list[Row], *, title: str, wide: bool) -> Table:
-    calibrators = list(dict.fromkeys(row.calibrator for row in rows))
-    table = Table(title=f"{title} · n = {rows[0].n:,}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+def _table(rows: list[Row], *, wide: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("metric", overflow="fold")
+    calibrators = list(dict.fromkeys(row.calibrator for row in rows))
     for calibrator in calibrators:
         table.add_column(_heading(calibrator, alone=len(calibrators) == 1), justify="right", overflow="fold")
         if wide:
-            table.add_column("", style="dim", no_wrap=True)
+            table.add_column("95 %", style="dim", no_wrap=True)
+    if wide:
+        table.add_column("null", justify="right", style="dim", no_wrap=True)
     for metric in dict.fromkeys(row.metric for row in rows):
-        cells = [row for row in rows if row.metric == metric]
-        table.add_row(cells[0].label, *(text for row in cells for text in _cells(row, wide=wide)))
+        line = [row for row in rows if row.metric == metric]
+        cells = [text for row in line for text in (_bare(row, row.value), row.interval)[: 1 + wide]]
+        null = [_bare(line[-1], line[-1].null_high)] if wide else []
+        table.add_row(line[0].label + (" %" if line[0].percent else ""), *cells, *null)
     return table
 
 
@@ -91,7 +96,5 @@ def _heading(calibrator: str | None, *, alone: bool) -> str:
     return "after"
 
 
-def _cells(row: Row, *, wide: bool) -> list[str]:
-    range_ = f"[{row.interval}]" if row.interval else ""
-    below = "" if row.null_high is None else f"≤ {row.shown(row.null_high)}"
-    return [row.shown(row.value), range_ or below] if wide else [row.shown(row.value)]
+def _bare(row: Row, value: float | None) -> str:
+    return row.shown(value).removesuffix(" %")

@@ -116,18 +116,41 @@ def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = 
 def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
     """Return a new figure: the reliability diagram above the confidence histogram."""
     figure = new_figure(height=4.7)
-    # fixed places, so that before and after line up
-    above = figure.add_axes((0.19, 0.335, 0.755, 0.65))
-    below = figure.add_axes((0.19, 0.095, 0.755, 0.195), sharex=above)
-    confidences(diagram, below, palette=palette)
-    reliability(diagram, above, palette=palette)
-    above.tick_params(labelbottom=False)
+    _pair(figure, diagram, (0.19, 0.755), palette=palette)
+    return figure
+
+
+def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure: two reliability diagrams side by side, each with its ECE, for a paper or a slide.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> from calibrant.report.diagnosis import diagram_of
+        >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> figure = before_after_figure(diagram_of(data), diagram_of(data))
+        >>> figure.savefig("before-after.png", dpi=150)
+    """
+    figure = new_figure(width=7.2, height=4.9)
+    figure.patch.set(alpha=1, facecolor="white")
+    for left, title, diagram in ((0.09, "before", before), (0.59, "after", after)):
+        _pair(figure, diagram, (left, 0.385), palette=palette)
+        figure.axes[-2].set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=palette.ink)
     return figure
 
 
 def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
     """Return a new figure of risk by coverage."""
     return risk(curves, new_figure(height=2.8).add_axes((0.19, 0.16, 0.755, 0.81)), palette=palette)
+
+
+def _pair(figure: "Figure", diagram: Diagram, place: tuple[float, float], *, palette: Palette) -> None:
+    """Draw a reliability diagram above its histogram at (left, width): fixed places, so that several line up."""
+    left, width = place
+    above = figure.add_axes((left, 0.33, width, 0.6))
+    below = figure.add_axes((left, 0.1, width, 0.19), sharex=above)
+    confidences(diagram, below, palette=palette)
+    reliability(diagram, above, palette=palette)
+    above.tick_params(labelbottom=False)
 
 
 def _percent(value: float, _: float) -> str:

@@ -62,7 +62,7 @@ class Row:
         """The 95 % interval as text, or nothing."""
         if self.low is None or self.high is None:
             return ""
-        return f"{self.shown(self.low)} – {self.shown(self.high)}".replace(" %", "")
+        return f"{self.shown(self.low)}–{self.shown(self.high)}".replace(" %", "")
 
 
 def measure(

@@ -30,8 +30,8 @@ LIMITS = (
         "calibrated model with these confidences stays below in 97.5 % of samples."
     ),
     (
-        "Intervals are for means over rows (or over groups, where groups are given) and treat these as independent. For "
-        "binned errors none is given: no simple one covers."
+        "Intervals are 95 % and treat rows (or groups, where groups are given) as independent draws; where none is shown, "
+        "none is known to cover."
     ),
     "A calibrator changes how sure a model is, not what it knows: accuracy and ranking stay nearly as they were.",
 )
@@ -52,7 +52,7 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
             f"On {len(model.before):,} rows the model is right in {_with_interval(accuracy)} of cases and on average "
             f"{100 * diagram.confidence:.1f} % sure: {_direction(diagram.confidence - diagram.accuracy)}."
         ),
-        f"Its calibration error (ECE) is {ece.shown(ece.value)}; {_against_null(ece)}.",
+        f"Its calibration error (ECE) is {_with_interval(ece)}; {_against_null(ece)}.",
     ]
     if after:
         sentences += _change(model, before, after)
