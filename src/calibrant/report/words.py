@@ -72,7 +72,7 @@ def _change(model: Model, before: list[Row], after: list[Row]) -> list[str]:
         was = _find(before, NLL())
         trend = "falls" if nll[0].value < was.value else "does not fall"
         sentences.append(
-            f"The log-loss, which cannot be gamed by rounding confidences, {trend} from {was.shown(was.value)} to "
+            f"The log-loss, which is lowest for honest probabilities, {trend} from {was.shown(was.value)} to "
             f"{nll[0].shown(nll[0].value)}."
         )
     same = accuracy.value == _find(before, Accuracy()).value

@@ -1,0 +1,118 @@
+"""The report in a real browser: no console messages, tables that sort, nothing wider than a phone, colours that adapt."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.report import Model, write_report
+
+pytestmark = pytest.mark.slow
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--v=0",
+]
+PROBE = """<script>
+const probe = {};
+const table = [...document.querySelectorAll("table.sortable")].find((t) => t.caption.textContent.includes("class"));
+const column = (n) => [...table.tBodies[0].rows].map((row) => Number(row.cells[n].dataset.value));
+probe.before = column(4);
+const button = table.tHead.rows[0].cells[4].querySelector("button");
+button.click();
+probe.down = column(4);
+probe.sort = table.tHead.rows[0].cells[4].getAttribute("aria-sort");
+button.click();
+probe.up = column(4);
+const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
+probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
+probe.page = document.documentElement.scrollWidth - innerWidth;
+probe.paper = getComputedStyle(document.body).backgroundColor;
+probe.unnamed = [...document.querySelectorAll("figure")].filter((f) => !f.getAttribute("aria-label")).length;
+probe.figures = [...document.querySelectorAll("figure svg")].map((s) => s.getBoundingClientRect().width);
+dispatchEvent(new Event("beforeprint"));
+probe.folded = document.querySelectorAll("details:not([open])").length;
+document.body.dataset.probe = JSON.stringify(probe);
+</script>"""
+
+Browse = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report on two models, with groups and long names, that probes itself."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=(2, 900, 6))
+    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
+    fit = Predictions.from_logits(3 * true[0], labels[0])
+    judge = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)
+    calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
+    names = [f"a class with quite a long name {k}" for k in range(6)]
+    name = "a-model-with-a-rather-long-name-of-its-own"
+    model = Model(name, judge, judge.calibrated_by(calibrator), calibrator, class_names=names)
+    path = tmp_path_factory.mktemp("page") / "r.html"
+    return write_report([model, Model("plain", judge)], path, draws=20).read_text()
+
+
+@pytest.fixture
+def browse(page: str, tmp_path: Path) -> Browse:
+    """Open the page and return what it says of itself, and the browser's log."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+
+    def look(*flags: str, script: str = "") -> tuple[dict[str, Any], str]:
+        path = tmp_path / "r.html"
+        path.write_text(page.replace("</body>", f"{PROBE}<script>{script}</script></body>"))
+        command = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", *flags, "--dump-dom", path.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        found = re.search(r'data-probe="([^"]*)"', done.stdout)
+        assert found, done.stderr[-2000:]
+        return json.loads(html.unescape(found[1])), done.stderr
+
+    return look
+
+
+def test_a_page_on_a_desktop(browse: Browse) -> None:
+    probe, log = browse("--window-size=1200,900")
+    assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]
+    assert probe["down"] == sorted(probe["before"], reverse=True)
+    assert probe["up"] == sorted(probe["before"])
+    assert probe["sort"] == "descending"
+    assert (probe["unnamed"], probe["folded"]) == (0, 0)
+    assert min(probe["figures"]) > 250
+    assert probe["paper"] == "rgb(255, 255, 255)"
+
+
+def test_a_fault_would_be_seen(browse: Browse) -> None:
+    _, log = browse(script="console.error('seen'); fetch('https://example.org/')")
+    assert "seen" in log
+    assert "violates" in log, "the page's own policy stops it from asking the network"
+
+
+def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:
+    probe, _ = browse("--window-size=390,844")
+    assert probe["wider"] == []
+    assert probe["page"] <= 0
+    assert min(probe["figures"]) > 250
+
+
+def test_a_page_on_a_dark_screen(browse: Browse) -> None:
+    probe, _ = browse("--window-size=1200,900", "--blink-settings=preferredColorScheme=0")
+    assert probe["paper"] == "rgb(20, 24, 29)"
