@@ -10,6 +10,7 @@ from calibrant.cli._files import STREAM, readable, writable
 from calibrant.cli._layout import calibrate_file, write_like
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
+from calibrant.cli._streamed import apply_to_folder, is_streamed
 from calibrant.errors import InputError
 
 
@@ -24,6 +25,8 @@ def apply(
 ) -> None:
     """Write the calibrated logits of every split; whatever else is in the file stays as it is.
 
+    A folder of Parquet files becomes a folder: any number of rows, in bounded memory, resumed when stopped.
+
     Examples:
 
         calibrant apply c.safetensors predictions.npz -o calibrated.npz
@@ -36,6 +39,9 @@ def apply(
         )
     fitted = calibrant.load(calibrator)
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
+    if is_streamed(file):
+        apply_to_folder(fitted, file, output)
+        return
     with readable(file) as path, writable(output, suffix=Path(path).suffix) as target, working(f"calibrating {file}"):
         write_like(target, calibrate_file(path, fitted, shown=file, **axes))
     console(err=True).print(f"{file} through {fitted} to {output}", style="dim")

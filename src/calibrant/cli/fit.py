@@ -9,6 +9,7 @@ from calibrant.cli._calibrators import describe, make_calibrator, with_logits
 from calibrant.cli._files import STREAM, readable, writable
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
+from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_streamed, is_streamed
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.metrics._base import Metric
 from calibrant.report.tables import measure
@@ -25,6 +26,9 @@ def fit(
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will judge by.")] = "val",
     class_dim: ClassDim = 1,
     ignore_index: IgnoreIndex = None,
+    executor: ExecutorName = "local",
+    workers: Workers = 1,
+    address: Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Fit a calibrator on the validation split, and say what it did there.
@@ -35,6 +39,14 @@ def fit(
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
     """
+    if is_streamed(file):
+        streamed = fit_streamed(file, method, Crew(executor, workers, address))
+        streamed.save(output)
+        if as_json:
+            say_json([], fitted=describe(streamed) | {"split": "all", "path": output})
+        else:
+            say_rows([], notes=[f"{streamed} saved to {output}"])
+        return
     calibrator = make_calibrator(method)
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path:

@@ -93,10 +93,15 @@ def measure(
             calibrator,
             **asdict(figures),
             label=label_of(metric),
-            percent=metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS,
+            percent=in_percent(metric),
         )
         for metric, figures in zip(chosen, measured, strict=True)
     ]
+
+
+def in_percent(metric: Metric) -> bool:
+    """Say whether people read ``metric`` in percent."""
+    return metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS
 
 
 def label_of(value: Any) -> str:

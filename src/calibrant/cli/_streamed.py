@@ -1,0 +1,108 @@
+"""Data sets larger than memory on the command line: a folder of Parquet files is streamed, with progress and resume."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant._check import check_choice
+from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators._base import Calibrator
+from calibrant.cli._output import console
+from calibrant.errors import InputError
+from calibrant.report.tables import Row, in_percent, label_of
+from calibrant.scale import (
+    Executor,
+    apply_streamed,
+    evaluate_streamed,
+    fit_temperature_streamed,
+    in_turn,
+    processes,
+    ray_cluster,
+    sum_metrics,
+)
+
+ExecutorName = Annotated[
+    str, typer.Option("--executor", help="For a folder of Parquet files: local, or ray for a cluster.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; without it one is started here.")]
+CHECKPOINTS = Path("calibrant-runs", "streams")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the work."""
+
+    executor: str
+    workers: int
+    address: str | None
+
+    def make(self) -> Executor:
+        """Return the executor that the options name."""
+        check_choice(self.executor, name="--executor", choices=("local", "ray"))
+        if self.executor == "ray":
+            return ray_cluster(self.address, workers=self.workers if self.workers > 1 else None)
+        if self.address is not None:
+            raise InputError("expected --executor ray beside --address, got the local executor; name both")
+        return in_turn if self.workers == 1 else processes(self.workers)
+
+
+def is_streamed(file: str) -> bool:
+    """Say whether ``file`` is a data set in a folder, which is streamed."""
+    return Path(file).is_dir()
+
+
+def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None) -> list[Row]:
+    """Return the panel's sums over a folder of Parquet files; stopped and started again, it goes on."""
+    identity = f"{Path(file).resolve()} {calibrator!r}"
+    checkpoint = CHECKPOINTS / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    with bar(f"measuring {file}") as progress:
+        metrics = sum_metrics()
+        figures = evaluate_streamed(
+            file, metrics=metrics, calibrator=calibrator, checkpoint=checkpoint, executor=crew.make(), progress=progress
+        )
+    name = None if calibrator is None else repr(calibrator)
+    return [
+        Row(file, "all", name, one.metric, one.value, None, None, None, one.n, label_of(metric), in_percent(metric))
+        for metric, one in zip(metrics, figures, strict=True)
+    ]
+
+
+def fit_streamed(file: str, method: str, crew: Crew) -> TemperatureScaling:
+    """Fit temperature scaling on a folder of Parquet files.
+
+    Raises:
+        InputError: For another method.
+    """
+    if method != "TemperatureScaling":
+        raise InputError(
+            f"expected --method TemperatureScaling for a folder, got {method!r}; fit other methods on a sample in one file"
+        )
+    screen = console(err=True)
+    with screen.status(f"fitting {file}") as status:
+        return fit_temperature_streamed(
+            file, executor=crew.make(), progress=lambda done: status.update(f"fitting {file}: pass {done}")
+        )
+
+
+def apply_to_folder(calibrator: Calibrator, file: str, output: str) -> None:
+    """Write a folder of calibrated Parquet files; stopped and started again, it goes on."""
+    with bar(f"calibrating {file}") as progress:
+        apply_streamed(calibrator, file, output, progress=progress)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr, to a person only; gives the function to call with rows done and in all."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = console(err=True)
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

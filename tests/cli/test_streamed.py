@@ -1,0 +1,69 @@
+"""Folders of Parquet files through the command line: streamed, the same figures, resumed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import calibrant
+from calibrant import Predictions, metrics
+from calibrant.cli import main
+from calibrant.cli._streamed import CHECKPOINTS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    home = tmp_path / "data"
+    home.mkdir()
+    for part in range(2):
+        labels = rng.integers(0, 4, 500)
+        logits = (4 * rng.normal(size=(500, 4)) + 4 * np.eye(4)[labels]).astype(np.float32)
+        calibrant.save_predictions(home / f"{part}.parquet", {"all": Predictions.from_logits(logits, labels)})
+    return home
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
+    code, out, err = run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--json")
+    assert code == 0, err
+    temperature = calibrant.load("c.safetensors").temperature
+    assert json.loads(out)["fitted"]["learned"]["temperature"] == pytest.approx(temperature)
+    assert temperature > 1.2
+    assert run("apply", "c.safetensors", folder, "-o", "after")[0] == 0
+    code, out, err = run("evaluate", folder, "-c", "c.safetensors", "--json")
+    assert code == 0, err
+    values = {(row["calibrator"] is None, row["metric"]): row["value"] for row in json.loads(out)["rows"]}
+    before = Predictions.cat([calibrant.load_predictions(folder / f"{part}.parquet") for part in range(2)])
+    assert values[True, "NLL()"] == pytest.approx(metrics.NLL()(before), rel=1e-12)
+    assert values[False, "NLL()"] < values[True, "NLL()"]
+    code, out, err = run("evaluate", tmp_path / "after", "--json")
+    assert next(r["value"] for r in json.loads(out)["rows"] if r["metric"] == "NLL()") == pytest.approx(
+        values[False, "NLL()"],
+        rel=1e-6,  # the folder holds float32
+    )
+    assert not list((tmp_path / CHECKPOINTS).iterdir())
+    assert "1,000" in run("evaluate", folder)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["fit", "data", "-m", "PlattScaling", "-o", "c.safetensors"], "--method TemperatureScaling for a folder"),
+        (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
+        (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
+        (["evaluate", "."], "a folder of them, got none"),
+    ],
+)
+def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, arguments: list[str], text: str) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert text in " ".join(err.split())
+    assert not Path("c.safetensors").exists()
