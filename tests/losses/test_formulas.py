@@ -1,0 +1,213 @@
+"""Each penalty and each objective from beyond the papers against its formula written plainly in float64."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant import losses
+from calibrant.errors import InputError
+from calibrant.losses.mmce import laplacian_sums
+
+
+def sample(rows: int = 40, classes: int = 5, scale: float = 2.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    logits = scale * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (rows,), generator=generator)
+
+
+def test_norms_entropy_and_margins() -> None:
+    z, y = sample()
+    nll, p = F.cross_entropy(z, y), torch.softmax(z, 1)
+    lag = z.amax(1, keepdim=True) - z
+    expected = {
+        losses.LpNormLoss(0.1): nll + 0.1 * z.abs().sum(1).mean(),
+        losses.LpNormLoss(0.1, 3.0): nll + 0.1 * (z.abs() ** 3).sum(1).pow(1 / 3).mean(),
+        losses.EntropyRegularizedLoss(0.3): nll + 0.3 * (p * p.log()).sum(1).mean(),
+        losses.MarginLabelSmoothingLoss(0.3, 1.0): nll + 0.3 * torch.relu(lag - 1).mean(),
+        losses.ACLSLoss(0.3, 1.0, 0.5, 0.2): nll
+        + 0.3 * (0.5 * torch.relu(z.amax(1) - 1).square().mean() + 0.2 * torch.relu(lag - 1).square().sum() / (40 * 4)),
+    }
+    for loss, value in expected.items():
+        assert torch.allclose(loss(z, y), value, rtol=1e-12), loss
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 7.0])
+def test_norms_have_gradient_0_at_0(p: float) -> None:
+    z = torch.zeros(1, 3, requires_grad=True)
+    penalty = losses.LpNormLoss(1.0, p)(z, torch.tensor([0])) - losses.CrossEntropyLoss()(z, torch.tensor([0]))
+    assert penalty == 0
+    assert torch.autograd.grad(penalty, z)[0].abs().max() <= 1e-7
+
+
+def test_weights_by_distance_and_by_the_class_below() -> None:
+    z, y = sample()
+    nll, p = F.cross_entropy(z, y, reduction="none"), torch.softmax(z, 1)
+    off = p - F.one_hot(y, 5)
+    own = p.gather(1, y[:, None])
+    below = torch.where(p < own, p, 0).amax(1)
+    assert torch.allclose(losses.BSCELoss()(z, y), (off.square().sum(1) * nll).mean(), rtol=1e-12)
+    assert torch.allclose(losses.BSCELoss(3.0, 1.0)(z, y), (off.abs().sum(1) ** 3 * nll).mean(), rtol=1e-12)
+    dual = ((1 - own[:, 0] + below) ** 2.3 * nll).mean()
+    assert torch.allclose(losses.DualFocalLoss(2.3)(z, y), dual, rtol=1e-12)
+    focal_and_brier = ((1 - own[:, 0]) ** 2 * nll + 0.7 * off.square().sum(1)).mean()
+    assert torch.allclose(losses.FocalCalibrationLoss(2.0, 0.7)(z, y), focal_and_brier, rtol=1e-12)
+
+
+def test_penalties_of_the_batch() -> None:
+    z, y = sample()
+    nll, p = F.cross_entropy(z, y), torch.softmax(z, 1)
+    mdca = (p.mean(0) - F.one_hot(y, 5).double().mean(0)).abs().mean()
+    assert torch.allclose(losses.MDCALoss(0.7)(z, y), nll + 0.7 * mdca, rtol=1e-12)
+    assert torch.allclose(losses.MDCALoss(0.7, reduction="sum")(z, y), 40 * (nll + 0.7 * mdca), rtol=1e-12)
+    c, a = p.amax(1), (p.argmax(1) == y).double()
+    member = torch.softmax(-((c[:, None] - (torch.arange(7) + 0.5) / 7) ** 2) / 0.02, dim=1)
+    gap = (member * (a - c)[:, None]).sum(0) / member.sum(0)
+    soft = (member.sum(0) / 40 * gap.abs() ** 3).sum() ** (1 / 3)
+    assert torch.allclose(losses.SoftBinnedECELoss(0.7, 7, 0.02, 3.0)(z, y), nll + 0.7 * soft, rtol=1e-12)
+
+
+def test_soft_bins_that_are_hard_give_the_binned_error() -> None:
+    z, y = sample(200)
+    p = torch.softmax(z, 1)
+    c, a = p.amax(1), (p.argmax(1) == y).double()
+    index = (c * 10).long()
+    gaps = torch.zeros(10, dtype=torch.float64).index_add_(0, index, a - c)
+    penalty = losses.SoftBinnedECELoss(1.0, 10, 1e-9, 1.0)(z, y) - F.cross_entropy(z, y)
+    assert torch.allclose(penalty, gaps.abs().sum() / 200, rtol=1e-9)
+
+
+def naive_mmce(z: Tensor, y: Tensor, *, weighted: bool, reference: bool, width: float) -> Tensor:
+    """Return the penalty from all pairs; ``reference`` normalises as the code of Mukhoti et al. does."""
+    r = torch.softmax(z, 1).amax(1)
+    c = (z.argmax(1) == y).double()
+    kernel = torch.exp(-(r[:, None] - r).abs() / width)
+    if not weighted:
+        square = ((c - r)[:, None] * (c - r) * kernel).sum() / len(z) ** 2
+        return square if reference else square.sqrt()
+    n, m = c.sum(), (1 - c).sum()
+    right, wrong = c * (1 - r), (1 - c) * r
+    terms = [(right, right, n * n), (wrong, wrong, m * m), (right, wrong, n * m)]
+    sums = [(u[:, None] * v * kernel).sum() / pairs ** (2 if reference else 1) for u, v, pairs in terms]
+    square = sums[0] + sums[1] - 2 * sums[2]
+    return (square + 1e-10).sqrt() if reference else square.sqrt()
+
+
+@pytest.mark.parametrize("width", [0.05, 0.4])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("normalisation", ["kumar", "torrvision"])
+def test_mmce_in_sorted_order_is_mmce_over_all_pairs(normalisation: Any, weighted: bool, width: float) -> None:
+    z, y = sample(60)
+    z[10] = z[20]  # equal confidences, whose distance has no slope
+    z.requires_grad_()
+    loss = losses.MMCELoss(1.5, width, weighted, normalisation, base=losses.FocalLoss(2.0))
+    expected = losses.FocalLoss(2.0)(z, y) + 1.5 * naive_mmce(
+        z, y, weighted=weighted, reference=normalisation == "torrvision", width=width
+    )
+    assert torch.allclose(loss(z, y), expected, rtol=1e-10)
+    grads = [torch.autograd.grad(value, z)[0] for value in (loss(z, y), expected)]
+    assert torch.allclose(*grads, rtol=1e-9, atol=1e-12)
+
+
+def test_laplacian_sums_over_many_points_keep_memory_and_digits() -> None:
+    generator = torch.Generator().manual_seed(3)
+    r = torch.rand(100_000, generator=generator, dtype=torch.float64)
+    a = torch.randn(100_000, generator=generator, dtype=torch.float64)
+    sums = laplacian_sums(r, a, width=0.4)  # all pairs would take 80 GB
+    some = torch.arange(0, 100_000, 10_007)
+    expected = (a * torch.exp(-(r[some, None] - r).abs() / 0.4)).sum(1)
+    assert torch.allclose(sums[some], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_cross_entropies_of_rows_made_elsewhere() -> None:
+    # a fused linear cross-entropy gives −log p_y a row without ever holding the logits
+    z, y = sample()
+    nll = F.cross_entropy(z, y, reduction="none")
+    for loss in (
+        losses.FocalLoss(0.5),
+        losses.FocalLoss(3.0, True),
+        losses.InverseFocalLoss(1.0),
+        losses.AdaFocalLoss(),
+    ):
+        assert torch.allclose(loss.from_nll(nll), loss(z, y), rtol=1e-12)
+    none = losses.FocalLoss(2.0, reduction="none")
+    log_not_p = torch.logsumexp(z.scatter(1, y[:, None], -torch.inf), 1) - torch.logsumexp(z, 1)
+    assert torch.allclose(none.from_nll(nll, log_not_p), none(z, y), rtol=1e-12)
+
+
+def test_from_nll_in_chunks_of_a_large_vocabulary_gives_the_plain_gradient() -> None:
+    generator = torch.Generator().manual_seed(2)
+    hidden = torch.randn(24, 16, generator=generator)
+    table = torch.randn(4000, 16, generator=generator, requires_grad=True)
+    y = torch.randint(4000, (24,), generator=generator)
+
+    def row_nlls(rows: slice) -> Tensor:
+        return F.cross_entropy(hidden[rows] @ table.t(), y[rows], reduction="none")
+
+    loss = losses.FocalLoss(2.0)
+    nll = torch.cat(
+        [
+            torch.utils.checkpoint.checkpoint(row_nlls, slice(start, start + 8), use_reentrant=False)
+            for start in range(0, 24, 8)
+        ]
+    )
+    (fused,) = torch.autograd.grad(loss.from_nll(nll), table)
+    (plain,) = torch.autograd.grad(loss(hidden @ table.t(), y), table)
+    assert torch.allclose(fused, plain, atol=1e-6 * plain.abs().max().item())
+
+
+def test_weighted_refuses_terms_that_do_not_fit() -> None:
+    ce = losses.CrossEntropyLoss()
+    with pytest.raises(InputError, match="pairs"):
+        losses.Weighted(ce)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one reduction"):
+        losses.Weighted((1.0, ce), (1.0, losses.BrierLoss(reduction="sum")))
+    with pytest.raises(InputError, match=r"losses of calibrant\.losses"):
+        losses.Weighted((1.0, torch.nn.CrossEntropyLoss()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: losses.FocalLoss(-1.0), r"gamma in \[0, inf\), got -1"),
+        (lambda: losses.FocalLoss(float("nan")), "gamma in"),
+        (lambda: losses.InverseFocalLoss(-0.1), "gamma in"),
+        (lambda: losses.LabelSmoothingLoss(1.0), r"smoothing in \[0, 1\)"),
+        (lambda: losses.LabelSmoothingLoss(0.1, spread="some"), "spread"),  # type: ignore[arg-type]
+        (lambda: losses.LpNormLoss(0.1, 0.5), r"p in \[1, inf\)"),
+        (lambda: losses.EntropyRegularizedLoss(-0.1), "strength in"),
+        (lambda: losses.MMCELoss(kernel_width=0.0), "kernel_width in"),
+        (lambda: losses.MMCELoss(normalisation="other"), "normalisation"),  # type: ignore[arg-type]
+        (lambda: losses.ScheduledFocalLoss((5.0, 3.0), ()), "one more of gammas than milestones, got 2 and 0"),
+        (lambda: losses.ScheduledFocalLoss((5.0, 3.0, 1.0), (9, 5)), "increasing milestones"),
+        (lambda: losses.SampleDependentFocalLoss((5.0,), (0.2,)), "one more of gammas than thresholds"),
+        (lambda: losses.SampleDependentFocalLoss((5.0, 3.0), (1.0,)), r"each threshold in \(0, 1\)"),
+        (lambda: losses.SampleDependentFocalLoss((5, 3, 2), (0.5, 0.2)), "increasing thresholds"),
+        (lambda: losses.AdaFocalLoss(bins=0), "bins as an integer ≥ 1"),
+        (lambda: losses.AdaFocalLoss(gamma_min=1.0), "gamma_min in"),
+        (lambda: losses.AdaFocalLoss(switch=3.0), r"switch in \[0, 2\]"),
+        (lambda: losses.AdaFocalLoss(gamma_init=30.0), "gamma_init in"),
+        (lambda: losses.BSCELoss(norm=0.5), "norm in"),
+        (lambda: losses.SoftBinnedECELoss(temperature=0.0), "temperature in"),
+        (lambda: losses.MDCALoss(base=torch.nn.CrossEntropyLoss()), "base as a loss"),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_arguments_are_refused(make: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        make()
+
+
+def test_the_schedule_is_followed_and_stored() -> None:
+    loss = losses.ScheduledFocalLoss((5.0, 3.0, 1.0), (100, 250))
+    seen = []
+    for epoch in (0, 99, 100, 249, 250, 400):
+        loss.set_epoch(epoch)
+        seen.append(loss.gamma.item())
+    assert seen == [5, 5, 3, 3, 1, 1]
+    fresh = losses.ScheduledFocalLoss((5.0, 3.0, 1.0), (100, 250))
+    fresh.load_state_dict(loss.state_dict())
+    z, y = sample()
+    assert fresh(z, y) == losses.FocalLoss(1.0)(z, y)

@@ -1,0 +1,118 @@
+"""Gradients in float64: attached losses against finite differences, detached ones against the gradient written out."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import losses
+from calibrant.losses._base import Loss
+
+ATTACHED: dict[str, Callable[[], Loss]] = {
+    "cross-entropy": losses.CrossEntropyLoss,
+    "label smoothing": lambda: losses.LabelSmoothingLoss(0.1, spread="others"),
+    "focal .3": lambda: losses.FocalLoss(0.3),
+    "focal 3": lambda: losses.FocalLoss(3.0),
+    "inverse focal": lambda: losses.InverseFocalLoss(2.0),
+    "scheduled focal": lambda: losses.ScheduledFocalLoss((5.0, 1.0), (1,)),
+    "sample-dependent focal": losses.SampleDependentFocalLoss,
+    "AdaFocal": losses.AdaFocalLoss,
+    "proper part": lambda: losses.ProperFocalLoss(2.0),
+    "Brier": losses.BrierLoss,
+    "MMCE": losses.MMCELoss,
+    "MMCE unweighted": lambda: losses.MMCELoss(weighted=False),
+    "L1": lambda: losses.LpNormLoss(0.1),
+    "L2.5": lambda: losses.LpNormLoss(0.1, 2.5),
+    "entropy": lambda: losses.EntropyRegularizedLoss(0.2),
+    "dual focal": losses.DualFocalLoss,
+    "BSCE": lambda: losses.BSCELoss(1.5, 3.0, detach_weight=False),
+    "MDCA": losses.MDCALoss,
+    "margin": lambda: losses.MarginLabelSmoothingLoss(1.0, margin=0.5),
+    "ACLS top": lambda: losses.ACLSLoss(1.0, margin=0.1, others=0.0),
+    "focal calibration": losses.FocalCalibrationLoss,
+    "soft-binned ECE": lambda: losses.SoftBinnedECELoss(bins=5),
+    "sum": lambda: losses.Weighted((0.3, losses.FocalLoss(2.0)), (0.7, losses.BrierLoss())),
+}
+
+
+def sample() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    logits = 1.5 * torch.randn(9, 4, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(4, (9,), generator=generator)
+
+
+def gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    leaf = logits.clone().requires_grad_()
+    return torch.autograd.grad(loss(leaf, labels).sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("name", ATTACHED)
+def test_attached_losses_pass_gradcheck(name: str) -> None:
+    logits, labels = sample()
+    loss = ATTACHED[name]()
+    assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_())
+
+
+def weight_only(weight: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return w(p_y)·(p − e_y): the gradient of w·nll with w constant."""
+    logits, labels = sample()
+    p = torch.softmax(logits, 1)
+    own = p.gather(1, labels[:, None])
+    return weight(own) * (p - torch.nn.functional.one_hot(labels, 4))
+
+
+@pytest.mark.parametrize(
+    ("loss", "weight"),
+    [
+        (losses.FocalLoss(0.5, True, reduction="sum"), lambda p: (1 - p) ** 0.5),
+        (losses.FocalLoss(3.0, True, reduction="sum"), lambda p: (1 - p) ** 3),
+        (losses.InverseFocalLoss(2.0, True, reduction="sum"), lambda p: (1 + p) ** 2),
+        (losses.ScheduledFocalLoss((5.0, 1.0), (1,), True, reduction="sum"), lambda p: (1 - p) ** 5),
+        (
+            losses.SampleDependentFocalLoss(detach_weight=True, reduction="sum"),
+            lambda p: torch.where(p < 0.2, (1 - p) ** 5, (1 - p) ** 3),
+        ),
+        (losses.AdaFocalLoss(gamma_init=-1.5, detach_weight=True, reduction="sum"), lambda p: (1 + p) ** 1.5),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_detached_weights_give_the_gradient_written_out(loss: Loss, weight: Callable[[Tensor], Tensor]) -> None:
+    assert torch.allclose(gradient(loss, *sample()), weight_only(weight), rtol=1e-12, atol=1e-15)
+
+
+def test_bsce_weighs_by_the_brier_score() -> None:
+    logits, labels = sample()
+    p = torch.softmax(logits, 1)
+    off = p - torch.nn.functional.one_hot(labels, 4)
+    written = off.square().sum(1, keepdim=True) * off
+    assert torch.allclose(gradient(losses.BSCELoss(reduction="sum"), logits, labels), written, rtol=1e-12)
+    absolute = off.abs().sum(1, keepdim=True) ** 1.5 * off
+    assert torch.allclose(gradient(losses.BSCELoss(1.5, 1.0, reduction="sum"), logits, labels), absolute, rtol=1e-12)
+
+
+def test_dual_focal_with_a_detached_weight() -> None:
+    logits, labels = sample()
+    p = torch.softmax(logits, 1)
+    own = p.gather(1, labels[:, None])
+    below = torch.where(p < own, p, 0).amax(1, keepdim=True)
+    written = (1 - own + below) ** 5 * (p - torch.nn.functional.one_hot(labels, 4))
+    assert torch.allclose(
+        gradient(losses.DualFocalLoss(5.0, True, reduction="sum"), logits, labels), written, rtol=1e-12
+    )
+
+
+def test_the_other_classes_of_acls_are_pulled_and_the_top_is_not() -> None:
+    logits, labels = sample()
+    loss = losses.ACLSLoss(1.0, margin=0.5, top=0.0, others=1.0, reduction="sum")
+    nll = gradient(losses.CrossEntropyLoss(reduction="sum"), logits, labels)
+    lag = torch.relu(logits.amax(1, keepdim=True) - logits - 0.5)
+    assert torch.allclose(gradient(loss, logits, labels) - nll, -2 * lag / 3, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_gradients_of_a_sample_sum_to_0_over_classes(gamma: float) -> None:
+    logits, labels = sample()
+    for scale in (1.0, 30.0, 300.0):
+        grad = gradient(losses.FocalLoss(gamma, reduction="sum"), scale * logits, labels)
+        assert grad.sum(dim=1).abs().max() <= 1e-14

@@ -1,0 +1,107 @@
+"""Gradient descent on the logits themselves, on data of known η: which distribution each loss ends at.
+
+Values cannot tell an attached weight from a detached one; where training ends does.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from calibrant import losses, theory
+from calibrant.losses._base import Loss
+from calibrant.scores import FocalScore
+
+
+def trained(loss: Loss, eta: list[float], steps: int = 400) -> torch.Tensor:
+    """Return softmax of the logits at which Newton-like descent on Σ_y η_y loss(z, y) stops moving."""
+    truth = torch.tensor(eta, dtype=torch.float64)
+    z = torch.log(truth).requires_grad_()
+    optimiser = torch.optim.Rprop([z], lr=0.01, step_sizes=(1e-12, 0.5))
+    for _ in range(steps):
+        optimiser.zero_grad()
+        (truth @ loss(z.expand(len(eta), len(eta)), torch.arange(len(eta)))).backward()
+        optimiser.step()
+    return torch.softmax(z.detach(), 0)
+
+
+def test_stored_minimisers_of_focal_loss(vectors: dict[str, dict[str, Any]]) -> None:
+    entries = [entry for name, entry in vectors.items() if name.startswith("binary_focal_minimiser")]
+    assert len(entries) == 5
+    for entry in entries:
+        eta = entry["inputs"]["eta"]
+        q = trained(losses.FocalLoss(entry["inputs"]["gamma"], reduction="none"), [eta, 1 - eta])[0]
+        assert abs(q - entry["expected"]["q_star"]) < 1e-6
+
+
+def test_stored_minimisers_of_inverse_focal_loss(vectors: dict[str, dict[str, Any]]) -> None:
+    entries = [entry for name, entry in vectors.items() if name.startswith("inverse_focal_minimiser")]
+    assert len(entries) == 3
+    for entry in entries:
+        eta = entry["inputs"]["eta"]
+        q = trained(losses.InverseFocalLoss(entry["inputs"]["gamma"], reduction="none"), [eta, 1 - eta])[0]
+        assert abs(q - entry["expected"]["q_star"]) < 1e-6
+
+
+def test_a_detached_focal_weight_ends_at_the_truth_tempered(vectors: dict[str, dict[str, Any]]) -> None:
+    entry = vectors["detached_focal_fixed_point_eta0.8_gamma3"]
+    loss = losses.FocalLoss(3.0, detach_weight=True, reduction="none")
+    assert abs(trained(loss, [0.8, 0.2])[0] - entry["expected"]["q_star"]) < 1e-9
+
+
+@pytest.mark.parametrize("eta", [0.6, 0.8])
+def test_a_detached_inverse_focal_weight(vectors: dict[str, dict[str, Any]], eta: float) -> None:
+    entry = vectors[f"inverse_focal_detached_fixed_point_eta{eta}_gamma2"]
+    loss = losses.InverseFocalLoss(2.0, detach_weight=True, reduction="none")
+    assert abs(trained(loss, [eta, 1 - eta])[0] - entry["expected"]["q_star"]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        losses.CrossEntropyLoss,
+        losses.BrierLoss,
+        lambda **common: losses.ProperFocalLoss(3.0, **common),
+        lambda **common: losses.Weighted((1.0, losses.BrierLoss(**common)), (2.0, losses.CrossEntropyLoss(**common))),
+    ],
+    ids=["cross-entropy", "Brier", "proper part", "their sum"],
+)
+def test_proper_losses_end_at_the_truth(make: Callable[..., Loss]) -> None:
+    eta = [0.55, 0.3, 0.15]
+    assert torch.allclose(trained(make(reduction="none"), eta), torch.tensor(eta, dtype=torch.float64), atol=1e-7)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_focal_loss_of_three_classes_ends_at_the_inverse_map(gamma: float) -> None:
+    eta = torch.tensor([[0.55, 0.3, 0.15]], dtype=torch.float64)
+    expected = theory.inverse_calibration_map(FocalScore(gamma), eta.log()).exp()[0]
+    assert torch.allclose(trained(losses.FocalLoss(gamma, reduction="none"), eta[0].tolist()), expected, atol=1e-7)
+
+
+def test_label_smoothing_ends_at_the_smoothed_truth() -> None:
+    q = trained(losses.LabelSmoothingLoss(0.1, reduction="none"), [0.8, 0.2])[0]
+    assert abs(q - (0.9 * 0.8 + 0.05)) < 1e-7
+
+
+def test_a_reward_for_entropy_ends_at_the_truth_tempered_and_a_norm_shrinks_it() -> None:
+    # CE − αH: stationary where p_k ∝ …; binary: η − p = α p (1 − p) logit(p)
+    q = trained(losses.EntropyRegularizedLoss(0.3, reduction="none"), [0.8, 0.2])[0]
+    assert abs((0.8 - q) - 0.3 * q * (1 - q) * torch.logit(q)) < 1e-9
+    # CE + α‖z‖₂ of z = (s/2, −s/2): η − p = α sign(s)/√2, as long as that leaves s > 0
+    q = trained(losses.LpNormLoss(0.1, 2.0, reduction="none"), [0.8, 0.2])[0]
+    assert abs(0.8 - q - 0.1 / 2**0.5) < 1e-6
+
+
+def test_dual_focal_loss_ends_above_focal_loss_and_a_detached_weight_elsewhere() -> None:
+    eta = [0.6, 0.3, 0.1]
+    focal, dual, detached = (
+        trained(make(3.0, reduction="none"), eta)[0]
+        for make in (
+            losses.FocalLoss,
+            losses.DualFocalLoss,
+            lambda gamma, **common: losses.DualFocalLoss(gamma, True, **common),
+        )
+    )
+    assert dual > focal + 0.05
+    assert abs(dual - detached) > 0.005

@@ -1,0 +1,205 @@
+"""Every stored value about losses, to its own tolerance."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import losses, theory
+
+Vectors = dict[str, dict[str, Any]]
+VALUES = ["focal_gamma_0", "focal_gamma_1", "focal_gamma_2", "focal_gamma_3", "inverse_focal_gamma_1"]
+NEAR = [
+    "focal_near_saturation_z17_gamma_1",
+    "focal_near_saturation_z20_gamma_0.5",
+    "focal_near_saturation_z30_gamma_2",
+    "focal_saturated_wrong_gamma_3",
+]
+SATURATED = [f"focal_saturated_correct_gamma_{gamma}" for gamma in ("0.25", "0.5", "1", "2", "3")]
+
+
+def value_and_gradient(loss: losses.FocalLoss, logits: Any, labels: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    leaf = torch.tensor(logits, dtype=dtype, requires_grad=True)
+    terms = loss(leaf, torch.tensor(labels))
+    (grad,) = torch.autograd.grad(terms.sum(), leaf)
+    return terms.detach(), grad
+
+
+def close(got: Tensor, expected: Any, tolerance: dict[str, float]) -> bool:
+    wanted = torch.tensor(expected, dtype=torch.float64)
+    return torch.allclose(got.double(), wanted, rtol=tolerance.get("rel", 0), atol=tolerance.get("abs", 0))
+
+
+@pytest.mark.parametrize("name", VALUES + NEAR)
+def test_focal_values_and_gradients(vectors: Vectors, name: str) -> None:
+    entry = vectors[name]
+    given, expected = entry["inputs"], entry["expected"]
+    make = losses.InverseFocalLoss if name.startswith("inverse") else losses.FocalLoss
+    dtype = getattr(torch, given.get("dtype", "float64"))
+    terms, grad = value_and_gradient(make(given["gamma"], reduction="none"), given["logits"], given["target"], dtype)
+    assert close(terms, expected["loss"], entry["tolerance"])
+    assert close(grad, expected["grad_logits"], entry["tolerance"])
+
+
+@pytest.mark.parametrize("name", SATURATED)
+def test_focal_loss_of_a_saturated_right_sample_is_0_with_gradient_0(vectors: Vectors, name: str) -> None:
+    given = vectors[name]["inputs"]
+    loss = losses.FocalLoss(given["gamma"], reduction="none")
+    terms, grad = value_and_gradient(loss, given["logits"], given["target"], torch.float32)
+    assert terms.abs().max() <= 1e-30
+    assert grad.abs().max() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_focal_in_half_precision(vectors: Vectors, dtype: torch.dtype) -> None:
+    given, expected = (vectors["focal_half_precision"][key] for key in ("inputs", "expected"))
+    loss = losses.FocalLoss(given["gamma"], reduction="none")
+    terms, grad = value_and_gradient(loss, given["logits"], given["target"], dtype)
+    assert 0 <= terms.item() <= expected["loss_float64"] + 1e-3
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("p", ["0.1", "0.2", "0.25"])
+def test_the_thresholds_that_flsd_rounds(vectors: Vectors, p: str) -> None:
+    entry = vectors[f"flsd_threshold_g_equals_1_p{p}"]
+    assert math.isclose(theory.gamma_from_threshold(float(p)), entry["expected"]["gamma"], abs_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("flsd53_gamma_selection", losses.SampleDependentFocalLoss()),
+        ("flsd52_gamma_selection", losses.SampleDependentFocalLoss((5, 3, 2), (0.2, 0.5))),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_sample_dependent_gammas(
+    vectors: Vectors, name: str, loss: losses.SampleDependentFocalLoss, dtype: torch.dtype
+) -> None:
+    entry = vectors[name]
+    gammas = loss.gamma_of(torch.tensor(entry["inputs"]["p_true"], dtype=dtype))
+    assert gammas.tolist() == entry["expected"]["gamma"]
+
+
+def test_a_sample_dependent_loss_is_the_focal_loss_of_each_sample() -> None:
+    logits = torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 0])
+    terms = losses.SampleDependentFocalLoss(reduction="none")(logits, labels)
+    assert torch.equal(terms[:1], losses.FocalLoss(3.0, reduction="none")(logits[:1], labels[:1]))
+    assert torch.equal(terms[1:], losses.FocalLoss(5.0, reduction="none")(logits[1:], labels[1:]))
+
+
+@pytest.mark.parametrize("name", ["label_smoothing_0.05", "label_smoothing_0.1"])
+def test_label_smoothing_in_both_forms(vectors: Vectors, name: str) -> None:
+    entry = vectors[name]
+    given = entry["inputs"]
+    logits, labels = torch.tensor(given["logits"], dtype=torch.float64), torch.tensor(given["target"])
+    others = losses.LabelSmoothingLoss(given["smoothing"], spread="others")(logits, labels)
+    everything = losses.LabelSmoothingLoss(given["smoothing"])(logits, labels)
+    assert close(others, entry["expected"]["mukhoti_K_minus_1"], entry["tolerance"])
+    assert close(everything, entry["expected"]["wang_K"], entry["tolerance"])
+
+
+def test_the_two_forms_convert(vectors: Vectors) -> None:
+    given, expected = (vectors["label_smoothing_conversion"][key] for key in ("inputs", "expected"))
+    logits, labels = torch.randn(7, given["K"], generator=torch.Generator().manual_seed(0)).double(), torch.arange(7)
+    others = losses.LabelSmoothingLoss(given["alpha"], spread="others")(logits, labels)
+    assert torch.allclose(losses.LabelSmoothingLoss(expected["epsilon"])(logits, labels), others, rtol=1e-12)
+
+
+def test_smoothing_beyond_the_uniform_target() -> None:
+    # α = .9 over K = 3 with the K − 1 form: target (.1, .45, .45), less than uniform on the true class
+    logits = torch.tensor([[1.0, 0.5, -0.5]], dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([[0.1, 0.45, 0.45]], dtype=torch.float64)
+    loss = losses.LabelSmoothingLoss(0.9, spread="others")
+    value = loss(logits, torch.tensor([0]))
+    assert torch.allclose(value, -(target * torch.log_softmax(logits, 1)).sum(), rtol=1e-12)
+    assert torch.allclose(loss(logits, torch.tensor([[1.0, 0, 0]], dtype=torch.float64)), value, rtol=1e-12)
+
+
+def test_brier(vectors: Vectors) -> None:
+    entry = vectors["brier_values"]
+    logits = torch.tensor(entry["inputs"]["probs"], dtype=torch.float64).log()
+    value = losses.BrierLoss()(logits, torch.tensor(entry["inputs"]["target"]))
+    assert close(value, entry["expected"]["sum_over_classes"], entry["tolerance"])
+    wrong = losses.BrierLoss()(torch.tensor([[0.0, 100.0]]), torch.tensor([0]))
+    assert wrong == 2
+    uniform = losses.BrierLoss()(torch.zeros(1, 4), torch.tensor([0]))
+    assert uniform == 0.75
+
+
+def test_mmce(vectors: Vectors) -> None:
+    entry = vectors["mmce"]
+    given, expected, tolerance = (entry[key] for key in ("inputs", "expected", "tolerance"))
+    logits, labels = torch.tensor(given["logits"], dtype=torch.float64), torch.tensor(given["target"])
+    base = losses.CrossEntropyLoss()(logits, labels)
+
+    def penalty(**arguments: Any) -> Tensor:
+        return losses.MMCELoss(1.0, weighted=False, **arguments)(logits, labels) - base
+
+    assert close(penalty(), expected["mmce"], tolerance)
+    assert close(penalty(normalisation="torrvision"), expected["mmce_squared"], tolerance)
+
+
+@pytest.mark.parametrize("normalisation", ["kumar", "torrvision"])
+@pytest.mark.parametrize("labels", [[0, 1], [1, 0]], ids=["all right", "all wrong"])
+def test_weighted_mmce_of_one_kind_only_is_0(normalisation: Any, labels: list[int]) -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    penalised = losses.MMCELoss(1.0, normalisation=normalisation)(logits, torch.tensor(labels))
+    base = losses.CrossEntropyLoss()(logits, torch.tensor(labels))
+    assert penalised == base
+    (grad,) = torch.autograd.grad(penalised - base, logits)
+    assert grad.abs().max() <= 1e-7
+
+
+@pytest.mark.parametrize("y", [1, 0])
+def test_proper_part(vectors: Vectors, y: int) -> None:
+    entry = vectors["proper_part_p0.95_gamma3"]
+    logits = torch.tensor([[0.05, 0.95]], dtype=torch.float64).log()
+    value = losses.ProperFocalLoss(entry["inputs"]["gamma"])(logits, torch.tensor([y]))
+    assert close(value, entry["expected"][f"L_star_y{y}"], entry["tolerance"])
+
+
+@pytest.mark.parametrize("gamma", [1, 3])
+def test_the_expected_proper_part_is_least_at_the_truth(vectors: Vectors, gamma: int) -> None:
+    entry = vectors[f"focal_map_inverse_K3_gamma{gamma}"]
+    truth = torch.tensor(entry["inputs"]["p"], dtype=torch.float64)
+    logits = truth.log().expand(3, 3).clone().requires_grad_()
+    risk = truth @ losses.ProperFocalLoss(gamma, reduction="none")(logits, torch.arange(3))
+    assert close(risk.detach(), entry["expected"]["risk"], entry["tolerance"])
+    (grad,) = torch.autograd.grad(risk, logits)
+    assert grad.sum(dim=0).abs().max() < 1e-12
+
+
+def test_inverse_focal_warns_where_it_stops_decreasing(vectors: Vectors) -> None:
+    limit = vectors["inverse_focal_monotone_limit"]["expected"]["gamma_max"]
+    losses.InverseFocalLoss(limit - 1e-6)
+    with pytest.warns(losses.inverse_focal.UsageWarning, match="unlearns"):
+        losses.InverseFocalLoss(limit + 1e-3)
+    losses.InverseFocalLoss(8.0, detach_weight=True)  # the weight alone never turns the gradient
+
+
+def test_the_factor_of_the_inverse_focal_gradient(vectors: Vectors) -> None:
+    entry = vectors["inverse_focal_grad_factor_min"]
+    for gamma, least, at in zip(
+        entry["inputs"]["gamma"][:3], entry["expected"]["min_factor"], entry["expected"]["argmin_p"], strict=False
+    ):
+        p = torch.linspace(1e-4, 1 - 1e-4, 20_001, dtype=torch.float64)
+        logits = torch.stack([p.log(), torch.log1p(-p)], dim=1).requires_grad_()
+        terms = losses.InverseFocalLoss(gamma, reduction="sum")(logits, torch.zeros(len(p), dtype=torch.long))
+        (grad,) = torch.autograd.grad(terms, logits)
+        factor = grad[:, 0] / (p - 1)
+        assert math.isclose(factor.min().item(), least, abs_tol=1e-4)
+        assert math.isclose(p[factor.argmin()].item(), at, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
+def test_the_entropy_bound(gamma: float) -> None:
+    # Mukhoti et al. 2020 §3: the focal loss is at least cross-entropy − γ H(p)
+    logits = 3 * torch.randn(500, 6, generator=torch.Generator().manual_seed(1)).double()
+    labels = torch.arange(500) % 6
+    focal = losses.FocalLoss(gamma, reduction="none")(logits, labels)
+    bound = losses.EntropyRegularizedLoss(gamma, reduction="none")(logits, labels)
+    assert (focal - bound).min() >= 0
