@@ -106,7 +106,7 @@ class AdaFocalLoss(WeightedNLL):
     def adapted(self, gammas: Tensor, gap: Tensor) -> Tensor:
         """Return the γ (B,) that follow ``gammas`` (B,) when the bins' over-confidence is ``gap`` (B,)."""
         grown = gammas * torch.exp(self.rate * torch.where(gammas > 0, gap, -gap))
-        switched = torch.where(grown > 0, -self.switch, self.switch)
+        switched = torch.where(grown > 0, -1, 1).to(grown.dtype) * self.switch
         return torch.where(grown.abs() < self.switch, switched, grown).clamp(self.gamma_min, self.gamma_max)
 
     def gamma_of(self, p: Tensor) -> Tensor:

@@ -1,0 +1,152 @@
+"""AdaFocal: the update rule, the recorded training on digits, resuming, several processes, and the warning."""
+
+import datetime
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, multiprocessing
+
+from calibrant import Predictions, losses
+from calibrant.errors import UsageWarning
+
+RECORD = Path(__file__).parent.parent / "data" / "adafocal_digits.npz"
+SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
+
+
+def followed(logits: np.ndarray, labels: np.ndarray, rate: float, bins: int) -> tuple[list[Any], list[Any]]:
+    """Return γ and edges after each epoch, from the validation logits (epochs, N, K) alone; shares nothing with the loss."""
+    gamma, all_gammas, all_edges = np.ones(bins), [], []
+    for z in logits.astype(np.float64):
+        p = np.exp(z - z.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        top, right = p.max(1), z.argmax(1) == labels
+        edges = np.interp(np.linspace(0, len(top), bins + 1), np.arange(len(top)), np.sort(top))
+        for b in range(bins):
+            inside = (top > edges[b]) & (top <= edges[b + 1])
+            error = top[inside].mean() - right[inside].mean() if inside.any() else 0.0
+            gamma[b] *= np.exp(rate * error if gamma[b] > 0 else -rate * error)
+            if abs(gamma[b]) < 0.2:
+                gamma[b] = -0.2 if gamma[b] > 0 else 0.2
+            gamma[b] = min(max(gamma[b], -2.0), 20.0)
+        all_gammas.append(gamma.copy())
+        all_edges.append(edges)
+    return all_gammas, all_edges
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, np.ndarray]:
+    """Validation logits, labels, γ and edges of a training on digits (benchmarks/adafocal_trajectory.py)."""
+    with np.load(RECORD, allow_pickle=False) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_stored_sequences(vectors: dict[str, dict[str, Any]], name: str) -> None:
+    entry = vectors[f"adafocal_gamma_sequence_{name}"]
+    given = entry["inputs"]
+    loss = losses.AdaFocalLoss(1, given["lam"], given["s_th"], given["gamma_min"], given["gamma_max"])
+    gamma, seen = torch.tensor([given["gamma0"]], dtype=torch.float64), []
+    for error in given["E"]:
+        gamma = loss.adapted(gamma, torch.tensor([error], dtype=torch.float64))
+        seen.append(gamma.item())
+    assert np.allclose(seen, entry["expected"]["gammas"], rtol=0, atol=entry["tolerance"]["abs"])
+
+
+def test_stored_look_up_and_loss(vectors: dict[str, dict[str, Any]]) -> None:
+    entry = vectors["adafocal_bin_lookup"]
+    loss = losses.AdaFocalLoss(3)
+    loss.edges.copy_(torch.tensor(entry["inputs"]["edges"], dtype=torch.float64))
+    loss.gammas.copy_(torch.tensor(entry["inputs"]["gammas"], dtype=torch.float64))
+    for dtype in (torch.float32, torch.float64):
+        gamma = loss.gamma_of(torch.tensor(entry["inputs"]["p_true"], dtype=dtype))
+        assert torch.equal(gamma, torch.tensor(entry["expected"]["gamma"], dtype=dtype))
+    entry = vectors["adafocal_loss_per_sample"]
+    given = entry["inputs"]
+    for logits, label, gamma, expected in zip(
+        given["logits"], given["target"], given["gammas"], entry["expected"]["loss"], strict=True
+    ):
+        loss = losses.AdaFocalLoss(gamma_init=gamma)
+        value = loss(torch.tensor([logits], dtype=torch.float64), torch.tensor([label]))
+        assert np.isclose(value.item(), expected, rtol=entry["tolerance"]["rel"])
+
+
+def test_the_record_has_bins_that_switch_and_bins_that_are_clipped(record: dict[str, np.ndarray]) -> None:
+    gammas = np.vstack([np.ones_like(record["gammas"][:1]), record["gammas"]])
+    assert (np.diff(np.sign(gammas), axis=0) != 0).any()
+    assert (gammas == 20.0).any()
+    assert (gammas == -2.0).any()
+
+
+def test_numpy_follows_the_recorded_training_from_its_predictions_alone(record: dict[str, np.ndarray]) -> None:
+    gammas, edges = followed(record["logits"], record["labels"], rate=4.0, bins=10)
+    # confidences of float32 logits are good to about 1e-8
+    assert np.allclose(gammas, record["gammas"], rtol=1e-6)
+    assert np.allclose(edges, record["edges"], rtol=1e-7)
+
+
+def test_updates_resume_from_a_stored_state_to_the_same_numbers(record: dict[str, np.ndarray]) -> None:
+    epochs = [Predictions.from_logits(z, record["labels"]) for z in record["logits"]]
+    loss = losses.AdaFocalLoss(10, 4.0)
+    for validation in epochs[:8]:
+        loss.update(validation)
+    resumed = losses.AdaFocalLoss(10, 4.0)
+    resumed.load_state_dict(loss.state_dict())
+    for validation in epochs[8:]:
+        resumed.update(validation)
+    assert np.allclose(resumed.gammas.numpy(), record["gammas"][-1], rtol=1e-12)
+    assert np.allclose(resumed.edges.numpy(), record["edges"][-1], rtol=1e-12)
+    assert repr(resumed) == "AdaFocalLoss(bins=10, rate=4, updates=24)"
+
+
+def test_without_an_update_it_is_focal_loss_and_says_so_after_long() -> None:
+    logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+    loss = losses.AdaFocalLoss()
+    assert torch.allclose(loss(logits, labels), losses.FocalLoss(1.0)(logits, labels))
+    loss._unused = 9_998
+    loss(logits, labels)
+    with pytest.warns(UsageWarning, match=r"update\(validation\) once an epoch, got none in 10000 steps"):
+        loss(logits, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(logits, labels)  # once is enough
+        evaluated = losses.AdaFocalLoss().eval()
+        evaluated._unused = 9_999
+        evaluated(logits, labels)
+
+
+def test_an_empty_bin_keeps_its_gamma() -> None:
+    loss = losses.AdaFocalLoss(3)
+    # the interpolated edges of three equal confidences are equal: no bin holds anything
+    loss.update(Predictions.from_logits([[2.0, 0.0]] * 3, [0, 0, 1]))
+    assert loss.gammas.tolist() == [1, 1, 1]
+    assert int(loss.updates) == 1
+
+
+def shard(rank: int, world: int, address: str, logits: Tensor, labels: Tensor, results: str) -> None:
+    """Update in one of several processes with a part of the validation data."""
+    distributed.init_process_group(
+        "gloo", init_method=address, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=60)
+    )
+    loss = losses.AdaFocalLoss(4, 2.0)
+    bounds = [0, len(labels) // 3, len(labels)]  # parts of different sizes
+    part = slice(bounds[rank], bounds[rank + 1])
+    loss.update(Predictions.from_logits(logits[part], labels[part]))
+    torch.save(loss.state_dict(), f"{results}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_all_processes_update_from_the_statistics_of_all(tmp_path: Path, record: dict[str, np.ndarray]) -> None:
+    logits, labels = torch.tensor(record["logits"][3]), torch.tensor(record["labels"])
+    alone = losses.AdaFocalLoss(4, 2.0)
+    alone.update(Predictions.from_logits(logits, labels))
+    address = f"file://{tmp_path}/rendezvous"
+    multiprocessing.spawn(shard, (2, address, logits, labels, str(tmp_path)), nprocs=2)
+    for rank in range(2):
+        state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name, value in alone.state_dict().items():
+            assert torch.equal(state[name], value), (rank, name)
