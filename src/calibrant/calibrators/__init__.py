@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from calibrant.calibrators._base import Calibrator, load_with
+from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
@@ -23,6 +24,7 @@ from calibrant.calibrators.vector import VectorScaling
 from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
+    "AutoCalibrator",
     "BetaCalibration",
     "CentredIsotonic",
     "Chain",

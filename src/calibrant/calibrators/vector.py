@@ -17,7 +17,7 @@ from calibrant.calibrators._affine import (
     total_weight,
 )
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._tempering import fit_temperature
+from calibrant.calibrators._tempering import check_prior, fit_temperature
 
 __all__ = ["VectorScaling"]
 
@@ -31,6 +31,7 @@ class VectorScaling(Calibrator):
 
     Args:
         ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+        prior: Standard deviation of a normal prior on log T about 0, or None for none.
 
     Attributes:
         scale: (K,) the factors w.
@@ -52,9 +53,10 @@ class VectorScaling(Calibrator):
     bias: Tensor
     certificate: Tensor
 
-    def __init__(self, *, ridge: float = 1.0) -> None:
+    def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
         self.ridge = check_number(ridge, name="ridge", low=0)
+        self.prior = check_prior(prior)
         self._declare("scale", "bias", "certificate")
 
     @property
@@ -63,8 +65,8 @@ class VectorScaling(Calibrator):
         return float(self.certificate) if self.fitted else math.nan
 
     def config(self) -> dict[str, Any]:
-        """Return the ridge."""
-        return {"ridge": self.ridge}
+        """Return the ridge and the prior."""
+        return {"ridge": self.ridge, "prior": self.prior}
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (w, b), both (K,)."""
@@ -72,7 +74,7 @@ class VectorScaling(Calibrator):
 
     def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
         check_label_logits(logits, labels)
-        temperature = fit_temperature(logits, labels, weight, None)
+        temperature = fit_temperature(logits, labels, weight, self.prior)
         strength = self.ridge / total_weight(labels, weight)
         x = lift_excluded(logits.double() / temperature)
         ridge = Ridge(diagonal=strength, off=0.0, bias=strength)

@@ -1,0 +1,315 @@
+"""The calibrator that chooses itself, and does nothing where no gain can be shown."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._check import check_count
+from calibrant._config import build, to_plain
+from calibrant.calibrators._affine import check_label_logits
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._folds import fold_of_rows
+from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.centred_isotonic import CentredIsotonic
+from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.spline import SplineCalibration
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.vector import VectorScaling
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError
+
+__all__ = ["AutoCalibrator"]
+
+# Fixed on one half of the real sets, split by model family, and judged on the other: benchmarks/auto.py.
+MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
+RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
+IDENTITY_ODDS = 3.0  # how much likelier than any other candidate doing nothing is held to be before the data
+PRIOR = 0.5  # standard deviation of log T
+LEAST = 0.01  # lighter candidates are left out of what is shipped
+_MATRIX_ROWS = 20  # rows a class that K² parameters need before they are worth the time to try
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found about one candidate.
+
+    Attributes:
+        name: The candidate as it is written.
+        loss: Cross-fitted mean log-loss; +inf if it could not be fitted or was not tried.
+        gain: How much lower that is than doing nothing.
+        error: Standard error of the gain, over rows.
+        weight: Its share in the answer.
+    """
+
+    name: str
+    loss: float
+    gain: float
+    error: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why an ``AutoCalibrator`` answers as it does.
+
+    Attributes:
+        rows: Validation rows, N.
+        wrong: Rows, counted by weight, whose decision was wrong.
+        folds: How many parts cross-fitting used.
+        trials: One for each candidate.
+        verdict: What was decided, in a sentence.
+    """
+
+    rows: int
+    wrong: float
+    folds: int
+    trials: tuple[Trial, ...]
+    verdict: str
+
+    def __str__(self) -> str:
+        head = f"{self.verdict}\n{self.rows} rows, {self.wrong:g} wrong, {self.folds}-fold cross-fitted log-loss:"
+        width = max(len(trial.name) for trial in self.trials)
+        lines = [f"  {'candidate':{width}}  log-loss      gain  ± s.e.   weight"]
+        for trial in self.trials:
+            if math.isinf(trial.loss):
+                lines.append(f"  {trial.name:{width}}  not tried")
+            else:
+                lines.append(
+                    f"  {trial.name:{width}}  {trial.loss:8.4f}  {trial.gain:+8.4f}  {trial.error:.4f}  {trial.weight:7.3f}"
+                )
+        return "\n".join([head, *lines])
+
+
+class AutoCalibrator(Calibrator):
+    """A pool of calibrators, each weighted by what it was seen to gain, that abstains where nothing was seen to gain.
+
+    Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
+    weight w_m ∝ π_m exp(0.4 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
+    and π three times larger for doing nothing than for any other. The answer is log Σ_m w_m p_m, with the candidates fitted
+    on all rows; those below 1 % are left out. With fewer than 5 wrong rows nothing is changed. Folds follow the rows'
+    content and not their order; rows of one group share a fold.
+
+    Args:
+        keep_argmax: Try only candidates that never change the decision.
+        folds: How many parts, ≥ 2.
+        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature, vector scaling,
+            structured vector and matrix scaling with a fifth of the published ridge, centred isotonic; beta and spline for two classes.
+
+    Attributes:
+        evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
+        weights: (M,) the shares of doing nothing and of the candidates, in order.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> z = 5 * torch.randn(400, 3, generator=generator)
+        >>> y = torch.multinomial(torch.softmax(z / 3, dim=1), 1, generator=generator)[:, 0]
+        >>> fitted = AutoCalibrator().fit(z, y)
+        >>> fitted.evidence.verdict.split(":")[0]
+        'calibrated'
+
+    References:
+        Juditsky, Rigollet, Tsybakov 2008, Learning by mirror averaging (exponential weights); Yang 2004, Aggregating
+        regression procedures to improve performance.
+    """
+
+    weights: Tensor
+    losses: Tensor
+    errors: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        keep_argmax: bool = False,
+        folds: int = 5,
+        candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.keep_argmax = bool(keep_argmax)
+        self.folds = check_count(folds, name="folds", low=2)
+        self.usual = candidates is None
+        tried = _usual() if candidates is None else [_calibrator(one) for one in candidates]
+        if self.keep_argmax:
+            tried = [one for one in tried if one.preserves_argmax]
+        if not tried or any(one.top_label for one in tried):
+            raise InputError(
+                f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
+                f"{[type(one).__name__ for one in candidates or []]}; name at least one, and none that is top-label only"
+            )
+        self.members = nn.ModuleList([Identity(), *tried])
+        self._declare("weights", "losses", "errors", "counts")
+
+    @property
+    def preserves_argmax(self) -> bool:  # type: ignore[override]
+        """Whether all that is in use keeps the decision; before ``fit``, whether all candidates do."""
+        members = self._members()
+        return all(member.preserves_argmax for member in members if member.fitted or not self.fitted)
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What was tried, chosen, and why; None before ``fit``."""
+        if not self.fitted:
+            return None
+        losses, weights, errors = (part.tolist() for part in (self.losses, self.weights, self.errors))
+        rows, wrong, folds = self.counts.tolist()
+        trials = tuple(
+            Trial(_name(member), loss, losses[0] - loss, error, weight)
+            for member, loss, error, weight in zip(self._members(), losses, errors, weights, strict=True)
+        )
+        return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
+
+    def config(self) -> dict[str, Any]:
+        """Return whether the decision is kept, the folds, and the candidates unless they are the usual ones."""
+        plain = [{"type": type(one).__name__, **to_plain(one.config())} for one in self._members()[1:]]
+        return {"keep_argmax": self.keep_argmax, "folds": self.folds, "candidates": None if self.usual else plain}
+
+    def learned(self) -> str:
+        """Return what is in use, with its share."""
+        used = [
+            f"{w:.2f} {type(m).__name__}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0
+        ]
+        return "uses " + " + ".join(used)
+
+    def extra_repr(self) -> str:
+        """Show the settings and what is in use; candidates show themselves."""
+        shown = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
+        return f"{shown}, {self.learned()}" if self.fitted else shown
+
+    def _members(self) -> list[Calibrator]:
+        return [member for member in self.members if isinstance(member, Calibrator)]
+
+    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+        check_label_logits(logits, labels)
+        rows = _Rows(
+            logits,
+            labels,
+            torch.ones(len(labels), dtype=torch.float64, device=logits.device) if weight is None else weight,
+        )
+        fold = fold_of_rows(logits, labels, groups, folds=self.folds).to(logits.device)
+        fresh = [type(member)(**member.config()) for member in self._members()]
+        wrong = float(rows.weight[logits.argmax(dim=1) != labels].sum())
+        tried = [m == 0 or (wrong >= MIN_ERRORS and self._suits(one, logits)) for m, one in enumerate(fresh)]
+        scores = [_cross_fitted(one, rows, fold) if yes else None for one, yes in zip(fresh, tried, strict=True)]
+        self._weigh(scores, rows.weight)
+        for m, member in enumerate(fresh):
+            if float(self.weights[m]) > 0:
+                _quietly(member, rows)
+            self.members[m] = (
+                member if member.fitted and float(self.weights[m]) > 0 else type(member)(**member.config())
+            )
+        self.counts = torch.tensor([float(len(labels)), wrong, float(len(fold.unique()))], dtype=torch.float64)
+
+    def _suits(self, member: Calibrator, logits: Tensor) -> bool:
+        """Return whether a usual candidate is worth its time here; candidates that were named always are."""
+        rows, classes = logits.shape
+        if not self.usual:
+            return True
+        if isinstance(member, BetaCalibration | SplineCalibration):
+            return classes == 2
+        if isinstance(member, CentredIsotonic | StructuredMatrixScaling):
+            return rows >= _MATRIX_ROWS * classes or classes <= 20
+        return True
+
+    def _weigh(self, scores: Sequence[Tensor | None], weight: Tensor) -> None:
+        """Set weights, losses and standard errors from each candidate's cross-fitted log-losses (N,)."""
+        total = float(weight.sum())
+        found = torch.full((3, len(scores)), math.inf, dtype=torch.float64)  # loss, standard error, −log weight
+        for m, score in enumerate(scores):
+            if score is None or not bool(torch.isfinite(score).all()):
+                continue
+            gain = (scores[0] if scores[0] is not None else score) - score
+            mean = float(weight @ gain) / total
+            found[0, m] = float(weight @ score) / total
+            found[1, m] = math.sqrt(float(weight @ (gain - mean) ** 2)) / total
+            found[2, m] = -RATE * mean * total - (math.log(IDENTITY_ODDS) if m == 0 else 0.0)
+        weights = torch.softmax(-found[2], dim=0)
+        weights = torch.where(weights < LEAST, 0.0, weights)
+        self.weights = (weights / weights.sum()).to(weight.device)
+        self.losses, self.errors = found[0], found[1]
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
+        if len(used) == 1:
+            alone: Tensor = used[0][1](logits)
+            return alone
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        log_w = self.weights.to(wide.dtype).log()
+        parts = [torch.log_softmax(member(wide), dim=1) + log_w[m] for m, member in used]
+        return torch.logsumexp(torch.stack(parts), dim=0).to(logits.dtype)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    logits: Tensor
+    labels: Tensor
+    weight: Tensor
+
+    def where(self, chosen: Tensor) -> "_Rows":
+        return _Rows(self.logits[chosen], self.labels[chosen], self.weight[chosen])
+
+
+def _usual() -> list[Calibrator]:
+    return [
+        EnsembleTemperatureScaling(prior=PRIOR),
+        VectorScaling(prior=PRIOR),
+        StructuredVectorScaling(strength=0.2, prior=PRIOR),
+        StructuredMatrixScaling(strength=0.2, prior=PRIOR),
+        CentredIsotonic(),
+        BetaCalibration(),
+        SplineCalibration(),
+    ]
+
+
+def _calibrator(one: Calibrator | Mapping[str, Any]) -> Calibrator:
+    if isinstance(one, Calibrator):
+        return one
+    from calibrant import calibrators as family
+
+    made = build(one, family=family)
+    if not isinstance(made, Calibrator):
+        raise InputError(f"expected a calibrator's configuration, got {one}; name a class of calibrators.__all__")
+    return made
+
+
+def _quietly(member: Calibrator, rows: _Rows) -> bool:
+    """Fit ``member`` and return whether that worked; bounds and the like are told by the score, not by warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            member.fit(rows.logits, rows.labels, sample_weight=rows.weight)
+        except CalibrantError:
+            return False
+    return True
+
+
+def _cross_fitted(member: Calibrator, rows: _Rows, fold: Tensor) -> Tensor | None:
+    """Return the log-loss (N,) of each row under ``member`` fitted without its fold; None if a fold could not be fitted."""
+    loss = torch.zeros_like(rows.weight)
+    for k in fold.unique().tolist():
+        held = fold == k
+        rest = rows.where(~held)
+        if not len(rest.labels) or float(rest.weight.sum()) <= 0 or not _quietly(member, rest):
+            return None
+        part = rows.where(held)
+        loss[held] = torch.nn.functional.cross_entropy(member(part.logits.double()), part.labels, reduction="none")
+    return loss
+
+
+def _name(member: Calibrator) -> str:
+    shown = [f"{key}={value!r}" for key, value in member.config().items() if value is not None]
+    return f"{type(member).__name__}({', '.join(shown)})"
+
+
+def _verdict(trials: Sequence[Trial], wrong: float) -> str:
+    if wrong < MIN_ERRORS:
+        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {MIN_ERRORS})"
+    if trials[0].weight == 1:
+        return "abstained: no candidate showed a gain"
+    gain = sum(trial.weight * trial.gain for trial in trials if trial.weight > 0)
+    used = [trial for trial in trials if trial.weight > 0]
+    return f"calibrated: {len(used)} of {len(trials)} candidates in use, mean cross-fitted gain {gain:.4f} nats"

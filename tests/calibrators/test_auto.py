@@ -1,0 +1,169 @@
+"""AutoCalibrator: what it chooses, when it abstains, that it does no harm, and that its weights are those of its formula."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import load
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Identity,
+    IsotonicCalibration,
+    StructuredVectorScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+)
+from calibrant.calibrators._folds import fold_of_rows
+from calibrant.calibrators.auto import IDENTITY_ODDS, RATE
+from calibrant.errors import InputError
+
+
+def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float = 2.5) -> tuple[Tensor, Tensor]:
+    """Return logits that are ``sharpness`` times too large."""
+    g = torch.Generator().manual_seed(seed)
+    true = 1.5 * torch.randn(rows, classes, generator=g, dtype=torch.float64)
+    y = torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
+    return sharpness * true, y
+
+
+def loss(logits: Tensor, labels: Tensor) -> float:
+    return float(torch.nn.functional.cross_entropy(logits, labels))
+
+
+def test_it_calibrates_what_is_over_confident() -> None:
+    fitted = AutoCalibrator().fit(*sample())
+    z, y = sample(seed=1)
+    assert loss(fitted(z), y) < loss(z, y) - 0.3
+    assert loss(fitted(z), y) < loss(TemperatureScaling().fit(*sample())(z), y) + 0.01
+
+
+def test_an_all_correct_validation_set_means_abstain() -> None:
+    z, _ = sample()
+    fitted = AutoCalibrator().fit(z, z.argmax(1))
+    assert torch.equal(fitted(z), z)
+    assert fitted.evidence is not None
+    assert fitted.evidence.verdict.startswith("abstained: 0 wrong rows are too few")
+    assert fitted.weights.tolist() == [1.0] + [0.0] * (len(fitted.weights) - 1)
+
+
+def test_four_wrong_rows_abstain_and_five_may_not() -> None:
+    z = 20 * torch.eye(3, dtype=torch.float64).repeat(100, 1)
+    y = z.argmax(1)
+    for wrong, abstains in ((4, True), (5, False)):
+        labels = y.clone()
+        labels[:wrong] = (labels[:wrong] + 1) % 3
+        evidence = AutoCalibrator().fit(z, labels).evidence
+        assert evidence is not None
+        assert evidence.verdict.startswith("abstained" if abstains else "calibrated")
+
+
+def test_calibrated_logits_are_hardly_touched() -> None:
+    fitted = AutoCalibrator().fit(*sample(300, sharpness=1.0))
+    z, y = sample(5000, seed=1, sharpness=1.0)
+    assert loss(fitted(z), y) < loss(z, y) * 1.005
+
+
+def test_weights_are_those_of_the_formula() -> None:
+    z, y = sample(200, sharpness=1.15)
+    candidates = [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
+    fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
+    fold = fold_of_rows(z, y, None, folds=4)
+    total = np.zeros(3)
+    for k in range(4):
+        held = fold == k
+        for m, method in enumerate((Identity(), TemperatureMixture(prior=0.5), StructuredVectorScaling())):
+            total[m] += loss(method.fit(z[~held], y[~held])(z[held]), y[held]) * int(held.sum())
+    raw = np.array([IDENTITY_ODDS, 1.0, 1.0]) * np.exp(RATE * (total[0] - total))
+    expected = raw / raw.sum()
+    assert expected.min() > 0.01  # else some would have been left out
+    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-9)
+    assert fitted.evidence is not None
+    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-12)
+    # and the answer is the weighted mean of the members' probabilities
+    p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(expected, (Identity(), *candidates), strict=True))
+    torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-9)
+
+
+def test_keeping_the_decision_tries_only_what_keeps_it() -> None:
+    z, y = sample()
+    z[:, 0] += 4  # a bias that only a method that moves decisions can take away
+    free, kept = AutoCalibrator().fit(z, y), AutoCalibrator(keep_argmax=True).fit(z, y)
+    assert kept.preserves_argmax
+    assert not free.preserves_argmax
+    assert torch.equal(kept(z).argmax(1), z.argmax(1))
+    assert loss(free(z), y) < loss(kept(z), y) - 0.1
+
+
+def test_the_evidence_survives_saving(tmp_path: Path) -> None:
+    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.01)]).fit(*sample())
+    fitted.save(tmp_path / "auto.safetensors")
+    loaded = load(tmp_path / "auto.safetensors")
+    assert isinstance(loaded, AutoCalibrator)
+    assert loaded.evidence == fitted.evidence
+    shown = str(loaded.evidence).splitlines()
+    assert shown[0].startswith("calibrated: ")
+    assert "600 rows" in shown[1]
+    assert [line.split("(")[0].strip() for line in shown[3:]] == [
+        "Identity",
+        "TemperatureMixture",
+        "IsotonicCalibration",
+    ]
+
+
+def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
+    z, y = sample()
+    z[:, 3] = torch.where(y == 3, z[:, 3], -torch.inf)
+    sharp = torch.tensor([[50.0, 0, 0, 0]], dtype=torch.float64).repeat(20, 1)
+    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.0)]).fit(
+        torch.cat([z, sharp]), torch.cat([y, torch.randint(1, 4, (20,), generator=torch.Generator().manual_seed(0))])
+    )
+    assert fitted.evidence is not None
+    isotonic = fitted.evidence.trials[2]
+    assert (isotonic.loss, isotonic.weight) == (float("inf"), 0.0)  # a zero under a true class
+    assert "not tried" in str(fitted.evidence)
+
+
+def test_folds_follow_content_groups_and_labels() -> None:
+    z, y = sample(200)
+    fold = fold_of_rows(z, y, None, folds=5)
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(fold_of_rows(z[order], y[order], None, folds=5), fold[order])
+    doubled = fold_of_rows(torch.cat([z, z]), torch.cat([y, y]), None, folds=5)
+    assert torch.equal(doubled, torch.cat([fold, fold]))
+    for c in range(4):
+        count = torch.bincount(fold[y == c], minlength=5)
+        assert int(count.max() - count.min()) <= 2
+    groups = torch.arange(200) // 20
+    grouped = fold_of_rows(z, y, groups, folds=5)
+    assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
+
+
+def test_binary_problems_are_tried_with_binary_methods() -> None:
+    fitted = AutoCalibrator().fit(*sample(400, 2))
+    assert fitted.evidence is not None
+    tried = {trial.name.split("(")[0] for trial in fitted.evidence.trials if trial.loss < float("inf")}
+    assert {"BetaCalibration", "SplineCalibration"} <= tried
+    z, y = sample(seed=1, classes=2)
+    assert loss(fitted(z), y) < loss(z, y) - 0.1
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="folds as an integer ≥ 2"):
+        AutoCalibrator(folds=1)
+    with pytest.raises(InputError, match="and keep the decision"):
+        AutoCalibrator(keep_argmax=True, candidates=[StructuredVectorScaling()])
+    with pytest.raises(InputError, match="expected type to be one of"):
+        AutoCalibrator(candidates=[{"type": "os.system"}])
+
+
+@pytest.mark.parametrize("name", ["mmbench-monkey", "news20-crossval"])
+def test_real_sets_gain(data: Path, name: str) -> None:
+    with np.load(data / "logits" / f"{name}.npz") as file:
+        val, test = [
+            (torch.from_numpy(file[f"{s}_logits"]), torch.from_numpy(file[f"{s}_labels"])) for s in ("val", "test")
+        ]
+    best = loss(TemperatureScaling().fit(*val)(test[0]).double(), test[1])
+    assert loss(AutoCalibrator().fit(*val)(test[0]).double(), test[1]) < 0.85 * best
