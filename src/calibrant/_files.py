@@ -47,10 +47,15 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
             f"expected arrays that fit in memory, got more in {path}; stream it as parquet"
         ) from error
     except Exception as error:  # the readers of three libraries: whatever they raise means that the file is broken
-        reason = str(error).strip().split("\n")[0][:160] or type(error).__name__
         raise FileFormatError(
-            f"expected a readable {path.suffix} file, got a broken or truncated one: {path} ({reason}); write it again"
+            f"expected a readable {path.suffix} file, got a broken or truncated one: {path} ({reason_of(error)}); "
+            "write it again"
         ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what another library's error says, in one line of at most 160 characters."""
+    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 def write_arrays(
@@ -203,7 +208,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             return dict(file.metadata() or {})
     except Exception as error:  # the library's own errors share no public base class
         raise FileFormatError(
-            f"expected a readable .safetensors file, got a broken one: {path} ({error}); write it again"
+            f"expected a readable .safetensors file, got a broken one: {path} ({reason_of(error)}); write it again"
         ) from error
 
 

@@ -211,7 +211,7 @@ def load_with(path: str | os.PathLike[str], families: Sequence[type[Calibrator]]
         _probe(calibrator)
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
-            f"expected a whole calibrator, got a broken one in {path} ({str(error)[:200]}); save it again"
+            f"expected a whole calibrator, got a broken one in {path} ({files.reason_of(error)}); save it again"
         ) from error
     return calibrator
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._files import reason_of
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import Predictions
 
@@ -84,9 +85,14 @@ class ParquetRows:
             step = max(1, PIECE_BYTES // (4 * self.classes))
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
-            for batch in batches:
+            for batch in _guarded(batches, self.folder / shard.file):
                 yield self._predictions(batch, shard, offset)
                 offset += batch.num_rows
+        if offset != shard.rows:
+            raise FileFormatError(
+                f"expected {shard.rows} rows in row group {shard.row_group}, got {offset} in {self.folder / shard.file}; "
+                "write it again"
+            )
 
     def __iter__(self) -> Iterator[Predictions]:
         for shard in self.shards:
@@ -104,6 +110,10 @@ class ParquetRows:
                     "write it with calibrant.save_predictions or pyarrow"
                 )
             classes = schema.field(kind).type.list_size
+            if classes < 2:
+                raise FileFormatError(
+                    f"expected K ≥ 2 classes, got K = {classes} in {file}; write one column entry a class"
+                )
             if (self.kind, self.classes) not in (("", 0), (kind, classes)):
                 raise FileFormatError(
                     f"expected {self.kind} over {self.classes} classes as in the first file, got {kind} over {classes} in "
@@ -137,13 +147,25 @@ def _integers(column: Any) -> Any:
     return np.array(column.to_numpy(zero_copy_only=False))
 
 
+def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:  # Arrow's errors share no public base class
+            raise FileFormatError(
+                f"expected a readable parquet file, got a broken one: {file} ({reason_of(error)}); write it again"
+            ) from error
+        if batch is None:
+            return
+        yield batch
+
+
 def _open(file: Path) -> Any:
     import pyarrow.parquet
 
     try:
         return pyarrow.parquet.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, memory_map=False)
     except Exception as error:  # Arrow's errors share no public base class
-        reason = str(error).strip().split("\n")[0][:160]
         raise FileFormatError(
-            f"expected a readable parquet file, got a broken or truncated one: {file} ({reason}); write it again"
+            f"expected a readable parquet file, got a broken or truncated one: {file} ({reason_of(error)}); write it again"
         ) from error
