@@ -1,5 +1,6 @@
 """``-`` as a file name: stdin is read to its end, its format told by its first bytes; stdout is written at the end."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,8 +29,16 @@ def readable(name: str) -> Iterator[str]:
 
 @contextmanager
 def writable(name: str, *, suffix: str) -> Iterator[str]:
-    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error."""
+    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error.
+
+    Raises:
+        FileFormatError: Before the block if ``name`` cannot be written, so that no work is done in vain.
+    """
     if name != STREAM:
+        folder = Path(name).parent
+        if not os.access(folder, os.W_OK) or not folder.is_dir():
+            reason = "no such folder" if not folder.is_dir() else "no permission to write there"
+            raise FileFormatError(f"expected a writable place, got {reason} for {name}; choose another output")
         yield name
         return
     with tempfile.TemporaryDirectory() as folder:

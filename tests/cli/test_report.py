@@ -1,0 +1,71 @@
+"""``calibrant report``: what is fitted, what is judged, and in which form."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant.metrics import ECE
+
+Run = Callable[..., Any]
+
+
+def test_it_fits_on_val_and_judges_on_test(good: Path, tmp_path: Path, run: Run) -> None:
+    done = run("report", good, "--method", "TemperatureScaling", "-o", tmp_path / "r.json")
+    assert done.exit_code == 0, done.stderr
+    shown = json.loads((tmp_path / "r.json").read_text())
+    val, test = calibrant.load_predictions(good, "val"), calibrant.load_predictions(good, "test")
+    calibrator = calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels)
+    values = {row["calibrator"]: row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())}
+    assert values == {None: ECE()(test), repr(calibrator): ECE()(test.calibrated_by(calibrator))}
+
+
+def test_many_models_in_one_page(good: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other.npz"
+    other.write_bytes(good.read_bytes())
+    assert run("report", good, other, "-o", tmp_path / "r.html", "--title", "Both").exit_code == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "<h1>Both</h1>" in text
+    assert [f'id="model-{i}"' in text for i in (1, 2, 3)] == [True, True, False]
+
+
+def test_a_file_of_one_unnamed_split_is_shown_as_it_is(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "one.npz"
+    np.savez(path, logits=arrays["test_logits"], labels=arrays["test_labels"])
+    assert run("report", path, "-o", tmp_path / "r.json").exit_code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["models"][0]["calibrator"] is None
+
+
+def test_none_and_a_saved_calibrator(good: Path, fitted: Path, tmp_path: Path, run: Run) -> None:
+    for option, expected in ((["--method", "none"], None), (["-c", fitted], repr(calibrant.load(fitted)))):
+        run("report", good, *option, "-o", tmp_path / "r.json")
+        assert json.loads((tmp_path / "r.json").read_text())["models"][0]["calibrator"] == expected
+
+
+def test_rows_that_were_fitted_are_not_judged(good: Path, fitted: Path, tmp_path: Path, run: Run) -> None:
+    done = run("report", good, "-c", fitted, "--split", "val", "-o", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert "expected data that were not fitted on" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_markdown_to_stdout(good: Path, run: Run) -> None:
+    done = run("report", good, "--format", "md", "-o", "-", "--method", "TemperatureScaling")
+    assert done.stdout.startswith("# Calibration report\n")
+    assert "| ECE | " in done.stdout
+
+
+def test_an_unwritable_place_is_told_before_the_work(
+    good: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work was begun")
+
+    monkeypatch.setattr("calibrant.cli.report.write_report", work)
+    done = run("report", good, "-o", tmp_path / "none" / "r.html")
+    assert done.exit_code == 2
+    assert "expected a writable place" in done.stderr

@@ -1,0 +1,97 @@
+"""The numbers behind figures and words, against hand values and independent computation."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.metrics import ECE, Accuracy
+from calibrant.report.diagnosis import by_class, by_group, diagram_of, risk_coverage, worst_bins
+from calibrant.report.model import Model
+
+
+def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
+    return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
+
+
+def test_a_diagram_by_hand() -> None:
+    pairs = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
+    diagram = diagram_of(pairs, bins=10)
+    (low, high) = diagram.bins
+    assert (low.low, low.high, low.count, low.confidence, low.accuracy) == (0.4, 0.5, 4, 0.5, 0.5)
+    assert (high.count, high.accuracy) == (10, 0.6)
+    assert high.confidence == pytest.approx(0.9)
+    # Binomial(10, 0.9): P(X ≤ 6) = 0.0128 and P(X ≤ 7) = 0.0702, so the 2.5 % quantile is 7
+    assert (high.expect_low, high.expect_high) == (0.7, 1.0)
+    assert (low.off, high.off) == (False, True)
+    assert diagram.ece == pytest.approx(10 / 14 * 0.3)
+    assert diagram.accuracy == pytest.approx(8 / 14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_diagram_agrees_with_the_metrics(seed: int) -> None:
+    data = random_predictions(seed=seed)
+    diagram = diagram_of(data)
+    assert diagram.ece == ECE()(data)
+    assert diagram.accuracy == pytest.approx(Accuracy()(data))
+    assert sum(b.count for b in diagram.bins) == diagram.n == len(data)
+
+
+def test_consistency_bars_hold_what_they_promise() -> None:
+    """Of bins of a calibrated model about 95 % are inside; the discrete binomial makes it a little more, never less."""
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(150):
+        p = rng.uniform(0.3, 1, 400)
+        inside += [not b.off for b in diagram_of(BinaryPairs.from_probs(p, (rng.random(400) < p).astype(int))).bins]
+    assert 0.945 < np.mean(inside) < 0.985  # 1,650 bins: standard error 0.005
+
+
+def test_probabilities_of_zero_and_one_have_bars_of_no_length() -> None:
+    diagram = diagram_of(BinaryPairs.from_probs([0.0, 1.0, 1.0], [0, 1, 1]))
+    assert [(b.expect_low, b.expect_high) for b in diagram.bins] == [(0, 0), (1, 1)]
+    assert not any(b.off for b in diagram.bins)
+
+
+def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
+    curve = risk_coverage(BinaryPairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
+    assert curve.coverage == [0.25, 0.75, 1.0]
+    assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
+
+
+def test_a_long_curve_ends_at_the_error_of_all_rows() -> None:
+    data = random_predictions(rows=5000)
+    curve = risk_coverage(data)
+    assert len(curve.coverage) == 200
+    assert curve.coverage[-1] == 1
+    assert curve.risk[-1] == pytest.approx(1 - Accuracy()(data))
+
+
+def test_classes_are_sorted_by_the_error_after() -> None:
+    before = random_predictions()
+    after = Predictions.from_logits(before.logits * 3, before.labels)
+    parts = by_class(Model("m", before, after, class_names=["a", "b", "c", "d"]))
+    assert [p.error_after for p in parts] == sorted((p.error_after for p in parts), reverse=True)
+    first = parts["abcd".index("a")] if parts[0].name == "a" else next(p for p in parts if p.name == "a")
+    assert first.n == int((before.labels == 0).sum())
+    assert first.expected == pytest.approx(float(before.log_probs.exp()[:, 0].mean()))
+    assert first.observed == pytest.approx(first.n / len(before))
+
+
+def test_groups_are_measured_apart() -> None:
+    data = random_predictions()
+    grouped = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 250 + 7)
+    parts = {part.name: part for part in by_group(Model("m", grouped))}
+    assert set(parts) == {"7", "8"}
+    assert parts["7"].error_before == ECE()(data[:250])
+    assert parts["8"].observed == pytest.approx(Accuracy()(data[250:]))
+    assert by_group(Model("m", data)) == []
+
+
+def test_the_worst_bins_misstate_most_rows() -> None:
+    p = [0.95] * 200 + [0.55] * 100 + [0.75] * 100
+    y = [1] * 160 + [0] * 40 + [1] * 20 + [0] * 80 + [1] * 75 + [0] * 25
+    found = worst_bins(diagram_of(BinaryPairs.from_probs(p, y)))
+    assert [round(b.confidence, 2) for b in found] == [0.55, 0.95]
