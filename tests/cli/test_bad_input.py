@@ -150,7 +150,19 @@ def test_output_of_an_unknown_kind_is_refused(
     assert_refused(
         run("apply", fitted, good, "-o", tmp_path / "o.csv"), r"expected a file named \*\.npz, .*got 'o\.csv'"
     )
-    assert_refused(run("apply", fitted, good, "-o", good), "expected an output other than the input")
+
+
+def test_an_input_is_never_overwritten(good: Path, fitted: Path, run: Callable[..., Any]) -> None:
+    before = good.read_bytes(), fitted.read_bytes()
+    for arguments in (
+        ["apply", fitted, good, "-o", good],
+        ["apply", fitted, good, "-o", good.parent / "." / good.name],
+        ["apply", fitted, good, "-o", fitted],
+        ["fit", good, "-o", good],
+        ["report", good, "-o", good],
+    ):
+        assert_refused(run(*arguments), "expected an output other than the input")
+    assert (good.read_bytes(), fitted.read_bytes()) == before
 
 
 @pytest.mark.parametrize(

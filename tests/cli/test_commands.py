@@ -23,7 +23,7 @@ def test_evaluate_prints_a_table_for_each_split(good: Path, run: Run) -> None:
     done = run("evaluate", good)
     assert done.exit_code == 0, done.output
     assert [f"· {split} · n = 400" in done.stdout for split in ("val", "test")] == [True, True]
-    shown = f"{100 * Accuracy()(calibrant.load_predictions(good)):.2f} %"
+    shown = f"{100 * Accuracy()(calibrant.load_predictions(good)):.2f}"
     assert shown in done.stdout
 
 

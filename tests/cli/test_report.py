@@ -1,6 +1,7 @@
 """``calibrant report``: what is fitted, what is judged, and in which form."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def test_an_unwritable_place_is_told_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr("calibrant.cli.report.write_report", work)
+    monkeypatch.setattr(sys.modules["calibrant.cli.report"], "load_model", work)
     done = run("report", good, "-o", tmp_path / "none" / "r.html")
     assert done.exit_code == 2
     assert "expected a writable place" in done.stderr

@@ -3,11 +3,11 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 
 STREAM = "-"
 
@@ -28,17 +28,15 @@ def readable(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def writable(name: str, *, suffix: str) -> Iterator[str]:
+def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[str]:
     """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error.
 
     Raises:
+        InputError: Before the block if ``name`` is one of the ``inputs``.
         FileFormatError: Before the block if ``name`` cannot be written, so that no work is done in vain.
     """
     if name != STREAM:
-        folder = Path(name).parent
-        if not os.access(folder, os.W_OK) or not folder.is_dir():
-            reason = "no such folder" if not folder.is_dir() else "no permission to write there"
-            raise FileFormatError(f"expected a writable place, got {reason} for {name}; choose another output")
+        _check_writable(Path(name), inputs)
         yield name
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -46,6 +44,14 @@ def writable(name: str, *, suffix: str) -> Iterator[str]:
         yield str(path)
         sys.stdout.buffer.write(path.read_bytes())
         sys.stdout.buffer.flush()
+
+
+def _check_writable(path: Path, inputs: Sequence[str]) -> None:
+    if path.resolve() in {Path(name).resolve() for name in inputs if name != STREAM}:
+        raise InputError(f"expected an output other than the input, got {path} for both; choose another output")
+    reason = "no such folder" if not path.parent.is_dir() else "no permission to write there"
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise FileFormatError(f"expected a writable place, got {reason} for {path}; choose another output")
 
 
 def _suffix(content: bytes) -> str:

@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 import calibrant
-from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._files import readable, writable
 from calibrant.cli._layout import calibrate_file, write_like
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
 from calibrant.cli._streamed import apply_to_folder, is_streamed
-from calibrant.errors import InputError
 
 
 def apply(
@@ -33,15 +32,16 @@ def apply(
 
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
     """
-    if output == file != STREAM:
-        raise InputError(
-            f"expected an output other than the input, got {file} for both; applied twice it would be wrong"
-        )
     fitted = calibrant.load(calibrator)
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     if is_streamed(file):
         apply_to_folder(fitted, file, output)
         return
-    with readable(file) as path, writable(output, suffix=Path(path).suffix) as target, working(f"calibrating {file}"):
+    inputs = [calibrator, file]
+    with (
+        readable(file) as path,
+        writable(output, suffix=Path(path).suffix, inputs=inputs) as target,
+        working(f"calibrating {file}"),
+    ):
         write_like(target, calibrate_file(path, fitted, shown=file, **axes))
     console(err=True).print(f"{file} through {fitted} to {output}", style="dim")

@@ -51,7 +51,7 @@ def fit(
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path:
         data = with_logits(calibrant.load_predictions(path, split, **axes), file=file, split=split)
-    with writable(output, suffix=".safetensors") as path:
+    with writable(output, suffix=".safetensors", inputs=[file]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             calibrator.fit(data.logits, data.need_labels(), groups=data.groups)
             rows = measure(data, file=file, split=split, metrics=SHOWN)

@@ -37,11 +37,13 @@ def report(
 
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
     """
+    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     models = []
-    for file in files:
-        with readable(file) as path, working(f"calibrating {file}"):
-            source = Source(path, file, split, fit_split, Axes(class_dim=class_dim, ignore_index=ignore_index))
-            models.append(load_model(source, method=method, saved=calibrator))
-    with writable(output, suffix=f".{format or 'html'}") as path, working(f"reporting on {len(models)} models"):
-        write_report(models, path, title=title, format=format)
+    with writable(output, suffix=f".{format or 'html'}", inputs=files) as target:
+        for file in files:
+            with readable(file) as path, working(f"calibrating {file}"):
+                source = Source(path, file, split, fit_split, axes)
+                models.append(load_model(source, method=method, saved=calibrator))
+        with working(f"reporting on {len(models)} models"):
+            write_report(models, target, title=title, format=format)
     console(err=True).print(f"report on {', '.join(model.name for model in models)} written to {output}", style="dim")
