@@ -2,5 +2,28 @@
 
 from calibrant.evaluate.compare import Comparison, ComparisonRow, compare
 from calibrant.evaluate.panel import PanelRow, default_metrics, panel
+from calibrant.evaluate.recalibration import (
+    CalibrationLine,
+    OptimalECE,
+    Refinement,
+    calibration_line,
+    optimal_ece,
+    refinement,
+)
+from calibrant.evaluate.subsets import panel_by
 
-__all__ = ["Comparison", "ComparisonRow", "PanelRow", "compare", "default_metrics", "panel"]
+__all__ = [
+    "CalibrationLine",
+    "Comparison",
+    "ComparisonRow",
+    "OptimalECE",
+    "PanelRow",
+    "Refinement",
+    "calibration_line",
+    "compare",
+    "default_metrics",
+    "optimal_ece",
+    "panel",
+    "panel_by",
+    "refinement",
+]

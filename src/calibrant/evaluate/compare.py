@@ -92,7 +92,7 @@ def compare(
     Example:
         >>> labels = [0, 1] * 100
         >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 100, labels)
-        >>> blunt = Predictions.from_logits([[1.0, 0.0], [0.0, 1.0]] * 100, labels)
+        >>> blunt = Predictions.from_logits([[0.5, 0.0], [0.0, 0.5]] * 100, labels)
         >>> compare(blunt, sharp).rows[1].winner
         'b'
 

@@ -7,7 +7,7 @@ import torch
 
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
+from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, SmoothECE
 from calibrant.metrics._base import Metric
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import interval, null_draws
@@ -50,7 +50,9 @@ def default_metrics(predictions: Data) -> list[Metric]:
         >>> default_metrics(BinaryPairs.from_probs([0.9, 0.6], [1, 0]))[0]
         Accuracy()
     """
-    metrics: list[Metric] = [Accuracy(), NLL(), Brier(), ECE(), ECE(EqualMass()), MCE(), ClasswiseECE()]
+    scores: list[Metric] = [Accuracy(), NLL(), Brier()]
+    errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
+    metrics = [*scores, *errors, AURC()]
     return [m for m in metrics if isinstance(predictions, Predictions) or not m.needs_classes]
 
 

@@ -3,6 +3,46 @@
 from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE
 from calibrant.metrics.classwise import ClasswiseECE
+from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
+from calibrant.metrics.debiased import DebiasedECE
+from calibrant.metrics.decomposition import CalibrationLoss, RefinementLoss
+from calibrant.metrics.kernel import SKCE, KernelECE
+from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
 from calibrant.metrics.proper import NLL, Brier
+from calibrant.metrics.selective import AURC, RiskCoverage, risk_coverage
+from calibrant.metrics.smooth import SmoothECE
+from calibrant.metrics.split import Entropy, SplitNLL, entropy_rows
+from calibrant.metrics.sweep import SweepECE
+from calibrant.metrics.top_label import TopLabelECE
 
-__all__ = ["ACE", "ECE", "MCE", "NLL", "Accuracy", "Brier", "ClasswiseECE", "Error"]
+__all__ = [
+    "ACE",
+    "AURC",
+    "ECE",
+    "MCE",
+    "NLL",
+    "SKCE",
+    "Accuracy",
+    "Brier",
+    "CalibrationLoss",
+    "ClasswiseECE",
+    "DebiasedECE",
+    "Entropy",
+    "Error",
+    "KSError",
+    "KernelECE",
+    "KuiperError",
+    "RefinementLoss",
+    "RiskCoverage",
+    "RocCurve",
+    "SmoothECE",
+    "SpiegelhalterZ",
+    "SplitNLL",
+    "SweepECE",
+    "TopLabelECE",
+    "TwoBinError",
+    "entropy_rows",
+    "ood_auroc",
+    "ood_roc",
+    "risk_coverage",
+]

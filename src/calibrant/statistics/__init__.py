@@ -5,7 +5,16 @@ knows no metric by name.
 """
 
 from calibrant.statistics.binned import BinnedEstimate, consistency_bars, corrected_error, error_interval
-from calibrant.statistics.interval import HasInterval, HasRows, Interval, bootstrap, interval, mean_error, wilson
+from calibrant.statistics.interval import (
+    HasInterval,
+    HasRows,
+    Interval,
+    bootstrap,
+    interval,
+    mean_error,
+    normal_quantile,
+    wilson,
+)
 from calibrant.statistics.null import HasNull, null_band, null_draws, null_outcomes, redraw
 from calibrant.statistics.paired import PairedTest, holm, paired_bootstrap, two_sample_test
 
@@ -23,6 +32,7 @@ __all__ = [
     "holm",
     "interval",
     "mean_error",
+    "normal_quantile",
     "null_band",
     "null_draws",
     "null_outcomes",

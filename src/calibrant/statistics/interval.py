@@ -12,7 +12,7 @@ from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import quantiles, resampled_means
 
-__all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "mean_error", "wilson"]
+__all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "mean_error", "normal_quantile", "wilson"]
 
 Data = Predictions | BinaryPairs
 
@@ -157,7 +157,11 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the standard normal quantile."""
+    """Return the standard normal quantile.
+
+    Args:
+        probability: In (0, 1).
+    """
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
 
 

@@ -1,0 +1,235 @@
+"""Measures that need a fit: the best ECE a temperature can reach, calibration and refinement, slope and intercept."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_choice, check_count
+from calibrant.binning import Binning, EqualWidth
+from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators._base import Calibrator
+from calibrant.errors import FitError, InputError
+from calibrant.metrics import ECE, NLL, Brier
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_bootstrap
+
+__all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
+
+Data = Predictions | BinaryPairs
+
+
+@dataclass(frozen=True)
+class OptimalECE:
+    """The smallest ECE over temperatures, on the very data that chose it.
+
+    Args:
+        value: The ECE.
+        temperature: Where.
+    """
+
+    value: float
+    temperature: float
+
+
+def optimal_ece(
+    predictions: Predictions,
+    *,
+    binning: Binning | None = None,
+    low: float = 0.05,
+    high: float = 20.0,
+    steps: int = 200,
+) -> OptimalECE:
+    """Return the smallest ECE that any temperature gives on these predictions.
+
+    An oracle: the temperature is chosen on the data it is judged by, so this says what temperature scaling could at
+    best reach, never what it does reach. The ECE is not smooth in T, hence a grid, then a finer one around its best.
+
+    Args:
+        predictions: Labelled logits.
+        binning: Of the ECE; None is ``EqualWidth(15)``.
+        low: Lowest temperature, > 0.
+        high: Highest temperature.
+        steps: Temperatures of the first grid, evenly spaced in log T; half as many again between the neighbours of
+            its best. T = 1 is always tried.
+
+    Example:
+        >>> data = Predictions.from_logits([[2.0, 0.0]] * 100, [0] * 70 + [1] * 30)
+        >>> round(optimal_ece(data).temperature, 2)
+        2.36
+
+    References:
+        Wang et al. 2021, Figure 4.
+    """
+    if not 0 < low < high:
+        raise InputError(f"expected 0 < low < high, got {low} and {high}; choose a range of temperatures")
+    check_count(steps, name="steps", low=3)
+    metric = ECE(EqualWidth(15) if binning is None else binning)
+    predictions.need_labels()
+
+    def error(log_temperature: float) -> float:
+        logits = predictions.logits.double() / math.exp(log_temperature)
+        return metric(Predictions(logits, predictions.labels, decision=predictions.predicted))
+
+    def best_of(points: Tensor) -> tuple[float, float]:
+        return min((error(float(point)), float(point)) for point in points)
+
+    grid = torch.linspace(math.log(low), math.log(high), steps, dtype=torch.float64)
+    coarse = best_of(grid)
+    step = float(grid[1] - grid[0])
+    fine = best_of(coarse[1] + torch.linspace(-step, step, steps // 2, dtype=torch.float64))
+    value, point = min(coarse, fine, (error(0.0), 0.0))
+    return OptimalECE(value, math.exp(point))
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A proper score split in two.
+
+    Args:
+        total: The score.
+        refinement: The score after cross-fitted recalibration: what recalibration cannot mend.
+        calibration: total − refinement: a lower bound of the calibration loss, with its interval.
+        reliable: Whether the interval of ``calibration`` lies above 0.
+    """
+
+    total: float
+    refinement: float
+    calibration: Interval
+    reliable: bool
+
+
+def refinement(
+    predictions: Predictions,
+    *,
+    score: Literal["log", "brier"] = "log",
+    calibrator: Callable[[], Calibrator] = TemperatureScaling,
+    folds: int = 5,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Refinement:
+    """Split a proper score into calibration and refinement, by recalibrating every row with a fit on the other folds.
+
+    Args:
+        predictions: Labelled predictions; rows of one group stay in one fold.
+        score: "log" (``NLL``) or "brier".
+        calibrator: Makes the unfitted calibrator; the richer, the closer the bound, and the more it can overfit.
+        folds: ≥ 2.
+        seed: Of the folds and of the bootstrap.
+        level: Coverage of the interval.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> logits = torch.randn(500, 3)
+        >>> labels = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
+        >>> refinement(Predictions.from_logits(logits * 4, labels)).reliable
+        True
+
+    References:
+        Bröcker 2009; Berta et al. 2025 (cross-fitted refinement).
+    """
+    check_choice(score, name="score", choices=("log", "brier"))
+    metric = NLL() if score == "log" else Brier()
+    labels = predictions.need_labels()
+    part = _folds(predictions, folds=folds, seed=seed)
+    after = torch.empty(len(predictions), dtype=torch.float64)
+    for fold in range(folds):
+        rest = part != fold
+        fitted = calibrator().fit(predictions.logits[rest], labels[rest])
+        after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
+    before = metric.rows(predictions).cpu()
+    gain: PairedTest = paired_bootstrap(before - after, groups=predictions.groups, seed=seed, level=level)[0]
+    interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired bootstrap")
+    return Refinement(float(before.mean()), float(after.mean()), interval, gain.low > 0)
+
+
+def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
+    """Return the fold (N,) of each row; equal groups share one."""
+    units = torch.arange(len(predictions))
+    if predictions.groups is not None:
+        _, units = torch.unique(predictions.groups.cpu(), return_inverse=True)
+    count = int(units.max()) + 1
+    if check_count(folds, name="folds", low=2) > count:
+        raise InputError(f"expected at most as many folds as rows or groups ({count}), got {folds}; use fewer folds")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return (order % folds)[units].to(predictions.logits.device)
+
+
+@dataclass(frozen=True)
+class CalibrationLine:
+    """logit P(correct) = intercept + slope · logit(confidence).
+
+    Args:
+        slope: 1 if calibrated; below 1 the confidences are too extreme (over-confident).
+        intercept: 0 if calibrated, given the slope.
+        in_the_large: Intercept with the slope held at 1: negative if confidences are too high on average.
+    """
+
+    slope: Interval
+    intercept: Interval
+    in_the_large: Interval
+
+
+def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
+    """Fit the calibration slope and intercept of the confidence, with Wald intervals.
+
+    Args:
+        data: Labelled predictions or pairs; confidences of 0 and 1 count as 1e-12 away from them.
+        level: Coverage of the intervals.
+
+    Raises:
+        FitError: If the outcomes are all alike, or are told apart perfectly by the confidence: no finite maximum exists.
+
+    Example:
+        >>> pairs = BinaryPairs.from_probs([0.9] * 10 + [0.6] * 10, [1] * 9 + [0] + [1] * 6 + [0] * 4)
+        >>> line = calibration_line(pairs)
+        >>> round(line.slope.estimate, 6), abs(round(line.intercept.estimate, 6))
+        (1.0, 0.0)
+
+    References:
+        Cox 1958; Van Calster et al. 2019.
+    """
+    score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
+    y = data.correct.double().cpu()
+    ones = torch.ones_like(score)
+    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, offset=torch.zeros_like(score))
+    large, variance = _logistic(ones[:, None], y, offset=score)
+    z = normal_quantile((1 + level) / 2)
+
+    def wald(estimate: Tensor, spread: Tensor) -> Interval:
+        half = z * float(spread.sqrt())
+        return Interval(float(estimate), float(estimate) - half, float(estimate) + half, level, "Wald")
+
+    return CalibrationLine(
+        wald(both[1], covariance[1, 1]), wald(both[0], covariance[0, 0]), wald(large[0], variance[0, 0])
+    )
+
+
+def _logistic(design: Tensor, y: Tensor, *, offset: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), by damped Newton steps."""
+    beta = torch.zeros(design.shape[1], dtype=torch.float64)
+
+    def loss(at: Tensor) -> Tensor:
+        linear = design @ at + offset
+        return torch.nn.functional.softplus(linear).sum() - (y * linear).sum()
+
+    for _ in range(100):
+        p = torch.sigmoid(design @ beta + offset)
+        slope = design.T @ (p - y)
+        curvature = (design * (p * (1 - p))[:, None]).T @ design
+        step, info = torch.linalg.solve_ex(curvature, slope)
+        if int(info) != 0 or not bool(torch.isfinite(step).all()):
+            break
+        if float(slope @ step) < 1e-16 * max(1.0, float(loss(beta))):
+            return beta, torch.linalg.inv(curvature)
+        size, here = 1.0, loss(beta)
+        while loss(beta - size * step) > here and size > 1e-10:
+            size /= 2
+        beta = beta - size * step
+    raise FitError(
+        "expected outcomes that the confidence does not tell apart perfectly, got a likelihood without a finite maximum; "
+        "there is no calibration slope for such data"
+    )

@@ -1,0 +1,60 @@
+"""The panel for parts of the data: groups, true classes, predicted classes."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from calibrant._check import check_choice
+from calibrant.errors import InputError
+from calibrant.evaluate.panel import PanelRow, panel
+from calibrant.metrics._base import Metric
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["panel_by"]
+
+Data = Predictions | BinaryPairs
+
+
+def panel_by(
+    predictions: Data,
+    by: Literal["groups", "labels", "predicted"],
+    *,
+    metrics: Sequence[Metric] | None = None,
+    uncertainty: bool = True,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[int, list[PanelRow]]:
+    """Return the panel for each group, true class or predicted class.
+
+    Small parts have wide intervals and high null levels: read those before reading the values. A model calibrated overall
+    is not calibrated given the true class (that would need a perfect model), so "labels" is for error and loss, while
+    "predicted" is for calibration.
+
+    Args:
+        predictions: Labelled predictions, or pairs.
+        by: Which column parts the rows.
+        metrics: As in ``panel``.
+        uncertainty: As there.
+        draws: As there.
+        seed: As there.
+        level: As there.
+
+    Returns:
+        Group or class → its rows, in increasing order.
+
+    Example:
+        >>> data = Predictions.from_logits([[2.0, 0.0], [0.0, 2.5], [3.0, 0.0]], [0, 1, 1], groups=[7, 7, 8])
+        >>> [rows[0].value for rows in panel_by(data, "groups", uncertainty=False).values()]
+        [1.0, 0.0]
+    """
+    check_choice(by, name="by", choices=("groups", "labels", "predicted"))
+    column = getattr(predictions, by)
+    if column is None:
+        raise InputError(f"expected predictions with {by}, got none; pass them when making the predictions")
+    parts = {}
+    for key in torch.unique(column).tolist():
+        part = predictions[torch.nonzero(column == key)[:, 0]]
+        parts[int(key)] = panel(part, metrics=metrics, uncertainty=uncertainty, draws=draws, seed=seed, level=level)
+    return parts

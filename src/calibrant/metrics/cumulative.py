@@ -1,0 +1,135 @@
+"""Calibration errors of cumulated residuals, and Spiegelhalter's statistic: no bins, no widths."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.binning import EqualMass, MassSketch
+from calibrant.metrics._base import Data, Metric, SumMetric
+
+__all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
+
+
+def cumulated(sketch: MassSketch) -> Tensor:
+    """Return Σ_{p_i ≤ v} (p_i − y_i) / N (M + 1,) before the first and after each distinct confidence v, ascending."""
+    residual = (sketch.sum_p - sketch.sum_y) / int(sketch.count.sum())
+    return torch.cat([residual.new_zeros(1), residual.cumsum(0)])
+
+
+@dataclass(frozen=True)
+class SketchMetric(SumMetric[MassSketch]):
+    """A metric of residuals cumulated by confidence."""
+
+    def state(self, data: Data) -> MassSketch:
+        """Return counts and sums by confidence: exact up to 65,536 distinct values, then by cells of that many."""
+        return EqualMass(1).sketch(data.confidence, data.correct)
+
+
+@dataclass(frozen=True)
+class KSError(SketchMetric):
+    """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(KSError()(BinaryPairs.from_probs([0.9, 0.6], [1, 0])), 4)
+        0.3
+
+    References:
+        Gupta et al. 2021, Eq. 8.
+    """
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "confidence"
+    cite: ClassVar[str] = "Gupta et al. 2021"
+
+    def value(self, state: MassSketch) -> float:
+        """Return the largest cumulated residual."""
+        return float(cumulated(state).abs().max())
+
+
+@dataclass(frozen=True)
+class KuiperError(SketchMetric):
+    """The range of the cumulated residuals: the largest total miscalibration over any interval of confidence.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(KuiperError()(BinaryPairs.from_probs([0.9, 0.6], [0, 1])), 4)
+        0.45
+
+    References:
+        Arrieta-Ibarra et al. 2022; Tygert 2021.
+    """
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "confidence"
+    cite: ClassVar[str] = "Arrieta-Ibarra et al. 2022"
+
+    def value(self, state: MassSketch) -> float:
+        """Return the range of the cumulated residuals."""
+        path = cumulated(state)
+        return float(path.max() - path.min())
+
+
+@dataclass(frozen=True)
+class TwoBinError(SketchMetric):
+    """E_t [(Σ_{p < t} (p − y))² + (Σ_{p ≥ t} (p − y))²] / N² over a uniform threshold t: the averaged two-bin error.
+
+    Truthful: predicting the true probabilities minimises its expectation on a finite sample, which holds for no other
+    calibration error here (variances add over any partition, so no report can lower that part). A square: its root is
+    on the scale of the smooth calibration error.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(TwoBinError()(BinaryPairs.from_probs([0.5, 0.5], [1, 1])), 4)
+        0.25
+
+    References:
+        Hartline, Hu & Wu 2025.
+    """
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "confidence"
+    cite: ClassVar[str] = "Hartline et al. 2025"
+
+    def value(self, state: MassSketch) -> float:
+        """Return the mean over thresholds of both bins' squared residual."""
+        left = cumulated(state)
+        ends = state.value.new_tensor([0.0]), state.value, state.value.new_tensor([1.0])
+        share = torch.cat(ends).diff()  # of thresholds that have the first j values below them
+        return float((share * (left.square() + (left[-1] - left).square())).sum())
+
+
+@dataclass(frozen=True)
+class SpiegelhalterZ(Metric):
+    """Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p (1 − p) of the top label: standard normal if calibrated.
+
+    A test more than a size: |Z| grows with N. Positive means that the Brier score is worse than the confidences promise.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(SpiegelhalterZ()(BinaryPairs.from_probs([0.9, 0.6, 0.7], [1, 0, 1])), 4)
+        -0.252
+
+    References:
+        Spiegelhalter 1986.
+    """
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    notion: ClassVar[str] = "test statistic"
+    cite: ClassVar[str] = "Spiegelhalter 1986"
+
+    def __call__(self, data: Data) -> float:
+        """Return Z; 0 where all confidences are 0, ½ or 1 and none is contradicted, ±inf where one is."""
+        p, y = data.confidence, data.correct.double()
+        excess = float(((p - y) * (2 * p - 1)).sum())
+        variance = float(((1 - 2 * p).square() * p * (1 - p)).sum())
+        if variance == 0:
+            return 0.0 if excess == 0 else math.copysign(math.inf, excess)
+        return excess / math.sqrt(variance)

@@ -1,0 +1,107 @@
+"""Proper scores of the confidence split in two: what calibration would gain, and what is left."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_choice
+from calibrant.binning import Binning, BinTable, EqualWidth
+from calibrant.metrics._base import Data
+from calibrant.metrics._binned import BinnedMetric, Cells
+from calibrant.metrics.calibration_error import confidence_cells
+
+__all__ = ["CalibrationLoss", "RefinementLoss"]
+
+Score = Literal["brier", "log"]
+
+
+@dataclass(frozen=True)
+class CalibrationLoss(BinnedMetric):
+    """Σ_b |B_b|/N · d(a_b, c_b): squared difference (brier) or Kullback–Leibler divergence (log) of accuracy from confidence.
+
+    With ``RefinementLoss`` it adds up to the score of the confidence (two classes: right or wrong; the Brier score of
+    one column) after each confidence has been replaced by its bin's mean. By binning; without bins:
+    ``evaluate.refinement``.
+
+    Args:
+        score: "brier" or "log" (nats; +inf where a bin is certain and wrong).
+        binning: As in ``ECE``.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(CalibrationLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 4)
+        0.09
+
+    References:
+        Murphy 1973; Bröcker 2009.
+    """
+
+    score: Score = "brier"
+    binning: Binning = field(default=EqualWidth(15))
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, float("inf"))
+    notion: ClassVar[str] = "confidence"
+    cite: ClassVar[str] = "Murphy 1973"
+
+    def __post_init__(self) -> None:
+        check_choice(self.score, name="score", choices=("brier", "log"))
+
+    def cells(self, data: Data) -> Cells:
+        """Return (confidence, decision was right) in bins."""
+        return confidence_cells(self.binning, data)
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the loss (…) of tables (…, B)."""
+        if self.score == "brier":
+            return (table.weight * table.gap.square()).sum(dim=-1)
+        filled = table.count.clamp_min(1)
+        rate, mean = table.sum_y / filled, (table.sum_p / filled).clamp(0, 1)
+        divergence = _cross(rate, mean) - _cross(rate, rate)
+        return (table.weight * torch.where(table.count > 0, divergence, 0.0)).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class RefinementLoss(BinnedMetric):
+    """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes that are left within bins.
+
+    Args:
+        score: As in ``CalibrationLoss``.
+        binning: As in ``ECE``.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> RefinementLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5))
+        0.25
+
+    References:
+        Murphy 1973; Bröcker 2009.
+    """
+
+    score: Score = "brier"
+    binning: Binning = field(default=EqualWidth(15))
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "refinement"
+    cite: ClassVar[str] = "Murphy 1973"
+
+    def __post_init__(self) -> None:
+        check_choice(self.score, name="score", choices=("brier", "log"))
+
+    def cells(self, data: Data) -> Cells:
+        """Return (confidence, decision was right) in bins."""
+        return confidence_cells(self.binning, data)
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the loss (…) of tables (…, B)."""
+        rate = table.sum_y / table.count.clamp_min(1)
+        left = rate * (1 - rate) if self.score == "brier" else _cross(rate, rate)
+        return (table.weight * left).sum(dim=-1)
+
+
+def _cross(rate: Tensor, mean: Tensor) -> Tensor:
+    """Return −a log c − (1 − a) log(1 − c), with 0 log 0 = 0."""
+    return -torch.xlogy(rate, mean) - torch.xlogy(1 - rate, 1 - mean)

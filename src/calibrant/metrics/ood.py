@@ -1,0 +1,92 @@
+"""Out-of-distribution detection by how unsure the model is."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_choice
+from calibrant.metrics.split import entropy_rows
+from calibrant.predictions import Predictions
+
+__all__ = ["RocCurve", "ood_auroc", "ood_roc"]
+
+Score = Literal["entropy", "confidence"]
+
+
+@dataclass(frozen=True, eq=False)
+class RocCurve:
+    """Rates at every threshold, most extreme score first.
+
+    Args:
+        false_positive: (T,) share of negatives at or above the threshold, 0 … 1.
+        true_positive: (T,) share of positives.
+        threshold: (T,) scores; the first is +inf.
+
+    Example:
+        >>> diagonal = torch.tensor([0.0, 1.0])
+        >>> RocCurve(diagonal, diagonal, diagonal).area
+        0.5
+    """
+
+    false_positive: Tensor
+    true_positive: Tensor
+    threshold: Tensor
+
+    @property
+    def area(self) -> float:
+        """Area under the curve: the probability that a positive scores above a negative, ties counting one half."""
+        return float(torch.trapezoid(self.true_positive, self.false_positive))
+
+
+def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> float:
+    """Return the area under the ROC curve of telling out-of-distribution rows from others; 0.5 is chance.
+
+    Args:
+        inside: Predictions on in-distribution data; labels are not needed.
+        outside: Predictions on out-of-distribution data.
+        score: "entropy" has outside rows positive and high; "confidence" has inside rows positive and high. The area
+            is the same question either way round.
+
+    Example:
+        >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
+        >>> ood_auroc(inside, outside)
+        1.0
+
+    References:
+        Hendrycks & Gimpel 2017; Mukhoti et al. 2020 §6.
+    """
+    return ood_roc(inside, outside, score=score).area
+
+
+def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> RocCurve:
+    """Return the ROC curve of telling out-of-distribution rows from others.
+
+    Args:
+        inside: As in ``ood_auroc``.
+        outside: As there.
+        score: As there.
+
+    Example:
+        >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
+        >>> ood_roc(inside, outside).true_positive
+        tensor([0., 1., 1.], dtype=torch.float64)
+    """
+    check_choice(score, name="score", choices=("entropy", "confidence"))
+    if score == "entropy":
+        return roc_curve(entropy_rows(outside), entropy_rows(inside))
+    return roc_curve(inside.confidence, outside.confidence)
+
+
+def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
+    """Return the curve for scores of positives (P,) and negatives (N,); equal scores make one step."""
+    scores = torch.cat([positive, negative]).double()
+    threshold = torch.unique(scores).flip(0)
+    above = [
+        scored.shape[0] - torch.searchsorted(torch.sort(scored.double()).values, threshold.contiguous())
+        for scored in (positive, negative)
+    ]
+    true, false = (torch.cat([count.new_zeros(1), count]).double() for count in above)
+    first = threshold.new_full((1,), torch.inf)
+    return RocCurve(false / negative.shape[0], true / positive.shape[0], torch.cat([first, threshold]))

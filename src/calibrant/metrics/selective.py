@@ -1,0 +1,85 @@
+"""Selective prediction: the risk that is left when the least confident rows are set aside."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.binning import EqualMass, MassSketch
+from calibrant.metrics._base import Data, SumMetric
+
+__all__ = ["AURC", "RiskCoverage", "risk_coverage"]
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The error among the most confident rows, for each share of rows kept.
+
+    Args:
+        coverage: (N,) share of rows kept: 1/N … 1.
+        risk: (N,) error among them; rows of equal confidence err alike, as their mean.
+
+    Example:
+        >>> RiskCoverage(torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])).risk[-1]
+        tensor(0.5000)
+    """
+
+    coverage: Tensor
+    risk: Tensor
+
+
+@dataclass(frozen=True)
+class AURC(SumMetric[MassSketch]):
+    """Area under the risk–coverage curve: mean over k of the error among the k most confident rows.
+
+    It judges the order of the confidences, and the accuracy, not their calibration. Among equal confidences every order
+    is as likely, so the value is the mean over orders and does not depend on that of the rows.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(AURC()(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])), 4)
+        0.2778
+
+    References:
+        Geifman & El-Yaniv 2017; Geifman, Uziel & El-Yaniv 2019.
+    """
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "selective prediction"
+    cite: ClassVar[str] = "Geifman et al. 2019"
+
+    def state(self, data: Data) -> MassSketch:
+        """Return counts and sums by confidence: exact up to 65,536 distinct values."""
+        return EqualMass(1).sketch(data.confidence, data.correct)
+
+    def value(self, state: MassSketch) -> float:
+        """Return the area of a state."""
+        return float(_risks(state).mean())
+
+
+def risk_coverage(data: Data) -> RiskCoverage:
+    """Return the risk–coverage curve of the confidences.
+
+    Args:
+        data: Labelled predictions or pairs.
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> risk_coverage(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])).risk
+        tensor([0.0000, 0.5000, 0.3333], dtype=torch.float64)
+
+    References:
+        El-Yaniv & Wiener 2010.
+    """
+    risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
+    kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
+    return RiskCoverage(kept / risk.shape[0], risk)
+
+
+def _risks(sketch: MassSketch) -> Tensor:
+    """Return the error (N,) among the k most confident rows, k = 1 … N."""
+    count, wrong = sketch.count.flip(0), (sketch.count - sketch.sum_y).flip(0)
+    errors = torch.repeat_interleave(wrong / count, count).cumsum(0)
+    return errors / torch.arange(1, errors.shape[0] + 1, device=errors.device)

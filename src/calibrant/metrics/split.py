@@ -1,0 +1,131 @@
+"""Log-loss and entropy of the rows decided right, or wrong: where over-confidence lives."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_choice
+from calibrant._numerics import row_chunks
+from calibrant.errors import InputError
+from calibrant.metrics._base import Data, MeanState, SumMetric, need_predictions
+from calibrant.metrics.proper import NLL
+from calibrant.predictions import Predictions
+
+__all__ = ["Entropy", "SplitNLL", "entropy_rows"]
+
+Where = Literal["all", "correct", "wrong"]
+
+
+@dataclass(frozen=True)
+class SplitNLL(SumMetric[MeanState]):
+    """Mean −log p of the label over the rows decided right, or over those decided wrong.
+
+    Args:
+        where: "correct" or "wrong" ("all" is ``NLL``).
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> round(SplitNLL("wrong")(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
+        1.3133
+
+    References:
+        Mukhoti et al. 2020, Figure 1.
+    """
+
+    where: Where = "wrong"
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, inf)
+    notion: ClassVar[str] = "proper score"
+    cite: ClassVar[str] = "Mukhoti et al. 2020"
+    needs_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the chosen rows."""
+        predictions = need_predictions(data, metric=self)
+        return _sum(NLL().rows(predictions), predictions, self.where)
+
+    def value(self, state: MeanState) -> float:
+        """Return the mean."""
+        return _mean(state, self.where)
+
+
+@dataclass(frozen=True)
+class Entropy(SumMetric[MeanState]):
+    """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
+
+    Higher is not better in itself; over wrong rows it should be high, over right ones low. (``better`` says "lower",
+    for "all".)
+
+    Args:
+        where: "all", "correct" or "wrong" rows.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> round(Entropy()(Predictions.from_probs([[0.5, 0.5]], [0])), 4)
+        0.6931
+
+    References:
+        Mukhoti et al. 2020, Figure 1.
+    """
+
+    where: Where = "all"
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, inf)
+    notion: ClassVar[str] = "sharpness"
+    cite: ClassVar[str] = "Shannon 1948"
+    needs_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the chosen rows."""
+        predictions = need_predictions(data, metric=self)
+        return _sum(entropy_rows(predictions), predictions, self.where)
+
+    def value(self, state: MeanState) -> float:
+        """Return the mean."""
+        return _mean(state, self.where)
+
+
+def entropy_rows(predictions: Predictions) -> Tensor:
+    """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
+
+    Args:
+        predictions: Logits or probabilities over all classes.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
+        tensor([0.], dtype=torch.float64)
+    """
+    parts = []
+    for rows in row_chunks(len(predictions), predictions.classes):
+        if predictions.probs is not None:
+            p = predictions.probs[rows].double()
+            parts.append(-torch.xlogy(p, p).sum(dim=1))
+        else:
+            log_p = predictions.logits[rows].double() - predictions.log_norm[rows, None]
+            p = log_p.exp()
+            parts.append(-torch.where(p > 0, p * log_p, 0.0).sum(dim=1))
+    return torch.cat(parts).clamp_min_(0).add_(0.0)  # −0 becomes 0
+
+
+def _sum(rows: Tensor, predictions: Predictions, where: Where) -> MeanState:
+    if where != "all":
+        rows = rows[predictions.correct == (where == "correct")]
+    return MeanState(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
+
+
+def _mean(state: MeanState, where: Where) -> float:
+    if state.count == 0:
+        raise InputError(f"expected at least one {where} row, got none; use where='all'")
+    return state.total / state.count

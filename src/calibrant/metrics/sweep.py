@@ -1,0 +1,71 @@
+"""ECE by monotone sweep: as many equal-mass bins as keep the accuracies in order."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_number
+from calibrant.binning import EqualMass, MassSketch, split_starts
+from calibrant.metrics._base import Data, SumMetric
+
+__all__ = ["SweepECE"]
+
+
+@dataclass(frozen=True)
+class SweepECE(SumMetric[MassSketch]):
+    """Equal-mass ECE with the largest number of bins, counted up from 1, whose accuracies still increase.
+
+    A calibration curve should increase; more bins than that follow noise. Less biased than a fixed number of bins.
+    Equal confidences stay in one bin, so the value does not depend on row order.
+
+    Args:
+        norm: Exponent q ≥ 1 of (Σ_b |B_b|/N · |gap_b|^q)^(1/q).
+
+    Example:
+        >>> from calibrant import BinaryPairs
+        >>> round(SweepECE()(BinaryPairs.from_probs([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])), 4)
+        0.2
+
+    References:
+        Roelofs et al. 2022, Algorithm 1.
+    """
+
+    norm: float = 1
+
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    notion: ClassVar[str] = "confidence"
+    cite: ClassVar[str] = "Roelofs et al. 2022"
+
+    def __post_init__(self) -> None:
+        check_number(self.norm, name="norm", low=1)
+
+    def state(self, data: Data) -> MassSketch:
+        """Return counts and sums by value."""
+        return EqualMass(1).sketch(data.confidence, data.correct)
+
+    def value(self, state: MassSketch) -> float:
+        """Return the error of a state."""
+        zero = state.sum_p.new_zeros(1)
+        rows = torch.cat([state.count.new_zeros(1), state.count.cumsum(0)])
+        sum_p, sum_y = (torch.cat([zero, sums.cumsum(0)]) for sums in (state.sum_p, state.sum_y))
+        best = _cut(rows, 1)
+        for bins in range(2, int(rows[-1]) + 1):
+            cut = _cut(rows, bins)
+            rates = sum_y[cut].diff() / rows[cut].diff()
+            if bool((rates.diff() < 0).any()):
+                break
+            best = cut
+        count = rows[best].diff()
+        gap = (sum_p[best].diff() - sum_y[best].diff()) / count
+        return float((count / rows[-1] * gap.abs() ** self.norm).sum() ** (1 / self.norm))
+
+
+def _cut(rows: Tensor, bins: int) -> Tensor:
+    """Return the positions in the cumulated counts ``rows`` where non-empty equal-mass bins begin, and the end."""
+    total = int(rows[-1])
+    starts = split_starts(total, bins).to(rows.device)
+    cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), rows.new_tensor([rows.shape[0] - 1])]))
+    return cut

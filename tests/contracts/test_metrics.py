@@ -1,0 +1,173 @@
+"""What every metric keeps, whoever wrote it: run over all of ``metrics.__all__``."""
+
+import inspect
+import itertools
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import calibrant.metrics as family
+from calibrant import BinaryPairs, Predictions
+from calibrant.binning import EqualMass
+from calibrant.errors import InputError, ZeroProbabilityWarning
+from calibrant.metrics import ECE, MCE, NLL, SKCE, ClasswiseECE, KernelECE, SplitNLL, TopLabelECE
+from calibrant.metrics._base import NOTIONS, MeanState, Metric, SumMetric
+
+CLASSES = [
+    member for name in family.__all__ if inspect.isclass(member := getattr(family, name)) and issubclass(member, Metric)
+]
+METRICS: list[Metric] = [cls() for cls in CLASSES]
+EXTRA: list[Metric] = [
+    ECE(EqualMass(15)),
+    ECE(norm=2),
+    MCE(EqualMass(15)),
+    ClasswiseECE(EqualMass(15)),
+    SplitNLL("correct"),
+]
+SUMS = [metric for metric in [*METRICS, *EXTRA] if isinstance(metric, SumMetric)]
+PAIRS = [metric for metric in METRICS if not metric.needs_classes]
+NEED_TWO = (KernelECE, SKCE)
+
+
+def sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0, seed: int = 0) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, classes, generator=generator) * scale
+    return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
+
+
+def numbers(state: Any) -> list[torch.Tensor]:
+    """Return every number of a state, in order."""
+    if isinstance(state, torch.Tensor):
+        return [state.double().reshape(-1)]
+    if isinstance(state, int | float):
+        return [torch.tensor([float(state)], dtype=torch.float64)]
+    if isinstance(state, tuple):
+        return [part for item in state for part in numbers(item)]
+    return [part for item in vars(state).values() for part in numbers(item)] if hasattr(state, "__dict__") else []
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+def test_declared_facts_are_there_and_hold(metric: Metric) -> None:
+    assert metric.better in {"lower", "higher"}
+    assert metric.bounds[0] < metric.bounds[1]
+    assert metric.notion
+    assert metric.measures_calibration == (metric.notion in NOTIONS)
+    assert metric.cite or metric.notion == "accuracy"
+    for scale in (0.1, 2.0, 60.0):
+        value = metric(sample(scale=scale))
+        assert isinstance(value, float)
+        assert metric.bounds[0] <= value <= metric.bounds[1]
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS if m.measures_calibration], ids=repr)
+def test_a_calibrated_model_scores_better_than_an_overconfident_one(metric: Metric) -> None:
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(1000, 3, generator=generator) * 2
+    labels = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]
+    good, bad = (metric(Predictions.from_logits(true * scale, labels)) for scale in (1, 5))
+    assert good < bad if metric.better == "lower" else good > bad
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
+def test_the_repr_rebuilds_the_metric(metric: Metric) -> None:
+    names = {name: getattr(family, name) for name in family.__all__}
+    names |= {name: getattr(__import__("calibrant").binning, name) for name in ("EqualWidth", "EqualMass")}
+    assert eval(repr(metric), names) == metric
+    assert hash(metric) == hash(type(metric)(**vars(metric)))
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
+def test_row_order_does_not_matter(metric: Metric) -> None:
+    data = sample(200)
+    data = Predictions.from_logits((data.logits * 2).round(), data.labels)  # many ties
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(1))
+    tolerance = 5e-2 if isinstance(metric, NEED_TWO) else 1e-12  # their width is chosen on every n-th row
+    assert metric(data[order]) == pytest.approx(metric(data), rel=tolerance, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", SUMS, ids=repr)
+@pytest.mark.parametrize("cuts", [(100, 200), (1,), (7, 8, 9, 250), ()])
+def test_sums_merge_however_the_data_were_cut(metric: SumMetric[Any], cuts: tuple[int, ...]) -> None:
+    data = sample(300)
+    ends = [0, *cuts, 300]
+    parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise(ends)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    whole = metric.state(data)
+    for ours, theirs in zip(numbers(total), numbers(whole), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+    assert metric.value(total) == pytest.approx(metric.value(whole), rel=1e-12, abs=1e-13)
+    assert metric.value(whole) == pytest.approx(metric(data), rel=1e-12, abs=1e-13)
+    again = metric.state(data)
+    assert all(torch.equal(a, b) for a, b in zip(numbers(again), numbers(whole), strict=True))  # bitwise
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_dtype_gives_the_figure_of_its_values(metric: Metric, dtype: torch.dtype) -> None:
+    data = sample(200)
+    narrow = data.logits.to(dtype)
+    exact = Predictions.from_logits(narrow.double(), data.labels)
+    assert metric(Predictions.from_logits(narrow, data.labels)) == pytest.approx(metric(exact), rel=2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+def test_saturated_logits_give_a_number(metric: Metric) -> None:
+    logits = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
+    value = metric(Predictions.from_logits(logits, [1, 1, 2, 0]))
+    assert not math.isnan(value)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+def test_one_row_and_a_thousand_classes(metric: Metric) -> None:
+    one = Predictions.from_logits(torch.tensor([[3.0, 0.0]]), [1])
+    if isinstance(metric, NEED_TWO):
+        with pytest.raises(InputError, match="at least two rows"):
+            metric(one)
+    else:
+        assert not math.isnan(metric(one))
+    assert math.isfinite(metric(sample(40, 1000)))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+def test_a_true_class_of_probability_0_is_infinite_or_finite_but_never_nan(metric: Metric) -> None:
+    data = Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZeroProbabilityWarning)
+        assert not math.isnan(metric(data))
+    if isinstance(metric, NLL):
+        with pytest.warns(ZeroProbabilityWarning):
+            assert metric(data) == math.inf
+
+
+@pytest.mark.parametrize("metric", PAIRS, ids=repr)
+def test_top_label_pairs_give_the_same(metric: Metric) -> None:
+    data = sample(200)
+    assert metric(data.top_label()) == pytest.approx(metric(data), abs=1e-15)
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS if m.needs_classes], ids=repr)
+def test_what_needs_all_classes_refuses_pairs(metric: Metric) -> None:
+    with pytest.raises(InputError, match="expected predictions over all classes"):
+        metric(sample(20).top_label())
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS if m.notion != "sharpness"], ids=repr)
+def test_unlabelled_predictions_are_refused(metric: Metric) -> None:
+    with pytest.raises(InputError, match="expected labelled predictions"):
+        metric(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
+
+
+def test_bare_pairs_lack_what_top_label_error_needs() -> None:
+    with pytest.raises(InputError, match="from_top_label"):
+        TopLabelECE()(BinaryPairs.from_probs([0.5], [1]))
+
+
+def test_states_of_other_metrics_do_not_add() -> None:
+    with pytest.raises(InputError, match="equally many bins"):
+        _ = ECE().state(sample()) + MCE(EqualMass(3)).cells(sample()).table()
+    assert MeanState(1.0, 2) + MeanState(2.0, 1) == MeanState(3.0, 3)
