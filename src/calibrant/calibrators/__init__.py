@@ -10,6 +10,9 @@ from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.dirichlet import DirichletCalibration
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from calibrant.calibrators.focal import FocalCalibration
+from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicCalibration
 from calibrant.calibrators.matrix import MatrixScaling
@@ -30,6 +33,9 @@ __all__ = [
     "Chain",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
+    "FocalCalibration",
+    "FocalTemperatureScaling",
+    "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
     "MatrixScaling",

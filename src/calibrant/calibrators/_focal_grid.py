@@ -89,7 +89,7 @@ class FocalGrid:
                 _Block(
                     others[chunk, 0],
                     near,
-                    near.float(),
+                    near.clamp_max(1e30).float(),  # where float32 overflows the probability is 0 all the same
                     near.amin(dim=0),
                     at_label[chunk],
                     correct[chunk],

@@ -74,7 +74,8 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
         FitError: If the search did not end.
     """
     try:
-        root = _search(data, start, pull, torch.float64)
+        # where every label has the largest logit, the loss falls all the way to T = 0, soon by less than can be told
+        root = _search(data, start, pull, torch.float64) if pull or data.margin < 0 else _separable(data)
     except ArithmeticError as error:
         raise FitError(f"expected the temperature search to end, got: {error}; check the logits' range") from error
     if root.bound is not None:
@@ -86,6 +87,19 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
             stacklevel=6,
         )
     return root
+
+
+def _separable(data: "_Rows") -> Root:
+    """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
+    if bool((data.logits.amin(dim=1, keepdim=True) < data.top).any()):
+        return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
+    warnings.warn(
+        "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
+        "1 was returned; check the model's outputs",
+        BoundWarning,
+        stacklevel=6,
+    )
+    return Root(0.0, 0.0, 0.0, 1, None)
 
 
 def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_temperature: float) -> float:
@@ -171,6 +185,8 @@ class Rows:
 
 def _near(data: Rows, start: float, pull: float) -> float:
     """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
+    if data.margin == 0:
+        return start
     try:
         root = _search(data, start, pull, torch.float32)
     except ArithmeticError:

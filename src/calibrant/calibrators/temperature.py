@@ -1,35 +1,57 @@
 """Temperature scaling: one number that softens or sharpens all logits."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._check import check_choice
+from calibrant._config import to_plain
+from calibrant.binning import Binning
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._focal_grid import FocalGrid
+from calibrant.calibrators._focal_search import Search, smallest_temperature, warn_at_end
+from calibrant.calibrators._grids import PRESETS, Grid, check_binning, check_grid, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
+from calibrant.errors import InputError
 
 __all__ = ["TemperatureScaling"]
 
 
 class TemperatureScaling(Calibrator):
-    """softmax(z / T) with the T in [1e-3, 1e3] that minimises the validation log-loss (Guo et al. 2017).
+    """softmax(z / T) with one T > 0, fitted on validation data (Guo et al. 2017). The decision never changes.
 
-    The log-loss is convex in 1/T. The fit is Newton's method in log T inside a bracket, in float64, and ends with a
-    certificate: the derivative changes sign at the answer. The decision never changes.
+    By default T minimises the log-loss on [1e-3, 1e3]. The log-loss is convex in 1/T; the fit is Newton's method in
+    log T inside a bracket and ends, in float64, with a certificate: the derivative at the answer. Where the optimum
+    lies outside (every row right, or logits no better than chance) the bound comes back with a ``BoundWarning``. A
+    fitted one that is fitted again starts from its temperature.
+
+    With a grid, T is the best candidate, the smallest of equals. The papers' grids go by name, each with its criterion
+    and bins: "mukhoti" (.1 … 10, ECE), "wang" (.01 … 10, ECE), "wang-code" (.01 … 4.99, ECE, never one of exactly 0),
+    "komisarenko" (.01 … 5, equal-mass ECE), "komisarenko-code" (.05 … 5, equal-mass ECE with interpolated bins).
+
+    Args:
+        criterion: "nll" or "ece"; None is the preset's, else "nll". The ECE jumps with T, so a T chosen by it is the
+            best of its grid and no more, and it can cost log-loss.
+        binning: Bins of the ECE; None is the preset's, else ``EqualWidth(15)``.
+        grid: Temperatures, or a preset's name; None is the continuous fit for "nll" and .01 … 10 for "ece".
 
     Attributes:
         temperature: The fitted T.
-        gradient: d log-loss / d log T at the fitted T, in nats: the certificate.
+        gradient: d log-loss / d log T at a continuously fitted T, in nats: the certificate; NaN after a grid.
 
     Example:
         >>> z = torch.tensor([[2 * math.log(4), 0.0]] * 10)
         >>> y = torch.tensor([0] * 8 + [1] * 2)
         >>> round(TemperatureScaling().fit(z, y).temperature, 6)
         2.0
+        >>> TemperatureScaling(grid="mukhoti").fit(z, y).temperature
+        2.0
 
     References:
-        Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
+        Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2. Mukhoti et al. 2020, §1; Wang et al. 2021, §3;
+        Komisarenko & Kull 2024, §5, for the grids.
     """
 
     preserves_argmax: ClassVar[bool] = True
@@ -37,8 +59,19 @@ class TemperatureScaling(Calibrator):
     log_temperature: Tensor
     certificate: Tensor
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        criterion: Literal["nll", "ece"] | None = None,
+        *,
+        binning: Binning | None = None,
+        grid: Grid = None,
+    ) -> None:
         super().__init__()
+        self.criterion = (
+            None if criterion is None else check_choice(criterion, name="criterion", choices=("nll", "ece"))
+        )
+        self.binning = check_binning(binning)
+        self.grid = check_grid(grid)
         self._declare("log_temperature", "certificate")
 
     @property
@@ -48,21 +81,39 @@ class TemperatureScaling(Calibrator):
 
     @property
     def gradient(self) -> float:
-        """d log-loss / d log T at the fitted T; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
+        """d log-loss / d log T at the fitted T; NaN before ``fit`` and after a grid search."""
+        return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
     def config(self) -> dict[str, Any]:
-        """Return no arguments."""
-        return {}
+        """Return criterion, binning and grid."""
+        return {"criterion": self.criterion, "binning": to_plain(self.binning), "grid": self.grid}
 
     def learned(self) -> str:
         """Return the temperature."""
         return f"temperature={self.temperature:.4g}"
 
     def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        root = fit_log_temperature(logits, labels, weight)
-        self.log_temperature = torch.tensor(root.x, dtype=torch.float64, device=logits.device)
-        self.certificate = torch.tensor(root.value, dtype=torch.float64, device=logits.device)
+        criterion, preset, temperatures = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["wang"])
+        if criterion == "nll" and self.grid is None:
+            start = float(self.log_temperature) if self.fitted else 0.0
+            root = fit_log_temperature(logits, labels, weight, start=start)
+            found, certificate = root.x, [root.value]
+        else:
+            if criterion == "ece" and weight is not None:
+                raise InputError(
+                    "expected no sample_weight with criterion='ece', got one; fit by log-loss, or repeat the rows"
+                )
+            search = Search(
+                FocalGrid.of(logits, labels, weight),
+                preset.binning if criterion == "ece" else None,
+                smallest_temperature,
+                ignore_zero=preset.ignore_zero,
+            )
+            best = search.best([0.0], temperatures)
+            warn_at_end(best, temperatures)
+            found, certificate = math.log(best.temperature), []
+        self.log_temperature = torch.tensor(found, dtype=torch.float64, device=logits.device)
+        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=logits.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits * torch.exp(-self.log_temperature).to(logits.dtype)

@@ -102,7 +102,8 @@ class FocalTerms:
         ratio_of_top = entropy_ratio(log_q.gather(-1, top), log_not_q.gather(-1, top))
         q = torch.exp(others)
         ratio = (q * others / (q - 1)).scatter(-1, top, ratio_of_top)
-        return cls(log_q, log_not_q, ratio, infinite if bool(infinite.any()) else None, logits.dtype)
+        masked = torch.compiler.is_compiling() or bool(infinite.any())  # a traced graph cannot branch on values
+        return cls(log_q, log_not_q, ratio, infinite if masked else None, logits.dtype)
 
     def scores(self, gamma: float | Tensor) -> Tensor:
         """Return log h(q) (…, K), unnormalised logits of the map; ``gamma`` broadcasts and is not checked."""

@@ -1,0 +1,56 @@
+"""The focal calibration map as a calibrator: undo what training under focal loss did to the probabilities."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators._base import Calibrator
+from calibrant.scores import FocalScore
+from calibrant.theory._pairs import log_normalise
+from calibrant.theory.focal_map import FocalTerms
+
+__all__ = ["FocalCalibration"]
+
+
+class FocalCalibration(Calibrator):
+    """p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(z), u(q) = −q log q / (1 − q), at a given γ.
+
+    The probabilities a network should have given if it has minimised focal loss at γ. Nothing is learned but the number
+    of classes. In log space, so the decision never changes and saturated rows stay ordered.
+
+    Args:
+        gamma: γ > −1, usually the one of training; 0 is the identity, γ > 0 makes confident rows more confident and
+            may make flat ones less, γ < 0 makes confident rows less so.
+
+    Example:
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+        >>> FocalCalibration(1.0).fit(z, y)(z).exp()
+        tensor([[0.9732, 0.0268],
+                [0.1445, 0.8555]])
+
+    References:
+        Charoenphakdee et al. 2021. Komisarenko & Kull 2024, Propositions 2 and 4.
+    """
+
+    preserves_argmax: ClassVar[bool] = True
+
+    def __init__(self, gamma: float) -> None:
+        super().__init__()
+        self.gamma = float(FocalScore(gamma).gamma)
+
+    def config(self) -> dict[str, Any]:
+        """Return γ."""
+        return {"gamma": self.gamma}
+
+    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+        return
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return focal_log_probs(logits, self.gamma)
+
+
+def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return log p (N, K) of the focal map; as ``theory.focal_map``, but without a branch on values, so that it traces."""
+    log_p = log_normalise(FocalTerms.of(logits).scores(gamma))
+    return log_p.masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)

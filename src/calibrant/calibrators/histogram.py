@@ -1,0 +1,110 @@
+"""Histogram binning of the top label: a bin's confidence becomes the accuracy seen in it."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_choice, check_number
+from calibrant._config import to_plain
+from calibrant.binning import Binning, EqualMass, EqualWidth
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._grids import check_binning
+from calibrant.errors import InputError
+from calibrant.theory._pairs import log_pairs
+
+__all__ = ["HistogramBinning"]
+
+
+class HistogramBinning(Calibrator):
+    """Replace the confidence of the decided class by the accuracy of its bin on validation data (Zadrozny & Elkan 2001).
+
+    The decision is taken before and stays: the new confidence may be the smallest probability of the row, so
+    ``Predictions.calibrated_by`` carries the decision along. The other classes share the rest in their old proportions.
+
+    Args:
+        binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges are those of the fitting data.
+        empty: What a bin without fitting rows gives: "identity" the old confidence, "midpoint" the middle of the bin,
+            "nearest" the accuracy of the nearest filled bin, the lower of two.
+        floor: New confidences stay within [floor, 1 − floor]; 0 allows a log-loss of +inf.
+
+    Attributes:
+        confidences: (B,) the new confidence of each bin; −1 where the old one is kept.
+
+    Example:
+        >>> z, y = torch.tensor([[2.0, 0.0]] * 4 + [[0.5, 0.0]] * 2), torch.tensor([0, 0, 0, 1, 0, 1])
+        >>> HistogramBinning(EqualWidth(5)).fit(z, y)(z[:1]).exp()
+        tensor([[0.7500, 0.2500]])
+
+    References:
+        Zadrozny & Elkan 2001. Wang et al. 2021, Rethinking Calibration of Deep Neural Networks, §3.
+    """
+
+    preserves_argmax: ClassVar[bool] = False
+    top_label = True
+
+    edges: Tensor
+    confidences: Tensor
+
+    def __init__(
+        self,
+        binning: Binning | None = None,
+        *,
+        empty: Literal["identity", "midpoint", "nearest"] = "identity",
+        floor: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.binning = check_binning(binning) or EqualWidth(15)
+        self.empty = check_choice(empty, name="empty", choices=("identity", "midpoint", "nearest"))
+        self.floor = check_number(floor, name="floor", low=0, high=0.5)
+        self._declare("edges", "confidences")
+
+    def config(self) -> dict[str, Any]:
+        """Return binning, empty-bin rule and floor."""
+        return {"binning": to_plain(self.binning), "empty": self.empty, "floor": self.floor}
+
+    def learned(self) -> str:
+        """Return how many bins hold fitting rows or a rule's value."""
+        return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
+
+    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+        if weight is not None and isinstance(self.binning, EqualMass):
+            raise InputError(
+                "expected no sample_weight with bins of equal mass, got one; use EqualWidth, or repeat the rows"
+            )
+        weight = torch.ones_like(labels, dtype=torch.float64) if weight is None else weight
+        log_q, _ = log_pairs(logits.double())
+        confidence, decided = log_q.exp().max(dim=1)
+        edges = self.binning.edges(confidence)
+        index = _bin_of(confidence, edges)
+        bins = len(edges) - 1
+        count = torch.bincount(index, weights=weight, minlength=bins)
+        right = torch.bincount(index, weights=weight * (decided == labels), minlength=bins)
+        accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
+        self.edges, self.confidences = edges, self._filled(accuracy, edges)
+
+    def _filled(self, accuracy: Tensor, edges: Tensor) -> Tensor:
+        """Return ``accuracy`` (B,) with the −1 of empty bins replaced as ``empty`` says."""
+        known = torch.nonzero(accuracy >= 0)[:, 0]
+        if self.empty == "midpoint":
+            return torch.where(accuracy >= 0, accuracy, (edges[1:] + edges[:-1]) / 2)
+        if self.empty == "nearest":
+            distance = (torch.arange(len(accuracy), device=accuracy.device)[:, None] - known).abs()
+            return accuracy[known[distance.argmin(dim=1)]]
+        return accuracy
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        log_q, log_not_q = log_pairs(logits.double())
+        log_top, decided = log_q.max(dim=1, keepdim=True)
+        log_rest = log_not_q.gather(1, decided)
+        target = self.confidences[_bin_of(log_top[:, 0].exp(), self.edges)][:, None]
+        kept = target < 0
+        log_target = torch.where(kept, log_top, target.clamp_min(0).log())
+        log_others = torch.where(kept, log_rest, torch.log1p(-torch.where(kept, 0.5, target)))
+        others = log_q - log_rest + log_others
+        return others.scatter(1, decided, log_target).masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
+
+
+def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
+    """Return the index (N,) of the bin (lo, hi] that holds each confidence; beyond the ends, that of the end."""
+    return (confidence[:, None] > edges[1:-1].to(confidence.device)).sum(dim=1)

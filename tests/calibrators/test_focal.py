@@ -1,0 +1,184 @@
+"""Focal calibration and focal temperature scaling: the published values, the exactness of the pruned search."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import Predictions
+from calibrant.binning import Binning, EqualMass, EqualWidth
+from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from calibrant.calibrators._focal_grid import FocalGrid
+from calibrant.calibrators._focal_search import Search, binned_error, least_change
+from calibrant.errors import InputError, RangeError
+from calibrant.metrics import ECE, NLL
+from calibrant.theory import focal_map
+
+Vectors = dict[str, dict[str, Any]]
+
+
+def sample(rows: int = 600, classes: int = 5, *, seed: int = 0, scale: float = 2.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(torch.softmax(logits / scale, dim=1), 1, generator=generator)[:, 0]
+    return logits, labels
+
+
+def with_state(gamma: float, temperature: float, classes: int) -> FocalTemperatureScaling:
+    calibrator = FocalTemperatureScaling()
+    values = {"log_temperature": math.log(temperature), "exponent": gamma, "reached": 0.0}
+    state = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+    calibrator.load_state_dict({**state, "classes": torch.tensor(classes)})
+    return calibrator
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["focal_map_q0.55_0.3_0.15_gamma0.5", "focal_map_q0.7_0.2_0.1_gamma-0.5", "focal_map_q0.4_0.3_0.2_0.1_gamma2"],
+)
+def test_the_focal_map_has_the_published_values(name: str, vectors: Vectors) -> None:
+    entry = vectors[name]
+    log_q = torch.tensor([entry["inputs"]["q"]], dtype=torch.float64).log()
+    calibrator = FocalCalibration(entry["inputs"]["gamma"]).fit(log_q, torch.tensor([0]))
+    expected = torch.tensor([entry["expected"]["p"]], dtype=torch.float64)
+    torch.testing.assert_close(calibrator(log_q).exp(), expected, rtol=0, atol=1e-9)
+
+
+def test_saturated_rows_stay_ordered_in_float32() -> None:
+    logits = torch.tensor([[margin, 0.0, 0.0] for margin in (14.0, 17.0, 20.0, 30.0, 80.0)])
+    for gamma in (-0.5, 0.25, 1.0, 5.0):
+        answer = FocalCalibration(gamma).fit(logits, torch.zeros(5, dtype=torch.int64))(logits)
+        margins = answer[:, 0] - answer[:, 1]
+        assert bool((margins.diff() > 0).all())
+        assert bool((answer[:, 1] < 0).all())
+
+
+def test_gamma_below_minus_one_is_refused() -> None:
+    with pytest.raises((InputError, RangeError), match="gamma"):
+        FocalCalibration(-1.5)
+    with pytest.raises((InputError, RangeError), match="gamma"):
+        FocalTemperatureScaling(gammas=[0.0, -1.0])
+
+
+def test_the_temperature_comes_before_the_map(vectors: Vectors) -> None:
+    entry = vectors["fts_forward_gamma-0.5_T1.2"]
+    logits = torch.tensor(entry["inputs"]["logits"], dtype=torch.float64)
+    expected = torch.tensor(entry["expected"]["probs"], dtype=torch.float64)
+    torch.testing.assert_close(with_state(-0.5, 1.2, 3)(logits).exp(), expected, rtol=0, atol=1e-9)
+    entry = vectors["fts_wrong_order"]
+    logits = torch.tensor(entry["inputs"]["logits"], dtype=torch.float64)
+    expected = torch.tensor([entry["expected"]["correct"]], dtype=torch.float64)
+    torch.testing.assert_close(with_state(3.0, 1.5, 3)(logits).exp(), expected, rtol=0, atol=1e-9)
+
+
+def test_the_defaults_are_the_published_grid_and_zero() -> None:
+    assert list(FocalTemperatureScaling.published) == [-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1, 5]
+    assert FocalTemperatureScaling().gammas == sorted([*FocalTemperatureScaling.published, 0])
+    assert FocalTemperatureScaling(gammas=[1.0, 0.5]).gammas == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.37, 5.0])
+@pytest.mark.parametrize("temperature", [0.01, 0.4, 1.0, 6.0])
+def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, dtype: torch.dtype) -> None:
+    logits, labels = sample(200, 30)
+    logits[::3] *= 20
+    logits[5, 2:9] = -math.inf
+    labels[5] = 0
+    grid = FocalGrid.of(logits, labels, None)
+    figures = grid.at(temperature, [gamma], dtype=dtype)[0]
+    log_p = focal_map(logits / temperature, gamma)
+    loss = float(-log_p.gather(1, labels[:, None]).mean())
+    confidence = log_p.amax(dim=1).exp()
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-6
+    assert figures.log_loss == pytest.approx(loss, rel=tolerance, abs=tolerance)
+    assert float((figures.confidence.sort().values - confidence.sort().values).abs().max()) < tolerance
+    assert grid.accuracy == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
+
+
+@pytest.mark.parametrize(
+    "binning", [EqualMass(15), EqualMass(7), EqualWidth(15), EqualMass(5, ties="interpolated")], ids=str
+)
+@pytest.mark.parametrize("temperature", [0.001, 0.05, 1.0])
+def test_the_quick_ece_is_the_metric_also_with_ties(binning: Binning, temperature: float) -> None:
+    logits, labels = sample(101, 4)
+    logits[::4] = logits[0]
+    grid = FocalGrid.of(logits, labels, None)
+    figures = grid.at(temperature, [0.5])[0]
+    assert binned_error(binning, figures, grid) == pytest.approx(
+        binning.table(figures.confidence, grid.correct).error(), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("binning", [None, EqualMass(15), EqualWidth(10)], ids=str)
+def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: Binning | None) -> None:
+    logits, labels = sample(150 + 50 * seed, 3 + 2 * seed, seed=seed, scale=[0.5, 1.0, 2.0, 4.0][seed])
+    grid = FocalGrid.of(logits, labels, None)
+    search = Search(grid, binning, least_change)
+    gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 50 for i in range(1, 250)]
+    pruned = search.best(gammas, temps)
+    visited = grid.evaluations
+    assert pruned == search._every(gammas, temps)
+    assert visited < len(gammas) * len(temps)
+
+
+def test_a_log_loss_of_two_valleys_or_a_rising_confidence_falls_back_to_the_whole_grid() -> None:
+    search = Search(FocalGrid.of(*sample(100), None), None, least_change)
+    temps = [1.1**i for i in range(20)]
+    assert search._valley(0.0, temps, [0, 5, 10, 15, 19], [3.0, 1.0, 2.0, 0.5, 4.0]) is None
+
+
+def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> None:
+    logits, labels = sample(400, 6, seed=3)
+    data = Predictions.from_logits(logits, labels)
+    for criterion, metric in (("nll", NLL()), ("ece", ECE(EqualMass(15)))):
+        plain = TemperatureScaling(criterion, grid="komisarenko", binning=EqualMass(15)).fit(logits, labels)  # type: ignore[arg-type]
+        reference = metric(data.calibrated_by(plain, allow_fit_rows=True))
+        for search in ("full", "line", "continuous"):
+            focal = FocalTemperatureScaling(criterion, search=search).fit(logits, labels)  # type: ignore[arg-type]
+            value = metric(data.calibrated_by(focal, allow_fit_rows=True))
+            assert value <= reference + 1e-9
+            assert value == pytest.approx(focal.objective, abs=1e-6)
+
+
+def test_the_continuous_search_recovers_what_made_the_data() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = 2 * torch.randn(6000, 5, generator=generator, dtype=torch.float64)
+    truth = focal_map(logits / 1.7, 2.0).exp()
+    labels = torch.multinomial(truth, 1, generator=generator)[:, 0]
+    found = FocalTemperatureScaling(search="continuous").fit(logits, labels)
+    assert found.objective <= FocalTemperatureScaling().fit(logits, labels).objective
+    assert found.objective <= float(-focal_map(logits / 1.7, 2.0).gather(1, labels[:, None]).mean())
+    assert float((found(logits).exp() - truth).abs().max()) < 0.03
+
+
+def test_weights_are_refused_by_the_ece() -> None:
+    logits, labels = sample(50)
+    with pytest.raises(InputError, match="sample_weight"):
+        FocalTemperatureScaling("ece").fit(logits, labels, sample_weight=torch.ones(50))
+
+
+def test_saturated_rows_do_not_score_a_false_zero() -> None:
+    """With the papers' interpolated edges tied rows belong to no bin, so T = .01 scores 0 and wins."""
+    logits, labels = sample(500, 4, scale=3.0)
+    grid = FocalGrid.of(logits * 100, labels, None)
+    together = Search(grid, EqualMass(15), least_change).at(1.0, 0.01)
+    dropped = Search(grid, EqualMass(15, ties="interpolated"), least_change).at(1.0, 0.01)
+    assert together.value == pytest.approx(1 - grid.accuracy)
+    assert dropped.value < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar10-resnet110", "emotion-qwen1.8b", "news20-crossval", "oodcv-monkey"])
+def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> None:
+    file = np.load(data / "logits" / f"{name}.npz")
+    logits, labels = torch.from_numpy(file["val_logits"]), torch.from_numpy(file["val_labels"])
+    gammas, temps = [*FocalTemperatureScaling.published, 0.0], [i / 100 for i in range(1, 501)]
+    for binning in (None, EqualMass(15), EqualWidth(15)):
+        search = Search(FocalGrid.of(logits, labels, None), binning, least_change)
+        assert search.best(gammas, temps) == search._every(gammas, temps)
