@@ -14,10 +14,11 @@ from calibrant.cli.evaluate import evaluate
 from calibrant.cli.fit import fit
 from calibrant.cli.methods import methods
 from calibrant.cli.report import report
+from calibrant.cli.theory import theory
 
 __all__ = ["main"]
 
-COMMANDS: list[Callable[..., None]] = [demo, evaluate, fit, apply, compare, report, methods]
+COMMANDS: list[Callable[..., None]] = [demo, evaluate, fit, apply, compare, report, theory, methods]
 
 main = typer.Typer(
     name="calibrant",

@@ -1,9 +1,11 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
+from calibrant.theory._plots import FigureNumbers
 from calibrant.theory.calibration_map import calibration_map
 from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
 from calibrant.theory.convexity import focal_curvature
 from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
+from calibrant.theory.figures import FIGURES, figure_numbers
 from calibrant.theory.fixed_point import detached_fixed_point
 from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map
 from calibrant.theory.inverse_map import inverse_calibration_map
@@ -21,8 +23,10 @@ from calibrant.theory.threshold import gamma_from_threshold
 from calibrant.theory.validity import Validity, validity
 
 __all__ = [
+    "FIGURES",
     "SLOPE_BOUND_LIMIT",
     "EntropyBound",
+    "FigureNumbers",
     "FocalTerms",
     "Minimum",
     "TemperatureBounds",
@@ -33,6 +37,7 @@ __all__ = [
     "confidence_never_falls",
     "detached_fixed_point",
     "entropy_bound",
+    "figure_numbers",
     "fit_temperatures",
     "focal_curvature",
     "focal_logit",

@@ -1,0 +1,37 @@
+"""``calibrant theory``: the theory in pictures, or the numbers behind them."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli._output import console, working
+from calibrant.report.theory_figures import write_theory
+from calibrant.theory import FIGURES, figure_numbers
+
+
+def theory(
+    figure: Annotated[str | None, typer.Option(help=f"One of {', '.join(FIGURES)}; all if left out.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder to write into.")] = "calibrant-theory",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers instead of drawing them.")] = False,
+) -> None:
+    """Draw Figures 1 to 7 of Komisarenko & Kull (2024) and A.1 of Mukhoti et al. (2020), as SVG and PNG, with a page.
+
+    Examples:
+
+        calibrant theory -o figures
+
+        calibrant theory --figure bounds --json
+    """
+    numbers = []
+    for name in FIGURES if figure is None else [figure]:
+        with working(f"computing {name}"):
+            numbers.append(figure_numbers(name))
+    if as_json:
+        plain = numbers[0].plain() if figure else {"figures": [each.plain() for each in numbers]}
+        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    with working("drawing"):
+        written = write_theory(numbers, Path(output))
+    console(err=True).print(f"{len(written)} files written to {output}; start with {written[-1]}", style="dim")

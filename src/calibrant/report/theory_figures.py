@@ -1,0 +1,206 @@
+"""Draws the theory's figures and writes them with a page that tells the story."""
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from calibrant._files import atomic_write
+from calibrant.report.figures import LIGHT
+from calibrant.theory._plots import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (
+    "#1f6fb5",
+    "#c2410c",
+    "#1b1f24",
+    "#5f9e3f",
+    "#8a5a00",
+    "#7b4fa3",
+)  # told apart in grey and by the colour-blind
+STYLES = {"line": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
+PANEL = (3.4, 2.9)  # inches
+HALF_HEIGHT = math.sqrt(3) / 2
+
+
+def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
+    """Draw one panel.
+
+    Args:
+        panel: From ``figure_numbers(name).panels``.
+        ax: Where to draw.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    if isinstance(panel, Plot):
+        _draw_plot(panel, ax)
+    else:
+        _draw_simplex(ax)
+        if isinstance(panel, Isolines):
+            _draw_isolines(panel, ax)
+        elif isinstance(panel, Arrows):
+            _draw_arrows(panel, ax)
+        else:
+            _draw_heat(panel, ax)
+    ax.set_title(panel.title, fontsize=9.5, color=LIGHT.ink)
+    return cast("Figure", ax.figure)
+
+
+def theory_figure(numbers: FigureNumbers) -> "Figure":
+    """Return a new figure with all panels of ``numbers``, at most two beside each other."""
+    from matplotlib.figure import Figure
+
+    count = len(numbers.panels)
+    columns = 1 if count == 1 else 2
+    rows = -(-count // columns)
+    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained", facecolor="white")
+    grid = figure.add_gridspec(rows, 2 * columns)
+    for index, panel in enumerate(numbers.panels):
+        row, column = divmod(index, columns)
+        alone = (
+            index == count - 1 and column == 0 and columns == 2
+        )  # a last one without a neighbour stands in the middle
+        start = 1 if alone else 2 * column
+        draw_panel(panel, figure.add_subplot(grid[row, start : start + 2]))
+    return figure
+
+
+def write_theory(figures: Sequence[FigureNumbers], folder: Path) -> list[Path]:
+    """Write each figure as SVG and PNG, the same bytes each time, and ``index.md`` with captions and numbers.
+
+    Args:
+        figures: From ``figure_numbers``.
+        folder: Made if it does not exist.
+
+    Returns:
+        The files, the page last.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for numbers in figures:
+        drawn = theory_figure(numbers)
+        svg, png = io.StringIO(), io.BytesIO()
+        drawn.savefig(svg, format="svg", metadata={"Date": None})
+        drawn.savefig(png, format="png", dpi=160, metadata={"Software": None})
+        contents = {"svg": _steady(svg.getvalue()).encode(), "png": png.getvalue()}
+        written += [_write(folder / f"{numbers.name}.{suffix}", content) for suffix, content in contents.items()]
+    return [*written, _write(folder / "index.md", page(figures).encode())]
+
+
+def page(figures: Sequence[FigureNumbers]) -> str:
+    """Return Markdown that shows each figure with its caption and the numbers worth quoting.
+
+    Args:
+        figures: From ``figure_numbers``.
+
+    Returns:
+        The page; its pictures lie beside it.
+    """
+    parts = ["# The theory in pictures\n"]
+    for numbers in figures:
+        facts = "".join(f"| {name.replace('_', ' ')} | {value:.6g} |\n" for name, value in numbers.facts.items())
+        table = f"\n| | |\n| --- | --- |\n{facts}" if facts else ""
+        parts.append(f"## {numbers.source}\n\n![{numbers.caption}]({numbers.name}.svg)\n\n{numbers.caption}\n{table}")
+    return "\n".join(parts)
+
+
+def _write(path: Path, content: bytes) -> Path:
+    with atomic_write(path) as file:
+        file.write(content)
+    return path
+
+
+def _draw_plot(plot: Plot, ax: "Axes") -> None:
+    if plot.diagonal:
+        ax.plot([0, 1], [0, 1], color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
+    for curve in plot.curves:
+        _draw_curve(curve, ax)
+    ax.set_xlabel(plot.x_label, fontsize=9, color=LIGHT.ink)
+    ax.set_ylabel(plot.y_label, fontsize=9, color=LIGHT.ink)
+    if plot.log_y:
+        ax.set_yscale("log")
+        ax.set_yticks([0.1, 0.2, 0.5, 1.0], labels=["0.1", "0.2", "0.5", "1"])
+        ax.minorticks_off()
+    if plot.y_range is not None:
+        ax.set_ylim(*plot.y_range)
+    ax.grid(True, color=LIGHT.grid, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(colors=LIGHT.faint, labelcolor=LIGHT.ink, labelsize=8, length=3, which="both")
+    for spine in ax.spines.values():
+        spine.set(color=LIGHT.faint, linewidth=0.6)
+    ax.legend(frameon=False, fontsize=7.5, labelcolor=LIGHT.ink, handlelength=2.2, labelspacing=0.35)
+
+
+def _draw_curve(curve: Curve, ax: "Axes") -> None:
+    points = curve.style == "points"
+    ax.plot(
+        curve.x,
+        curve.y,
+        color=COLOURS[curve.group],
+        linestyle=STYLES[curve.style],
+        linewidth=1.5,
+        marker="o" if points else None,
+        markersize=3,
+        label=curve.label or "_",
+    )
+
+
+def _draw_simplex(ax: "Axes") -> None:
+    ax.plot([0, 1, 0.5, 0], [0, 0, HALF_HEIGHT, 0], color=LIGHT.faint, linewidth=0.8)
+    for text, x, y, side in (("class 1", 0, -0.04, "left"), ("class 2", 1, -0.04, "right")):
+        ax.text(x, y, text, ha=side, va="top", fontsize=8, color=LIGHT.ink)
+    ax.text(0.5, HALF_HEIGHT + 0.02, "class 3", ha="center", va="bottom", fontsize=8, color=LIGHT.ink)
+    ax.set(xlim=(-0.05, 1.05), ylim=(-0.12, HALF_HEIGHT + 0.1), aspect="equal")
+    ax.set_axis_off()
+
+
+def _draw_isolines(panel: Isolines, ax: "Axes") -> None:
+    x, y = _flat(panel.rows)
+    ax.tricontour(x, y, panel.values, levels=panel.levels, colors=COLOURS[:3], linewidths=1.4)
+    for index, percentile in enumerate(panel.percentiles):  # beside the triangle: on the lines they would collide
+        ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
+        ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
+    ax.plot(*_flat([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
+
+
+def _draw_arrows(panel: Arrows, ax: "Axes") -> None:
+    x, y = _flat(panel.starts)
+    to_x, to_y = _flat(panel.ends)
+    u, v = ([b - a for a, b in zip(*pair, strict=True)] for pair in ((x, to_x), (y, to_y)))
+    ax.plot(x, y, ".", color=LIGHT.faint, markersize=2.5)
+    ax.quiver(x, y, u, v, angles="xy", scale_units="xy", scale=1, width=0.005, headwidth=4, color=COLOURS[0])
+
+
+def _draw_heat(panel: Heat, ax: "Axes") -> None:
+    x, y = _flat(panel.rows)
+    reach = max(abs(value) for value in panel.values)
+    levels = [reach * step / 8 for step in range(-8, 9)]
+    filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")
+    filled.set_rasterized(True)  # as paths the bands would be ten times as large
+    labels = [f"{level:.2g}".replace("-", "−") for level in levels[::4]]
+    bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
+    bar.set_ticks(levels[::4], labels=labels)
+    bar.set_label(panel.value_label, fontsize=8, color=LIGHT.ink)
+    bar.ax.tick_params(labelsize=7)
+
+
+def _flat(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """Return where rows (q₁, q₂, q₃) lie in the triangle with class 1 left, 2 right, 3 on top."""
+    return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
+
+
+def _steady(svg: str) -> str:
+    """Return ``svg`` without metadata, with running instead of random names, and coordinates to a hundredth of a point."""
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):
+        svg = svg.replace(name, f"i{number}")
+    shorter = partial(re.compile(r"(\.\d\d)\d+").sub, r"\1")
+    svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), svg)
+    return re.sub(r"\s*\n\s*", "\n", svg)

@@ -1,0 +1,208 @@
+"""The numbers behind the figures with curves."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from calibrant.scores import FocalScore
+from calibrant.theory._plots import Curve, FigureNumbers, Plot, floats
+from calibrant.theory.focal_map import focal_logit
+from calibrant.theory.inverse_map import inverse_calibration_map
+from calibrant.theory.proper_part import proper_part
+from calibrant.theory.temperature_bounds import (
+    SLOPE_BOUND_LIMIT,
+    measured_temperature_bounds,
+    temperature_bounds,
+)
+from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures
+
+_PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
+_PRINTED_ERRORS = {2: 1e-3, 4: 0.08}
+_STEPS = {2: 4, 3: 4, 4: 2}  # γ a unit
+
+
+def proper_part_figure() -> FigureNumbers:
+    """Figure 1: the proper part beside focal loss and cross-entropy; the binary map."""
+    p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+    rows = torch.stack([p, 1 - p], dim=1).log()
+    curves = [Curve("cross-entropy", floats(p), floats(-p.log()), group=0)]
+    for group, gamma in enumerate((0.5, 3.0), start=1):
+        score = FocalScore(gamma)
+        focal, proper = score.value(rows[:, 0], rows[:, 1]), proper_part(score, rows)[:, 0]
+        curves.append(Curve(f"focal, γ = {gamma:g}", floats(p), floats(focal), "dashed", group))
+        curves.append(Curve(f"its proper part, γ = {gamma:g}", floats(p), floats(proper), group=group))
+    q = torch.linspace(0, 1, 201, dtype=torch.float64)
+    maps = [
+        Curve(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
+        for group, gamma in enumerate((-0.5, 0.5, 1.0, 3.0, 5.0))
+    ]
+    panels = (
+        Plot("loss if the class is true", "probability p given to it", "loss", tuple(curves), y_range=(0, 3)),
+        Plot("focal calibration map", "predicted q", "calibrated p", tuple(maps), diagonal=True),
+    )
+    caption = (
+        "Focal loss is a proper loss after a map that raises confidence. Left: below one half the proper part is lower "
+        "than focal loss, above it higher. Right: that map in two classes; γ < 0 lowers confidence."
+    )
+    return FigureNumbers("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
+
+
+def binary_fit_figure() -> FigureNumbers:
+    """Figure 2: the nearest temperature for each γ, the logit scale, and how near it comes."""
+    fit = _fit(2)
+    s = torch.linspace(-4, 4, 161, dtype=torch.float64)
+    curves, facts = [], {}
+    for group, (gamma, printed) in enumerate(((0.5, 0.76), (3.0, 0.36))):
+        nearest = 1 / fit.inverse_temperatures[fit.gammas.index(gamma)]
+        curves += [
+            Curve(f"focal map, γ = {gamma:g}", floats(s), floats(focal_logit(s, gamma)), group=group),
+            Curve(f"nearest T = {nearest:.2f}", floats(s), floats(s / nearest), "dashed", group),
+            Curve(f"printed T = {printed}", floats(s), floats(s / printed), "dotted", group),
+        ]
+        facts[f"nearest_T_gamma_{gamma:g}"] = nearest
+    panels = (
+        _line_panel(fit),
+        Plot("logit scale", "logit of q", "logit of p", tuple(curves)),
+        _error_panel(fit),
+    )
+    caption = (
+        "In two classes the focal map is temperature scaling but for about a thousandth. The printed line is right within "
+        f"its rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
+        f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
+    )
+    return FigureNumbers("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
+
+
+def bounds_figure() -> FigureNumbers:
+    """Figure 3: temperatures that bound the binary map, proven and measured, and their distance."""
+    gammas = floats(torch.arange(0.1, 10.05, 0.1, dtype=torch.float64))
+    tight_gammas = tuple(gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT)
+    proven = [temperature_bounds(gamma) for gamma in gammas]
+    tight = [temperature_bounds(gamma, tight=True) for gamma in tight_gammas]
+    measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in gammas]
+    some = slice(4, None, 5)
+    sides = (
+        Curve("upper: Prop. 3 corrected", gammas, floats(b.high for b in proven), "dashed", 0),
+        Curve("upper: 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.high for b in tight), "line", 2),
+        Curve("measured, |s| ≤ 20", gammas[some], floats(b.high for b in measured[some]), "points", 1),
+        Curve("lower: 1/(γ + 1)", gammas, floats(b.low for b in proven), "line", 0),
+        Curve("", gammas[some], floats(b.low for b in measured[some]), "points", 1),
+    )
+    widths = (
+        Curve("Prop. 3 corrected", gammas, floats(b.width for b in proven), "dashed", 0),
+        Curve("with 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.width for b in tight), "line", 2),
+        Curve("measured, |s| ≤ 20", gammas[some], floats(b.width for b in measured[some]), "points", 1),
+    )
+    at_4, tight_4, found_4 = (
+        temperature_bounds(4.0),
+        temperature_bounds(4.0, tight=True),
+        measured_temperature_bounds(4.0),
+    )
+    facts = {
+        "proven_low_gamma_4": at_4.low,
+        "proven_high_gamma_4": at_4.high,
+        "tight_high_gamma_4": tight_4.high,
+        "measured_low_gamma_4": found_4.low,
+        "measured_high_gamma_4": found_4.high,
+        "printed_measured_low_gamma_4": 0.206,
+        "printed_measured_high_gamma_4": 0.218,
+        "slope_bound_limit": SLOPE_BOUND_LIMIT,
+    }
+    panels = (
+        Plot("temperatures that bound the map", "γ", "T", sides, log_y=True),
+        Plot("width of the bounds", "γ", "upper T − lower T", widths),
+    )
+    caption = (
+        "Between which temperatures the binary map lies. Proposition 3 is printed with the logit divided by γ + 1 where "
+        "it must be multiplied. The upper bound tightens to 1/κ(γ), the slope of the map at 0, up to γ = 5.635 and no "
+        f"further. At γ = 4: {at_4.low:.3f} to {at_4.high:.3f} proven, {found_4.low:.4f} to {found_4.high:.4f} measured "
+        "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
+    )
+    return FigureNumbers("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
+
+
+def three_classes_figure() -> FigureNumbers:
+    """Figure 6: three classes."""
+    fit = _fit(3)
+    caption = (
+        "In three classes the line holds as printed, but the focal map is no temperature scaling: they differ by up to "
+        f"{_at(fit, 9.0):.1%} at γ = 9."
+    )
+    panels = (_line_panel(fit), _error_panel(fit))
+    return FigureNumbers("three-classes", "Komisarenko & Kull 2024, Figure 6", caption, panels, _line_facts(fit))
+
+
+def four_classes_figure() -> FigureNumbers:
+    """§3.3's fourth class, whose printed line does not reproduce."""
+    fit = _fit(4)
+    slope, intercept = fit.line()
+    caption = (
+        f"In four classes the line is {slope:.3f} γ + {intercept:.3f}. The printed 0.47 γ + 0.85 and its error of up to "
+        f"8 % do not reproduce: the difference reaches {_at(fit, 9.0):.1%} at γ = 9, converged in the grid of logits."
+    )
+    panels = (_line_panel(fit), _error_panel(fit))
+    return FigureNumbers("four-classes", "Komisarenko & Kull 2024, §3.3 (no figure)", caption, panels, _line_facts(fit))
+
+
+def minimisers_figure() -> FigureNumbers:
+    """Figure A.1 of Mukhoti et al.: what focal loss makes of the truth."""
+    inside = torch.sigmoid(torch.linspace(-16, 16, 257, dtype=torch.float64))  # the curves are steep at both ends
+    ends = torch.tensor([0.0, 0.8, 1.0], dtype=torch.float64)
+    eta = torch.sort(torch.cat([inside, ends])).values
+    rows = torch.stack([eta, 1 - eta], dim=1).log()
+    curves, facts = [], {}
+    for group, gamma in enumerate((0.0, 1.0, 2.0, 3.0, 5.0)):
+        q = inverse_calibration_map(FocalScore(gamma), rows).exp()[:, 0]
+        label = "γ = 0: cross-entropy" if gamma == 0 else f"γ = {gamma:g}"
+        curves.append(Curve(label, floats(eta), floats(q), group=group))
+        facts[f"minimiser_eta_0.8_gamma_{gamma:g}"] = float(q[eta == 0.8])
+    title = "minimiser of the expected focal loss"
+    panel = Plot(title, "true probability η", "minimiser q", tuple(curves))
+    caption = (
+        "What a network trained to the optimum of focal loss says where the truth is η: nearer to one half the larger γ "
+        f"is. At η = 0.8 and γ = 2 it says {facts['minimiser_eta_0.8_gamma_2']:.3f}."
+    )
+    return FigureNumbers("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
+
+
+def _binary_map(q: Tensor, gamma: float) -> Tensor:
+    inside = q.clamp(1e-300, 1 - 1e-16)
+    return torch.where((q > 0) & (q < 1), torch.sigmoid(focal_logit(torch.logit(inside), gamma)), q)
+
+
+def _fit(classes: int) -> TemperatureFit:
+    steps = _STEPS[classes]
+    return fit_temperatures(classes, [i / steps for i in range(10 * steps + 1)])
+
+
+def _line_panel(fit: TemperatureFit) -> Plot:
+    ends = (0.0, 10.0)
+    lines = []
+    named = ((fit.line(), "ours", "line", 0), (_PRINTED_LINES[fit.classes], "printed", "dashed", 1))
+    for (slope, intercept), whose, style, group in named:
+        y = tuple(slope * gamma + intercept for gamma in ends)
+        label = f"{whose}: {slope:.2f} γ + {intercept:.2f}"
+        lines.append(Curve(label, ends, y, "dashed" if style == "dashed" else "line", group))
+    points = Curve("nearest 1/T", fit.gammas, fit.inverse_temperatures, "points", 0)
+    return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", (points, *lines))
+
+
+def _error_panel(fit: TemperatureFit) -> Plot:
+    curves = [Curve("at the nearest T", fit.gammas, fit.errors)]
+    printed = _PRINTED_ERRORS.get(fit.classes)
+    if printed is not None:
+        curves.append(Curve(f"printed: up to {printed:g}", (0.0, 10.0), (printed, printed), "dashed", 1))
+    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", tuple(curves), y_range=(0, None))
+
+
+def _line_facts(fit: TemperatureFit) -> dict[str, float]:
+    slope, intercept = fit.line()
+    printed: Sequence[float] = _PRINTED_LINES[fit.classes]
+    facts = {"slope": slope, "intercept": intercept, "printed_slope": printed[0], "printed_intercept": printed[1]}
+    worst = max(fit.errors)
+    return facts | {"largest_error": worst, "at_gamma": fit.gammas[fit.errors.index(worst)]}
+
+
+def _at(fit: TemperatureFit, gamma: float) -> float:
+    return fit.errors[fit.gammas.index(gamma)]

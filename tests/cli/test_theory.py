@@ -1,0 +1,33 @@
+"""``calibrant theory``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., Any]
+
+
+def test_the_numbers_behind_a_figure(run: Run, tmp_path: Path) -> None:
+    done = run("theory", "--figure", "bounds", "--json", "-o", tmp_path / "none")
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["name"] == "bounds"
+    assert printed["facts"]["proven_low_gamma_4"] == 0.2
+    assert [panel["kind"] for panel in printed["panels"]] == ["plot", "plot"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_figure_is_written_with_its_page(run: Run, tmp_path: Path) -> None:
+    done = run("theory", "--figure", "minimisers", "-o", tmp_path / "new" / "folder")
+    assert done.exit_code == 0, done.output
+    written = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert written == ["index.md", "minimisers.png", "minimisers.svg"]
+
+
+def test_an_unknown_figure_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    done = run("theory", "--figure", "nothing", "-o", tmp_path / "none")
+    assert done.exit_code == 2
+    assert "'bounds'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "none").exists()

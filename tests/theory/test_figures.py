@@ -1,0 +1,86 @@
+"""The numbers behind the figures agree with what they are said to show."""
+
+import json
+import math
+
+import pytest
+
+from calibrant.errors import InputError
+from calibrant.theory import FIGURES, figure_numbers, focal_logit, small_logit_slope
+from calibrant.theory._plots import Arrows, Heat, Isolines, Plot
+
+FITS = {"three-classes", "four-classes"}  # some seconds each
+
+
+def named(name: str):
+    return pytest.param(name, marks=[pytest.mark.slow] if name in FITS else [])
+
+
+@pytest.mark.parametrize("name", [named(name) for name in FIGURES])
+def test_every_figure_is_whole_and_finite(name: str) -> None:
+    numbers = figure_numbers(name)
+    assert numbers.name == name
+    assert numbers.caption.endswith((".", ")"))
+    assert len(numbers.panels) in {1, 2, 3, 4}
+    text = json.dumps(numbers.plain(), allow_nan=False)
+    assert {panel["kind"] for panel in json.loads(text)["panels"]} <= {"plot", "isolines", "arrows", "heat"}
+    for panel in numbers.panels:
+        if isinstance(panel, Plot):
+            assert all(len(curve.x) == len(curve.y) > 1 for curve in panel.curves)
+        elif isinstance(panel, Arrows):
+            assert all(math.isclose(sum(row), 1, abs_tol=1e-12) for row in (*panel.starts, *panel.ends))
+        else:
+            assert len(panel.rows) == len(panel.values)
+
+
+def test_all_published_figures_are_there() -> None:
+    sources = " ".join(["proper-part", "binary-fit", "bounds", "isolines", "arrows", "three-classes", "difference"])
+    assert set(sources.split()) | {"minimisers", "four-classes"} == set(FIGURES)
+
+
+def test_the_bounds_are_in_order() -> None:
+    numbers = figure_numbers("bounds")
+    sides, widths = numbers.panels
+    assert isinstance(sides, Plot)
+    upper, tight, high, lower, low = sides.curves
+    assert tight.x[-1] == pytest.approx(5.6)
+    for i, gamma in enumerate(high.x):
+        assert lower.y[4 + 5 * i] < low.y[i] < high.y[i] < upper.y[4 + 5 * i]
+        if gamma <= tight.x[-1]:
+            # the map's slope at the smallest logit measured, 0.01, is that at 0 to 1e-5
+            assert high.y[i] == pytest.approx(1 / small_logit_slope(gamma), rel=1e-5)
+    assert isinstance(widths, Plot)
+    assert numbers.facts["measured_low_gamma_4"] == pytest.approx(0.2033, abs=1e-4)
+
+
+def test_the_logit_panel_is_the_map() -> None:
+    import torch
+
+    panel = figure_numbers("binary-fit").panels[1]
+    assert isinstance(panel, Plot)
+    curve = panel.curves[3]
+    assert curve.label == "focal map, γ = 3"
+    expected = focal_logit(torch.tensor(curve.x, dtype=torch.float64), 3.0).tolist()
+    assert list(curve.y) == pytest.approx(expected)
+
+
+def test_isolines_enclose_their_share() -> None:
+    for panel in figure_numbers("isolines").panels:
+        assert isinstance(panel, Isolines)
+        for percentile, level in zip(panel.percentiles, panel.levels, strict=True):
+            share = sum(value <= level for value in panel.values) / len(panel.values)
+            assert share == pytest.approx(percentile / 100, abs=1e-3)
+
+
+def test_the_difference_vanishes_where_both_maps_stand_still() -> None:
+    for panel in figure_numbers("difference").panels:
+        assert isinstance(panel, Heat)
+        centre = min(range(len(panel.rows)), key=lambda i: max(panel.rows[i]))
+        corners = [i for i, row in enumerate(panel.rows) if max(row) == 1]
+        assert len(corners) == 3
+        assert [panel.values[i] for i in (centre, *corners)] == pytest.approx([0] * 4, abs=1e-12)
+
+
+def test_no_figure_of_another_name() -> None:
+    with pytest.raises(InputError, match="'bounds'"):
+        figure_numbers("nothing")
