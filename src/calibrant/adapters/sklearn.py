@@ -26,7 +26,9 @@ except ImportError as error:
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-_LOWEST = -1e3  # log-probabilities of 0 (trees, naive Bayes) become this, so that every temperature keeps them finite
+# Log-probabilities of 0 (trees, naive Bayes) become this, the logarithm of float64's epsilon: a classifier that says
+# "never" has not measured more than that, and deeper tails would let a few rows set the temperature.
+_LOWEST = -36.0
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
