@@ -2,7 +2,8 @@
 
 The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in a
 folder beside which ``../shared/data`` lies as it does beside a checkout. A block that cannot run says why in a comment on
-the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests.
+the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests; one whose
+foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``.
 """
 
 import doctest
@@ -51,14 +52,21 @@ def blocks_of(text: str) -> Iterator[Block]:
 
 def pages() -> list[Any]:
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    marked = [(path, path.read_text()) for path in found]
+    texts = [(path, path.read_text()) for path in found]
     return [
-        pytest.param(
-            path, id=path.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] if "<!-- slow -->" in text else []
-        )
-        for path, text in marked
+        pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks_of(text))
+        for path, text in texts
         if any(block.runs for block in blocks_of(text))
     ]
+
+
+def marks_of(text: str) -> list[pytest.MarkDecorator]:
+    """Return what a page's comments ask for: the slow tests, and foreign warnings let pass."""
+    marks = [pytest.mark.slow] if "<!-- slow -->" in text else []
+    if "<!-- warns: " in text:
+        kinds = ("UserWarning", "DeprecationWarning", "FutureWarning")
+        marks += [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in kinds]
+    return marks
 
 
 def run_python(block: Block, page: str, namespace: dict[str, Any]) -> None:
