@@ -1,15 +1,23 @@
 """Data sets of the studies, with the papers' splits; each is a function in its own file."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from calibrant.errors import InputError
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
+from calibrant.study.data.images import SOURCES, images
+from calibrant.study.data.text import newsgroups, sst
 
-__all__ = ["Fold", "Split", "TensorSplit", "digits", "load_fold"]
+__all__ = ["Fold", "Split", "TensorSplit", "digits", "images", "load_fold", "newsgroups", "sst"]
 
-DATA_SETS: Mapping[str, Callable[..., Fold]] = {"digits": digits}
+DATA_SETS: Mapping[str, Callable[..., Fold]] = {
+    "digits": digits,
+    "sst": sst,
+    "20news": newsgroups,
+    **{name: partial(images, name) for name in SOURCES},
+}
 
 
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
@@ -27,7 +35,7 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
         >>> len(load_fold({"name": "digits"}).test)
         360
     """
-    options = dict(data)
+    options = {key: value for key, value in data.items() if key != "folds" or data.get("name") == "digits"}
     name = options.pop("name", None)
     if name not in DATA_SETS:
         raise InputError(f"expected a data set of {', '.join(DATA_SETS)}, got {name!r}; choose one")

@@ -3,6 +3,21 @@
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """
 
+from calibrant.study.models.convnets import VGG, DenseNet, SmallCNN, WideResNet
 from calibrant.study.models.mlp import MLP
+from calibrant.study.models.resnet import ResNet, ThinResNet
+from calibrant.study.models.text import DeepTextCNN, PooledTextCNN
+from calibrant.study.models.tree_lstm import TreeLSTM
 
-__all__ = ["MLP"]
+__all__ = [
+    "MLP",
+    "VGG",
+    "DeepTextCNN",
+    "DenseNet",
+    "PooledTextCNN",
+    "ResNet",
+    "SmallCNN",
+    "ThinResNet",
+    "TreeLSTM",
+    "WideResNet",
+]

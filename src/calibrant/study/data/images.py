@@ -1,0 +1,179 @@
+"""CIFAR-10, CIFAR-100, SVHN and Tiny-ImageNet: from the hub or a folder, as uint8 on the device, augmented in batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._check import check_choice, check_count
+from calibrant._files import read_arrays
+from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.study.data._papers import split_rows
+from calibrant.study.data._split import Fold, TensorSplit
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is on the hub, and what its columns and splits are called."""
+
+    hub: str
+    classes: int
+    size: int
+    image: str = "img"
+    label: str = "label"
+    test: str = "test"
+
+
+SOURCES = {
+    "cifar10": Source("uoft-cs/cifar10", 10, 32),
+    "cifar100": Source("uoft-cs/cifar100", 100, 32, label="fine_label"),
+    "svhn": Source("ufldl-stanford/svhn", 10, 32, image="image"),
+    "tiny-imagenet": Source("zh-plus/tiny-imagenet", 200, 64, image="image", test="valid"),
+}
+STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # torrvision's, for CIFAR-100 too
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # Wang et al.'s code, for CIFAR-10 too
+}
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """uint8 images (B, H, W, 3) to float32 (B, 3, H, W), each channel less its mean over its deviation."""
+
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the network's input."""
+        mean, deviation = images.new_tensor([self.mean, self.deviation], dtype=torch.float32)
+        return ((images.float() / 255 - mean) / deviation).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class CropAndFlip:
+    """A random crop after padding and a random mirror image, drawn for each image, computed for the batch at once.
+
+    Args:
+        pad: Pixels added on each side, of the value of a black pixel after normalisation.
+        black: That value for each channel.
+    """
+
+    pad: int
+    black: tuple[float, float, float]
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images (B, C, H, W) cropped and mirrored."""
+        count, _, height, width = images.shape
+        black = images.new_tensor(self.black)[:, None, None]
+        padded = F.pad(images - black, (self.pad,) * 4) + black
+        draw = torch.randint(0, 2 * self.pad + 1, (2, count), generator=generator, device=images.device)
+        mirrored = torch.rand(count, generator=generator, device=images.device) < 0.5
+        rows = draw[0][:, None] + torch.arange(height, device=images.device)  # (B, H)
+        columns = torch.arange(width, device=images.device).expand(count, width)
+        columns = torch.where(mirrored[:, None], width - 1 - columns, columns) + draw[1][:, None]  # (B, W)
+        index = torch.arange(count, device=images.device)[:, None, None]
+        return padded.permute(0, 2, 3, 1)[index, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def images(name: str, *, seed: int, fold: int, **options: Any) -> Fold:
+    """Return an image data set.
+
+    Args:
+        name: A key of ``SOURCES``.
+        seed: Draws training, validation and test images where fewer than all are asked for.
+        fold: 0; these have test sets of their own.
+        options: Fields of ``Options``.
+    """
+    if fold:
+        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
+    return _fold(SOURCES[name], Options(**options), seed=seed, name=name)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a recipe may say of an image data set.
+
+    Args:
+        folder: A folder with the data set's files, as the hub has them, or with ``train*.npz`` and ``test*.npz`` parts
+            that hold ``images`` (N, H, W, 3) uint8 and ``labels``; None takes it from the hub.
+        split: ``"mukhoti"``, ``"wang"`` or ``"plain"``: which training images are validated on.
+        split_seed: Of that split; 1 in Mukhoti et al.'s code, 101 … in Wang et al.'s.
+        validation: Validation images.
+        statistics: ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``: mean and deviation of the channels.
+        augment: Whether training images are cropped and mirrored.
+        train: Use only so many training images.
+        test: Use only so many test images.
+    """
+
+    folder: str | None = None
+    split: str = "mukhoti"
+    split_seed: int = 1
+    validation: int = 5000
+    statistics: str = "cifar10"
+    augment: bool = True
+    train: int | None = None
+    test: int | None = None
+
+
+def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
+    check_choice(options.statistics, name="statistics", choices=STATISTICS)
+    mean, deviation = STATISTICS[options.statistics]
+    pixels, labels = _read(name, "train", options.folder)
+    fit, held = split_rows(len(labels), validation=options.validation, rule=options.split, seed=options.split_seed)
+    if options.train is not None:
+        fit = np.random.default_rng(seed).permutation(fit)[: check_count(options.train, name="train")]
+    prepare = Normalise(mean, deviation)
+    whole = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(labels), prepare)
+    test_pixels, test_labels = _read(name, "test", options.folder)
+    test = TensorSplit(torch.from_numpy(test_pixels), torch.from_numpy(test_labels), prepare)
+    if options.test is not None:
+        test = test[torch.from_numpy(np.random.default_rng(0).permutation(len(test))[: options.test])]
+    black = tuple(-m / d for m, d in zip(mean, deviation, strict=True))
+    return Fold(
+        train=whole[torch.from_numpy(fit)],
+        validation=whole[torch.from_numpy(held)],
+        test=test,
+        sizes={"classes": source.classes, "inputs": 3 * source.size**2},
+        augment=CropAndFlip(source.size // 8, black) if options.augment else None,  # type: ignore[arg-type]
+    )
+
+
+@lru_cache(maxsize=4)
+def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the images (N, H, W, 3) uint8 and labels (N,) int64 of a split."""
+    if folder is not None and not Path(folder).is_dir():
+        raise FileFormatError(f"expected the folder of {name}, got no such folder: {folder}; check the path")
+    parts = sorted(Path(folder).glob(f"{split}*.npz")) if folder is not None else []
+    if parts:
+        arrays = [read_arrays(part) for part in parts]
+        return np.concatenate([a["images"] for a in arrays]), np.concatenate([a["labels"] for a in arrays]).astype(
+            np.int64
+        )
+    return _read_with_datasets(SOURCES[name], split, folder)
+
+
+def _read_with_datasets(source: Source, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", extra="study") from error
+    wanted = source.test if split == "test" else split
+    try:
+        found = datasets.load_dataset(folder or source.hub, split=wanted, **({} if folder else {"name": None}))
+    except Exception as error:  # the library raises many kinds: no network, no folder, no such split
+        reason = str(error).strip().split("\n")[0][:160]
+        where = folder or f"{source.hub} on the hub"
+        raise FileFormatError(
+            f"expected the split {wanted!r} of {where}, got: {reason}; check it, or name a folder"
+        ) from error
+    image = source.image if source.image in found.column_names else "image"
+    size = (source.size, source.size)
+    pixels = np.stack([np.asarray(row.convert("RGB").resize(size), dtype=np.uint8) for row in found[image]])
+    return pixels, np.asarray(found[source.label], dtype=np.int64)

@@ -1,0 +1,126 @@
+"""Text: the Stanford Sentiment Treebank as trees, and 20 Newsgroups as word indices."""
+
+import gzip
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from calibrant._check import check_count
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._papers import split_rows
+from calibrant.study.data._split import Fold, TensorSplit
+from calibrant.study.data._trees import TreeSplit, build, parse
+
+BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
+WORD = re.compile(r"[a-z0-9']+")
+
+
+def sst(*, seed: int, fold: int, folder: str, train: int | None = None) -> Fold:
+    """Return the binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
+
+    Args:
+        seed: Draws the training trees if ``train`` is given.
+        fold: 0; the treebank has splits of its own.
+        folder: Holds ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree a line.
+        train: Use only so many training trees.
+    """
+    _only_fold(fold)
+    roots = {name: [parse(line) for line in _lines(Path(folder), name)] for name in ("train", "dev", "test")}
+    counts = Counter(word for root in roots["train"] for word in _words(root))
+    index = {word: place for place, word in enumerate(sorted(counts), start=1)}
+    trees = {
+        name: [build(root, index=index, labels=BINARY) for root in found if root[0] in BINARY]
+        for name, found in roots.items()
+    }
+    kept = trees["train"]
+    if train is not None:
+        rows = np.random.default_rng(seed).permutation(len(kept))[: check_count(train, name="train")]
+        kept = [kept[row] for row in rows]
+    sizes = {"classes": 2, "vocabulary": len(index) + 1}
+    return Fold(TreeSplit(kept), TreeSplit(trees["dev"]), TreeSplit(trees["test"]), sizes)
+
+
+def newsgroups(
+    *,
+    seed: int,
+    fold: int,
+    folder: str,
+    vocabulary: int = 20_000,
+    length: int = 300,
+    validation: int = 900,
+    train: int | None = None,
+) -> Fold:
+    """Return 20 Newsgroups (bydate) as indices of its most frequent words; validation texts are drawn from the training ones.
+
+    Args:
+        seed: Draws the validation texts, and the training texts if ``train`` is given.
+        fold: 0; the split is by date.
+        folder: Holds ``train*.parquet`` and ``test*.parquet`` with the columns ``text`` and ``label``.
+        vocabulary: Words kept, counted on training texts; others and padding are 0.
+        length: Words of a text kept, the first ones.
+        validation: Validation texts.
+        train: Use only so many training texts.
+    """
+    _only_fold(fold)
+    texts = {name: _table(Path(folder), name) for name in ("train", "test")}
+    fit, held = split_rows(len(texts["train"][0]), validation=validation, rule="plain", seed=seed)
+    fit = fit[: check_count(train, name="train")] if train is not None else fit
+    words, labels = texts["train"]
+    counts = Counter(word for row in fit for word in words[row])
+    index = {word: place for place, (word, _) in enumerate(counts.most_common(vocabulary - 1), start=1)}
+    return Fold(
+        train=_encode([words[row] for row in fit], labels[fit], index, length),
+        validation=_encode([words[row] for row in held], labels[held], index, length),
+        test=_encode(texts["test"][0], texts["test"][1], index, length),
+        sizes={"classes": 20, "vocabulary": vocabulary},
+    )
+
+
+def _encode(texts: list[list[str]], labels: np.ndarray, index: dict[str, int], length: int) -> TensorSplit:
+    rows = torch.zeros(len(texts), length, dtype=torch.int32)
+    for row, words in enumerate(texts):
+        found = [place for word in words if (place := index.get(word)) is not None][:length]
+        rows[row, : len(found)] = torch.tensor(found, dtype=torch.int32)
+    return TensorSplit(rows, torch.from_numpy(labels), prepare=_long)
+
+
+def _long(rows: torch.Tensor) -> torch.Tensor:
+    return rows.long()
+
+
+def _table(folder: Path, name: str) -> tuple[list[list[str]], np.ndarray]:
+    import pyarrow.parquet
+
+    files = sorted(folder.glob(f"{name}*.parquet"))
+    if not files:
+        raise FileFormatError(f"expected {name}*.parquet in {folder}, got none; name the folder that holds them")
+    tables = [pyarrow.parquet.read_table(file, columns=["text", "label"]) for file in files]
+    texts = [WORD.findall(text.lower()) for table in tables for text in table["text"].to_pylist()]
+    return texts, np.concatenate([table["label"].to_numpy() for table in tables]).astype(np.int64)
+
+
+def _lines(folder: Path, name: str) -> Iterable[str]:
+    for path, opener in ((folder / f"{name}.txt", open), (folder / f"{name}.txt.gz", gzip.open)):
+        if path.is_file():
+            with opener(path, "rt", encoding="utf-8") as file:  # type: ignore[operator]
+                return [line for line in file if line.strip()]
+    raise FileFormatError(
+        f"expected {name}.txt or {name}.txt.gz in {folder}, got neither; name the folder of the trees"
+    )
+
+
+def _words(node: list) -> Iterable[str]:
+    if len(node) == 2:
+        yield node[1]
+    else:
+        yield from _words(node[1])
+        yield from _words(node[2])
+
+
+def _only_fold(fold: int) -> None:
+    if fold:
+        raise InputError(f"expected fold 0 of data with splits of their own, got {fold}; leave folds out")

@@ -1,0 +1,165 @@
+"""Wide-ResNet, DenseNet and VGG for images of 32×32 and 64×64."""
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import InputError
+
+__all__ = ["VGG", "DenseNet", "SmallCNN", "WideResNet"]
+
+VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the image
+
+
+class WideBlock(nn.Module):
+    """Batch norm, ReLU and 3×3 convolution, twice, beside a shortcut taken after the first ReLU where sizes change."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.before = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, 1, 1, bias=False),
+        )
+        self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, width, H / stride, W / stride)."""
+        ready = self.before(x)
+        return self.body(ready) + (x if self.shortcut is None else self.shortcut(ready))
+
+
+class WideResNet(nn.Module):
+    """Wide residual network WRN-depth-widen.
+
+    Args:
+        classes: K.
+        depth: 6·n + 4, as Zagoruyko & Komodakis count, or 6·n + 2, as Mukhoti et al. do, who leave the two shortcuts
+            out: their 26 is the others' 28.
+        widen: Factor on 16, 32, 64 channels.
+
+    References:
+        Zagoruyko & Komodakis 2016, Table 1.
+    """
+
+    def __init__(self, classes: int, depth: int = 26, widen: int = 10) -> None:
+        super().__init__()
+        if depth < 8 or depth % 6 not in (2, 4):
+            raise InputError(f"expected depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …), got {depth}; choose one of these")
+        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
+        inputs = 16
+        for stage, width in enumerate((16 * widen, 32 * widen, 64 * widen)):
+            for index in range((depth - 2) // 6):
+                layers.append(WideBlock(inputs, width, 2 if stage and not index else 1))
+                inputs = width
+        self.features = nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(inputs, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))
+
+
+class DenseLayer(nn.Module):
+    """1×1 then 3×3 convolution; the result is put beside the input."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(),
+            nn.Conv2d(inputs, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(),
+            nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, inputs + growth, H, W)."""
+        return torch.cat([self.body(x), x], dim=1)
+
+
+class DenseNet(nn.Module):
+    """DenseNet-121 with a 3×3 first convolution.
+
+    Args:
+        classes: K.
+        growth: Channels each layer adds.
+
+    References:
+        Huang et al. 2017, Table 1.
+    """
+
+    def __init__(self, classes: int, growth: int = 32) -> None:
+        super().__init__()
+        width = 2 * growth
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
+        for stage, count in enumerate((6, 12, 24, 16)):
+            for _ in range(count):
+                layers.append(DenseLayer(width, growth))
+                width += growth
+            if stage < 3:
+                half = width // 2
+                layers += [nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, half, 1, bias=False), nn.AvgPool2d(2)]
+                width = half
+        self.features = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))
+
+
+class VGG(nn.Module):
+    """VGG-16 with batch norm and one linear layer, for small images.
+
+    Args:
+        classes: K.
+
+    References:
+        Simonyan & Zisserman 2015, configuration D.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs = 3
+        for width in VGG16:
+            if width:
+                layers += [nn.Conv2d(inputs, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU()]
+                inputs = width
+            else:
+                layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(inputs, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))
+
+
+class SmallCNN(nn.Module):
+    """Two 3×3 convolutions with pooling: for tests and first looks.
+
+    Args:
+        classes: K.
+        width: Channels of the first layer.
+    """
+
+    def __init__(self, classes: int, width: int = 16) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, width, 3, 1, 1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(width, 2 * width, 3, 1, 1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+        self.classifier = nn.Linear(2 * width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))

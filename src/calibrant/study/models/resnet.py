@@ -1,0 +1,153 @@
+"""Residual networks: the 64-wide ones of Mukhoti et al. for small or large images, and He et al.'s thin ones for CIFAR."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calibrant._check import check_choice
+from calibrant.errors import InputError
+
+__all__ = ["ResNet", "ThinResNet"]
+
+LAYERS = {
+    "18": ("basic", (2, 2, 2, 2)),
+    "34": ("basic", (3, 4, 6, 3)),
+    "50": ("bottleneck", (3, 4, 6, 3)),
+    "101": ("bottleneck", (3, 4, 23, 3)),
+    "110": ("bottleneck", (3, 4, 26, 3)),  # what Mukhoti et al.'s code calls ResNet-110; not He's
+}
+
+
+class Basic(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int, *, padded: bool = False) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut = _shortcut(inputs, width, stride, padded=padded)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, width, H / stride, W / stride)."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 and 1×1 convolutions beside a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.shortcut = _shortcut(inputs, 4 * width, stride, padded=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, 4·width, H / stride, W / stride)."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        return F.relu(self.bn3(self.conv3(out)) + self.shortcut(x))
+
+
+class Padded(nn.Module):
+    """He et al.'s option A: take every second pixel, fill new channels with zeros; no parameters."""
+
+    def __init__(self, extra: int) -> None:
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, C + extra, H/2, W/2), half of the zeros before and half after."""
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, *, padded: bool) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    if padded:
+        return Padded(outputs - inputs)
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    """ResNet-18, -34, -50, -101 and the "ResNet-110" of Mukhoti et al.'s code, 64 channels wide at first.
+
+    Args:
+        classes: K.
+        depth: 18, 34, 50, 101 or 110 (Bottleneck 3-4-26-3).
+        stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
+        pool: Side of the square that is left before the last layer: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
+
+    References:
+        He et al. 2016, Table 1; Mukhoti et al. 2020, code.
+    """
+
+    def __init__(
+        self, classes: int, depth: int = 18, stem: Literal["small", "imagenet"] = "small", pool: int = 1
+    ) -> None:
+        super().__init__()
+        kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
+        check_choice(stem, name="stem", choices=("small", "imagenet"))
+        if stem == "small":
+            first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        else:
+            first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        block: type[Basic] | type[Bottleneck] = Basic if kind == "basic" else Bottleneck
+        layers, inputs = first, 64
+        for stage, count in enumerate(blocks):
+            width = 64 << stage
+            for index in range(count):
+                layers.append(block(inputs, width, 2 if stage and not index else 1))
+                inputs = width * block.expansion
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
+        self.classifier = nn.Linear(inputs * pool * pool, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))
+
+
+class ThinResNet(nn.Module):
+    """He et al.'s ResNet-20, -32, -56, -110 for 32×32 images: 16, 32, 64 channels, shortcuts without parameters.
+
+    Args:
+        classes: K.
+        depth: 6·n + 2, such as 8, 20, 32 or 110.
+        widths: Channels of the three stages.
+
+    References:
+        He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
+    """
+
+    def __init__(self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64)) -> None:
+        super().__init__()
+        if depth < 8 or (depth - 2) % 6:
+            raise InputError(f"expected depth 6·n + 2 (8, 14, 20, 32 …), got {depth}; choose one of these")
+        layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()]
+        inputs = widths[0]
+        for stage, width in enumerate(widths):
+            for index in range((depth - 2) // 6):
+                layers.append(Basic(inputs, width, 2 if stage and not index else 1, padded=True))
+                inputs = width
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                torch.nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, 3, H, W)."""
+        return self.classifier(self.features(images))
