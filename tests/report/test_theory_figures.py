@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.report.theory_figures import page, theory_figure, write_theory
-from calibrant.theory import FigureNumbers, figure_numbers
+from calibrant.theory import FIGURES, FigureNumbers, figure_numbers
 from calibrant.theory._plots import Curve, Plot
 
 QUICK = ["minimisers", "proper-part", "bounds", "isolines", "arrows", "difference"]
@@ -74,3 +74,11 @@ def test_the_page_shows_captions_and_numbers() -> None:
     assert "## Someone, Figure 1" in text
     assert "(name.svg)" in text
     assert "| slope at 0 | 0.25 |" in text
+
+
+def test_the_documentation_shows_every_figure() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "theory.md").read_text()
+    for name in FIGURES:
+        assert f"(figures/theory/{name}.svg)" in text
+        assert (docs / "figures" / "theory" / f"{name}.svg").stat().st_size < 120_000
