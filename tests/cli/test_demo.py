@@ -27,6 +27,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda *options: CliRunner().invoke(main, ["demo", "--workers", "1", "--store", str(tmp_path), *options])
 
 
+@pytest.mark.slow
 def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path: Path) -> None:
     done = demo()
     assert done.exit_code == 0, done.output
@@ -37,6 +38,7 @@ def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path
     assert "used to fit the temperature (1×)" in text
 
 
+@pytest.mark.slow
 def test_a_second_demo_trains_nothing_and_prints_json_alone(demo: Any, tmp_path: Path) -> None:
     demo()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}

@@ -48,6 +48,18 @@ def test_a_fingerprint_depends_on_what_changes_numbers_and_not_on_the_order_of_k
     assert replace(RECIPE, training=replace(RECIPE.training, clip=2.0)).fingerprint != RECIPE.fingerprint
 
 
+def test_where_data_lie_and_fields_at_their_default_do_not_change_a_fingerprint(tmp_path: Path) -> None:
+    assert replace(RECIPE, data={"name": "digits", "folder": "/elsewhere"}).fingerprint == RECIPE.fingerprint
+    # Written down once: a change here would make every store forget its runs.
+    assert RECIPE.fingerprint == "1ec443c4b2818cbc"
+    study = load_study(write(tmp_path, SMALL))
+    (tmp_path / "digits").mkdir()
+    moved = study.with_data_from(tmp_path)
+    assert next(moved.cells()).recipe.data["folder"] == str(tmp_path / "digits")
+    assert next(moved.cells()).recipe.fingerprint == next(study.cells()).recipe.fingerprint
+    assert study.with_data_from(tmp_path / "none") == study
+
+
 def test_the_canonical_form_is_the_whole_recipe() -> None:
     plain = json.loads(RECIPE.canonical())
     assert plain["loss"] == {"type": "FocalLoss", "gamma": 3.0}

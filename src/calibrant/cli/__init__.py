@@ -14,6 +14,7 @@ from calibrant.cli.evaluate import evaluate
 from calibrant.cli.fit import fit
 from calibrant.cli.methods import methods
 from calibrant.cli.report import report
+from calibrant.cli.study import study
 from calibrant.cli.theory import theory
 
 __all__ = ["main"]
@@ -30,6 +31,7 @@ main = typer.Typer(
 )
 for command in COMMANDS:
     main.command()(guarded(command))
+main.add_typer(study, name="study")
 
 
 def _say_version(wanted: bool) -> None:

@@ -15,6 +15,14 @@ from calibrant.report.model import Table
 from calibrant.study import Measured, Store, Study, Summary, Verdict, rows, run_study
 
 CHANCE = 0.05  # p above which an ordering is said to be no more than chance
+MEASURE_NAMES = {
+    "error": "error",
+    "nll": "NLL",
+    "ece": "ECE",
+    "temperature": "T",
+    "nll_at_t": "NLL at T",
+    "ece_at_t": "ECE at T",
+}
 NOTE = (
     "Mean ± standard deviation over seeds, on test data. ECE: 15 equal-width bins of the top label. After: at the "
     "temperature T (in brackets) that minimises the log-loss of the validation data. Null: the ECE that a perfectly "
@@ -77,18 +85,35 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
     return said
 
 
-def say_study(table: Table, verdicts: Sequence[str]) -> None:
-    """Print the table and the verdicts."""
-    screen = console()
-    shown = ScreenTable(
-        title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
+    """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
+    cells = []
+    for figure in study.published:
+        for line in lines:
+            if line.objective == figure.objective and figure.setting in ("", line.setting):
+                scale, unit = (1, "") if figure.measure in ("temperature", "nll", "nll_at_t") else (100, " %")
+                ours = _spread(line, figure.measure, scale=scale)
+                place = [line.setting, line.objective, MEASURE_NAMES[figure.measure]]
+                cells.append([*place, f"{scale * figure.value:.2f}{unit}", f"{ours}{unit}"])
+    header = ["setting", "objective", "measure", "paper", "here"]
+    note = (
+        "Papers contradict each other on the same cell: orderings and signs can be expected to agree, figures cannot."
     )
-    for index, name in enumerate(table.header):
-        shown.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
-    for cells in table.rows:
-        shown.add_row(*cells)
-    screen.print(shown)
-    screen.print(table.note, style="dim")
+    return [Table("Beside the paper", header, cells, note)] if cells else []
+
+
+def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
+    """Print the tables and the verdicts."""
+    screen = console()
+    for table in tables:
+        shown = ScreenTable(title=table.title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+        shown.title_justify, shown.title_style = "left", "bold"
+        for index, name in enumerate(table.header):
+            shown.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        for cells in table.rows:
+            shown.add_row(*cells)
+        screen.print(shown)
+        screen.print(table.note, style="dim")
     for sentence in verdicts:
         screen.print(sentence)
 

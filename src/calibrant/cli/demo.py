@@ -39,5 +39,5 @@ def demo(
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return
-    say_study(table, verdicts_of(verdicts))
+    say_study([table], verdicts_of(verdicts))
     console().print(f"The report is in {report.resolve()}: open it in a browser.", style="bold")

@@ -17,7 +17,7 @@ from calibrant.study.recipe import (
 )
 from calibrant.study.run import Step, execute, run_study
 from calibrant.study.store import Run, Store
-from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, rows, summarise
+from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, record_of, rows, summarise
 from calibrant.study.train import Outcome, training
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "judge",
     "load_study",
     "presets",
+    "record_of",
     "rows",
     "run_study",
     "summarise",

@@ -47,6 +47,7 @@ class Training:
         select: The epoch kept: ``"last"``; ``"accuracy"``, the best on validation data; or ``"calibrated_nll"``, the
             best validation log-loss after temperature scaling (refine, then calibrate). Test data never choose.
         precision: Lightning Fabric's: ``"32-true"``, ``"bf16-mixed"`` …
+        channels_last: Keep images as height × width × channels in memory, which tensor cores prefer.
         devices: Processes that share each batch (distributed data parallel).
         threads: Threads a process; sums keep their order only at a fixed number.
         measure_every: Epochs between entries of the trajectory.
@@ -70,6 +71,7 @@ class Training:
     drop_last: bool = False
     select: str = "last"
     precision: str = "32-true"
+    channels_last: bool = False
     devices: int = 1
     threads: int = 1
     measure_every: int = 1
@@ -115,8 +117,19 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits of the hash of ``canonical()``: the name of the run's folder."""
-        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+        """16 hexadecimal digits: the name of the run's folder.
+
+        It is the hash of what decides the numbers: where the data lie does not, and a training field at its default
+        says nothing, so that a new field leaves the runs of before their names.
+        """
+        plain = json.loads(self.canonical())
+        plain["data"].pop("folder", None)
+        usual = to_plain(Training(epochs=1, batch=1))
+        plain["training"] = {
+            key: value for key, value in plain["training"].items() if key in ("epochs", "batch") or value != usual[key]
+        }
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -237,6 +250,19 @@ class Study:
                         recipe = Recipe(setting.data, setting.model, objective.loss, training, seed, fold)
                         yield Cell(setting.label, objective.label, recipe)
 
+    def with_data_from(self, folder: Path) -> "Study":
+        """Return the study with each data set read from the folder of its name below ``folder``, where there is one.
+
+        The place is not part of what is run: it does not change a recipe's fingerprint.
+        """
+        settings = [
+            replace(setting, data={**setting.data, "folder": str(folder / str(setting.data["name"]))})
+            if (folder / str(setting.data["name"])).is_dir()
+            else setting
+            for setting in self.settings
+        ]
+        return replace(self, settings=tuple(settings))
+
     def restricted(self, *, objectives: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> "Study":
         """Return the study with only the objectives and seeds named."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
@@ -249,12 +275,12 @@ def presets() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in found if entry.name.endswith(".toml"))
 
 
-def load_study(name: str | Path, *, scale: str = "cpu") -> Study:
+def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     """Return a study by the name of a preset or by the path of a TOML file.
 
     Args:
         name: One of ``presets()``, or a path that ends in ``.toml``.
-        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: which of the file's ``[scales.…]`` tables to lay over it.
+        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: which of the file's ``[scales.…]`` tables to lay over it; None: none.
 
     Raises:
         InputError: If there is no such study or scale, or the recipe is broken.
@@ -264,15 +290,16 @@ def load_study(name: str | Path, *, scale: str = "cpu") -> Study:
         >>> load_study("digits").name
         'digits'
     """
-    check_choice(scale, name="scale", choices=SCALES)
+    if scale is not None:
+        check_choice(scale, name="scale", choices=SCALES)
     try:
         table = tomllib.loads(_read(name))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
     scales = table.pop("scales", {})
-    if scales and scale not in scales:
+    if scales and scale is not None and scale not in scales:
         raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
-    study = _study({**table, **_overlay(table, scales.get(scale, {}))}, where=str(name))
+    study = _study({**table, **_overlay(table, scales.get(scale or "", {}))}, where=str(name))
     _check_names(study, {entry.get("label") for entry in table.get("objectives", ())}, where=str(name))
     return study
 

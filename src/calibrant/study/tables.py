@@ -1,13 +1,19 @@
 """From stored runs to figures: what a study measured, with its spread over seeds, and whether papers' orderings show."""
 
+import importlib.metadata
+import json
 import math
+import platform
+import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant._files import atomic_write
 from calibrant.binning import EqualMass
 from calibrant.metrics import ECE, NLL, Error
 from calibrant.metrics._base import Metric
@@ -17,7 +23,7 @@ from calibrant.study.recipe import Claim, Study
 from calibrant.study.store import Store
 from calibrant.study.trajectory import fit_temperature, judged
 
-__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "rows", "summarise"]
+__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "record_of", "rows", "summarise"]
 
 NULL_DRAWS = 100
 
@@ -35,6 +41,7 @@ class Measured:
         temperatures: T of each fold.
         seconds: Training time of all folds.
         validation_uses: How often validation data were used, by purpose.
+        device: What it was trained on.
     """
 
     setting: str
@@ -45,6 +52,7 @@ class Measured:
     temperatures: tuple[float, ...]
     seconds: float
     validation_uses: dict[str, int]
+    device: str
 
     @property
     def temperature(self) -> float:
@@ -135,6 +143,7 @@ def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Mea
         temperatures=tuple(calibrator.temperature for calibrator in calibrators),
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,
+        device=runs[0].record["device"],
     )
 
 
@@ -212,3 +221,48 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
                 value = {"calibrator": calibrator, "metric": repr(metric), "value": metric(data)}
                 found.append({**where, **value, "low": None, "high": None, "null_high": null_high, "n": len(data)})
     return found
+
+
+def record_of(study: Study, measured: Sequence[Measured], *, path: Path) -> None:
+    """Write the small record of a study: figures of every seed, orderings, and where they come from.
+
+    Args:
+        study: The study.
+        measured: What ``collect`` returned.
+        path: A ``.json`` file.
+    """
+    figures = [
+        {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}
+        | {name: round(value, 6) for name, value in m.figures().items()}
+        | {"validation_uses": m.validation_uses}
+        for m in measured
+    ]
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "about": " ".join(study.about.split()),
+        "recipe": {"settings": [asdict(s) for s in study.settings], "training": dict(study.training)},
+        "objectives": [asdict(objective) for objective in study.objectives],
+        "figures": figures,
+        "claims": [
+            {"text": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen, "p": v.p}
+            for v in judge(study, measured)
+        ],
+        "provenance": {
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "versions": {name: importlib.metadata.version(name) for name in ("torch", "numpy", "lightning")},
+            "devices": sorted({m.device for m in measured}),
+            "seconds": round(sum(m.seconds for m in measured), 1),
+        },
+    }
+    with atomic_write(path) as file:
+        file.write((json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree that ran, or None outside of one."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return found.stdout.strip() or None

@@ -103,6 +103,8 @@ def training(
         fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
         with _seeded(recipe.seed, fabric.device):
             network = make_model(recipe.model, sizes=fold.sizes)
+        if plan.channels_last:
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
         model, optimizer = fabric.setup(network, make_optimizer(network, plan))
         learned = LearnedEpochs(len(fold.train))
@@ -239,7 +241,7 @@ def _figure_to_lower(select: str, validation: Predictions) -> float:
 def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizer: Any, loss: Any, learned: Any) -> None:
     """Write the checkpoint, whole or not at all."""
     content = {
-        "recipe": recipe.canonical(),
+        "recipe": recipe.fingerprint,
         "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
         "kept": state.kept,
         "network": network.state_dict(),
@@ -257,7 +259,7 @@ def _restore(path: Path, recipe: Recipe, network: Any, optimizer: Any, loss: Any
     """Put a checkpoint's state into the objects and return its progress."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["recipe"] != recipe.canonical():
+        if content["recipe"] != recipe.fingerprint:
             raise ValueError("it belongs to another recipe")
         network.load_state_dict(content["network"])
         optimizer.load_state_dict(content["optimizer"])

@@ -1,0 +1,125 @@
+"""``calibrant study``: the papers' experiments: list them, run them, show what has been run."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli._guard import guarded
+from calibrant.cli._output import console
+from calibrant.cli._study import (
+    paper_table,
+    run_with_bars,
+    say_study,
+    say_study_json,
+    table_of,
+    validation_note,
+    verdicts_of,
+)
+from calibrant.errors import InputError
+from calibrant.report import Model, write_report
+from calibrant.study import Store, Study, collect, judge, load_study, presets, record_of, summarise
+
+study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="STUDY", help="A name of `study list`, or the path of a TOML file.")]
+Scale = Annotated[str, typer.Option(help="cpu, gpu or paper.")]
+Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
+Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets, one folder each; else the hub.")]
+
+
+@study.command("list")
+@guarded
+def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """List the studies that come with the package."""
+    found = {name: load_study(name, scale=None).title for name in presets()}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for name, title in found.items():
+        console().print(f"{name:20} {title}")
+
+
+@study.command()
+@guarded
+def run(
+    name: Name,
+    scale: Scale = "cpu",
+    store: Folder = Path("calibrant-runs"),
+    data: Data = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this objective; may be repeated.")] = None,
+    executor: Annotated[str, typer.Option(help="local: processes on this machine.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
+) -> None:
+    """Run what is not finished yet; stopped at any moment, it goes on from there.
+
+    Examples:
+
+        calibrant study run digits
+
+        calibrant study run wang-table1 --scale paper --workers 2
+    """
+    if executor != "local":
+        raise InputError(f"expected executor to be one of 'local', got {executor!r}; choose it")
+    chosen = _load(name, scale, data, seeds=seeds, only=only)
+    kept = Store(store)
+    if dry_run:
+        cells = list(chosen.cells())
+        finished = sum(kept.finished(cell.recipe) for cell in cells)
+        typer.echo(f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished")
+        return
+    run_with_bars(chosen, kept, workers=workers, accelerator=accelerator)
+    _show(chosen, kept, as_json=False, report=None, record=None)
+
+
+@study.command()
+@guarded
+def show(
+    name: Name,
+    scale: Scale = "cpu",
+    store: Folder = Path("calibrant-runs"),
+    data: Data = None,
+    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+) -> None:
+    """Show the table of what has been run, from the store."""
+    _show(_load(name, scale, data), Store(store), as_json=as_json, report=report, record=record)
+
+
+def _load(
+    name: str, scale: str, data: Path | None, *, seeds: int | None = None, only: list[str] | None = None
+) -> Study:
+    found = load_study(name, scale=scale)
+    found = found.restricted(objectives=only or None, seeds=None if seeds is None else found.seeds[:seeds])
+    if not found.objectives:
+        known = ", ".join(o.label for o in load_study(name, scale=scale).objectives)
+        raise InputError(f"expected objectives of {name} ({known}), got {only}; correct the name")
+    return found if data is None else found.with_data_from(data)
+
+
+def _show(chosen: Study, kept: Store, *, as_json: bool, report: Path | None, record: Path | None) -> None:
+    measured = collect(chosen, kept)
+    if not measured:
+        raise InputError(f"expected finished runs of {chosen.name!r} in {kept.root}, got none; run the study first")
+    verdicts = judge(chosen, measured)
+    lines = summarise(measured)
+    tables = [table_of(lines, title=chosen.title), *paper_table(chosen, lines)]
+    if report is not None:
+        notes = [" ".join(chosen.about.split()), validation_note(measured), *verdicts_of(verdicts)]
+        first = [
+            Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling")
+            for m in measured
+            if m.seed == chosen.seeds[0]
+        ]
+        write_report(first, report, title=chosen.title, tables=tables, notes=notes)
+    if record is not None:
+        record_of(chosen, measured, path=record)
+    if as_json:
+        say_study_json(measured, verdicts, report=None if report is None else str(report))
+    else:
+        say_study(tables, verdicts_of(verdicts))

@@ -1,0 +1,95 @@
+"""``calibrant study``: list, run, show, on a study of a moment."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+Run = Callable[..., Any]
+TEXT = """
+name = "small"
+title = "A small study"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", folds = 2, train = 40, validation = 60 }
+model = { type = "MLP", hidden = [8] }
+training = { epochs = 2, batch = 20, lr = 0.05 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "Focal"
+loss = { type = "FocalLoss", gamma = 3.0 }
+[[claims]]
+text = "focal loss is less sure"
+source = "a paper"
+measure = "temperature"
+falls = ["CE", "Focal"]
+[[published]]
+objective = "CE"
+measure = "ece"
+value = 0.0435
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path, tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    dry = run("study", "run", small, "--store", store, "--dry-run")
+    assert "8 trainings, 0 of them finished" in dry.stdout
+    assert not store.exists()
+    done = run("study", "run", small, "--store", store, "--accelerator", "cpu")
+    assert done.exit_code == 0, done.output
+    for shown in ("A small study", "Beside the paper", "4.35 %", "focal loss is less sure"):
+        assert shown in done.stdout
+    record, report = tmp_path / "record.json", tmp_path / "report.md"
+    again = run("study", "show", small, "--store", store, "--record", record, "--report", report, "--json")
+    shown = json.loads(again.stdout)
+    assert {(row["objective"], row["seed"]) for row in shown["rows"]} == {
+        (o, s) for o in ("CE", "Focal") for s in (0, 1)
+    }
+    kept = json.loads(record.read_text())
+    assert [f["n"] for f in kept["figures"]] == [1797] * 4
+    assert kept["provenance"]["devices"] == ["cpu"]
+    assert kept["claims"][0]["text"] == "focal loss is less sure"
+    assert "A small study" in report.read_text()
+
+
+def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> None:
+    options = ("--store", tmp_path / "runs", "--dry-run")
+    assert "2 trainings" in run("study", "run", small, "--seeds", 1, "--only", "Focal", *options).stdout
+    done = run("study", "run", small, "--only", "Brier", *options)
+    assert done.exit_code == 2
+    assert "expected objectives of" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "nothing"), "expected a study of"),
+        (("run", "digits", "--scale", "huge"), "expected scale to be one of"),
+        (("run", "digits", "--executor", "cloud"), "expected executor to be one of"),
+        (("show", "digits"), "expected finished runs of 'digits'"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = run("study", *arguments, "--store", tmp_path / "runs")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_presets_are_listed(run: Run) -> None:
+    shown = json.loads(run("study", "list", "--json").stdout)
+    assert shown["digits"].startswith("Handwritten digits")
