@@ -182,3 +182,30 @@ def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.
     done = run("evaluate", good)
     assert done.exit_code == 130
     assert done.stderr == "error: stopped before the end; nothing was written\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("BetaCalibration", "Kull et al. 2017"),
+        ("IsotonicCalibration", "Zadrozny & Elkan 2002"),
+        ("PlattScaling", "Platt 1999"),
+        ("TemperatureScaling", "Guo et al. 2017"),
+    ],
+)
+def test_sources_are_read_from_the_docstrings(name: str, source: str, run: Run) -> None:
+    listed = json.loads(run("methods", "calibrators", "--json").stdout)["calibrators"]
+    assert next(entry for entry in listed if entry["name"] == name)["source"] == source
+
+
+def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run) -> None:
+    done = run("fit", good, "-o", tmp_path / "c.safetensors")
+    assert done.exit_code == 0, done.output
+    assert "auto: " in done.stdout
+    assert "TemperatureScaling" in done.stdout
+    shown = json.loads(run("fit", good, "-m", "auto", "-o", tmp_path / "c.safetensors", "--json").stdout)["fitted"]
+    assert shown["type"] == "AutoCalibrator"
+    assert shown["evidence"]["rows"] == 400
+    assert "\n" not in shown["repr"]
+    rows = json.loads(run("evaluate", good, "-c", tmp_path / "c.safetensors", "--json").stdout)["rows"]
+    assert {row["calibrator"] for row in rows} == {None, shown["repr"]}

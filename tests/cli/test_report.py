@@ -70,3 +70,23 @@ def test_an_unwritable_place_is_told_before_the_work(
     done = run("report", good, "-o", tmp_path / "none" / "r.html")
     assert done.exit_code == 2
     assert "expected a writable place" in done.stderr
+
+
+def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run: Run) -> None:
+    assert run("report", good, "-o", tmp_path / "r.html").exit_code == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "candidates in use" in text
+    assert "What was tried" in text
+    assert run("report", good, "-o", tmp_path / "r.json").exit_code == 0
+    model = json.loads((tmp_path / "r.json").read_text())["models"][0]
+    assert model["calibrator"].startswith("AutoCalibrator(")
+    assert model["evidence"]["trials"][0]["name"].startswith("Identity")
+
+
+def test_on_much_data_it_fits_a_temperature(
+    good: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["calibrant.cli._reporting"], "MOST_FOR_AUTO", 400 * 4 - 1)
+    assert run("report", good, "-o", tmp_path / "r.json").exit_code == 0
+    model = json.loads((tmp_path / "r.json").read_text())["models"][0]
+    assert model["calibrator"].startswith("TemperatureScaling(")

@@ -8,10 +8,14 @@ from calibrant import calibrators
 from calibrant._config import to_plain
 from calibrant._fence import check_not_fitted_on
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError, LeakError
 from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.report.model import in_one_line
+from calibrant.report.render import evidence_in_plain
 
 Data = Predictions | BinaryPairs
+AUTO = "auto"
 
 
 def make_calibrator(name: str) -> Calibrator:
@@ -20,7 +24,7 @@ def make_calibrator(name: str) -> Calibrator:
     Raises:
         InputError: If there is no such class, or it needs arguments.
     """
-    wanted = choose("AutoCalibrator" if name == "auto" else name, family=calibrators, option="--method")
+    wanted = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
     try:
         return getattr(calibrators, wanted)()
     except TypeError as error:
@@ -75,9 +79,16 @@ def describe(calibrator: Calibrator) -> dict[str, Any]:
         for value in [getattr(calibrator, name)]
         if isinstance(value, bool | int | float | str)
     }
+    evidence = evidence_of(calibrator)
     return {
         "type": type(calibrator).__name__,
         "config": to_plain(calibrator.config()),
         "learned": learned,
-        "repr": repr(calibrator),
+        "repr": in_one_line(calibrator),
+        "evidence": None if evidence is None else evidence_in_plain(evidence),
     }
+
+
+def evidence_of(calibrator: Calibrator) -> Evidence | None:
+    """Return why an automatic choice fell as it did, or None for any other calibrator."""
+    return calibrator.evidence if isinstance(calibrator, calibrators.AutoCalibrator) else None

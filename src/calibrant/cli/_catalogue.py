@@ -51,15 +51,21 @@ def _entry(name: str, member: object) -> Entry:
 def _properties(member: object) -> str:
     better, notion = getattr(member, "better", None), getattr(member, "notion", None)
     facts = [notion, f"{better} is better" if better else None]
-    if getattr(member, "preserves_argmax", False) is True:
-        facts.append("keeps the decision")
+    keeps = getattr(member, "preserves_argmax", None)
+    if isinstance(keeps, bool):
+        facts.append("keeps the decision" if keeps else "may change the decision")
     if getattr(member, "top_label", False) is True:
         facts.append("top label only")
     return ", ".join(fact for fact in facts if fact)
 
 
 def _first_reference(text: str) -> str:
-    """Return authors and year of the first source that a docstring names."""
-    _, _, references = text.partition("References:")
-    found = re.search(r"([A-Z][^.;,(]*?(?: et al\.)?,? \(?\d{4}\)?)", references or text)
-    return found.group(1) if found else ""
+    """Return authors and year of the first source that a docstring names: A, A & B or A et al."""
+    found = re.search(r"References:\s+([A-Z][^.;()\d]*?(?:et al\.)?[^.;()\d]*?),?\s+\(?(\d{4})\)?", text)
+    if found is None:  # no list of sources: the first that the text names
+        found = re.search(r"([A-Z]\w+ et al\.)\s+\(?(\d{4})", text)
+    if found is None:
+        return ""
+    names = [name.strip() for name in re.split(r",|&| and ", found[1]) if name.strip()]
+    authors = " & ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    return f"{authors} {found[2]}"

@@ -1,6 +1,7 @@
 """How figures reach a person or a machine: tables that fit the terminal, JSON, and a word while work goes on."""
 
 import json
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.calibrators.auto import Evidence
 from calibrant.cli._catalogue import Entry
 from calibrant.report.tables import Row
 
@@ -55,6 +57,21 @@ def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = (
         screen.print(LEGEND, style="dim")
     for note in notes:
         screen.print(note, style="dim")
+
+
+def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
+    """Print what an automatic choice weighed."""
+    screen = console(err=err)
+    screen.print(f"auto: {evidence.verdict}", style="bold")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("tried", overflow="fold")
+    for heading in ("log-loss", "gain", "± s.e.", "weight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for trial in evidence.trials:
+        if math.isfinite(trial.loss):
+            figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
+            table.add_row(trial.name.split("(")[0], *figures)
+    screen.print(table)
 
 
 def say_methods(family: str, entries: Sequence[Entry]) -> None:

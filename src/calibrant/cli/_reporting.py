@@ -5,12 +5,13 @@ from pathlib import Path
 
 import calibrant
 from calibrant.calibrators._base import Calibrator
-from calibrant.cli._calibrators import make_calibrator, with_logits
+from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._options import Axes
 from calibrant.report import Model
 from calibrant.splits import UNNAMED
 
 NONE = "none"
+MOST_FOR_AUTO = 1_000_000  # N · K up to which trying every candidate takes seconds
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,12 @@ class Source:
     axes: Axes
 
 
-def load_model(source: Source, *, method: str, saved: str | None) -> Model:
+def load_model(source: Source, *, method: str | None, saved: str | None) -> Model:
     """Return the model of a file.
 
     It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the source's second split if there is one;
-    or not at all, since a calibrator is never judged on the rows it was fitted on.
+    or not at all, since a calibrator is never judged on the rows it was fitted on. Without a method the choice is
+    automatic, or a temperature where trying every candidate would take minutes.
     """
     name = Path(source.shown).stem
     before = calibrant.load_predictions(source.path, source.split, **source.axes)
@@ -39,9 +41,11 @@ def load_model(source: Source, *, method: str, saved: str | None) -> Model:
     return Model(name, before, after, calibrator, source=source.shown, split=source.split)
 
 
-def _fit(source: Source, method: str) -> Calibrator | None:
+def _fit(source: Source, method: str | None) -> Calibrator | None:
     splits = calibrant.load_splits(source.path, **source.axes)
     if method == NONE or UNNAMED in splits or source.fit_split not in splits:
         return None
     data = with_logits(splits[source.fit_split], file=source.shown, split=source.fit_split)
+    if method is None:
+        method = AUTO if data.logits.numel() <= MOST_FOR_AUTO else "TemperatureScaling"
     return make_calibrator(method).fit(data.logits, data.need_labels(), groups=data.groups)

@@ -15,6 +15,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._output import console
 from calibrant.errors import InputError
+from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.scale import (
     Executor,
@@ -68,20 +69,20 @@ def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None
         figures = evaluate_streamed(
             file, metrics=metrics, calibrator=calibrator, checkpoint=checkpoint, executor=crew.make(), progress=progress
         )
-    name = None if calibrator is None else repr(calibrator)
+    name = None if calibrator is None else in_one_line(calibrator)
     return [
         Row(file, "all", name, one.metric, one.value, None, None, None, one.n, label_of(metric), in_percent(metric))
         for metric, one in zip(metrics, figures, strict=True)
     ]
 
 
-def fit_streamed(file: str, method: str, crew: Crew) -> TemperatureScaling:
+def fit_streamed(file: str, method: str | None, crew: Crew) -> TemperatureScaling:
     """Fit temperature scaling on a folder of Parquet files.
 
     Raises:
         InputError: For another method.
     """
-    if method != "TemperatureScaling":
+    if method not in (None, "TemperatureScaling"):
         raise InputError(
             f"expected --method TemperatureScaling for a folder, got {method!r}; fit other methods on a sample in one file"
         )

@@ -11,6 +11,7 @@ from calibrant.cli._layout import calibrate_file, write_like
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
 from calibrant.cli._streamed import apply_to_folder, is_streamed
+from calibrant.report.model import in_one_line
 
 
 def apply(
@@ -44,4 +45,4 @@ def apply(
         working(f"calibrating {file}"),
     ):
         write_like(target, calibrate_file(path, fitted, shown=file, **axes))
-    console(err=True).print(f"{file} through {fitted} to {output}", style="dim")
+    console(err=True).print(f"{file} through {in_one_line(fitted)} to {output}", style="dim")

@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 import calibrant
-from calibrant.cli._calibrators import describe, fitted_on, with_logits
+from calibrant.cli._calibrators import describe
 from calibrant.cli._files import readable
+from calibrant.cli._measuring import measure_file
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
 from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, is_streamed, measure_streamed
-from calibrant.report.tables import Row, measure
+from calibrant.report.model import in_one_line
+from calibrant.report.tables import Row
 
 
 def evaluate(
@@ -42,22 +44,17 @@ def evaluate(
     fitted = calibrant.load(calibrator) if calibrator else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     rows: list[Row] = []
-    notes: list[str] = []
+    notes = [] if fitted is None else [f"after: {in_one_line(fitted)}"]
     for file in files:
         if is_streamed(file):
             for chosen in [None, fitted] if fitted else [None]:
                 rows += measure_streamed(file, Crew(executor, workers, address), chosen)
             continue
         with readable(file) as path, working(f"measuring {file}"):
-            one = {split: calibrant.load_predictions(path, split, **axes)} if split else None
-            for name, data in (one or calibrant.load_splits(path, **axes)).items():
-                rows += measure(data, file=file, split=name, draws=draws)
-                if fitted is not None:
-                    after = with_logits(data, file=file, split=name).calibrated_by(fitted, allow_fit_rows=True)
-                    rows += measure(after, file=file, split=name, calibrator=repr(fitted), draws=draws)
-                    if fitted_on(data, fitted):
-                        notes.append(f"{file}, {name}: the calibrator was fitted on these rows; judge it on others.")
+            measured = measure_file(path, fitted, shown=file, split=split, axes=axes, draws=draws)
+        rows += measured[0]
+        notes += measured[1]
     if as_json:
         say_json(rows, fitted=describe(fitted) if fitted is not None else None)
     else:
-        say_rows(rows, notes=[f"after: {fitted}", *notes] if fitted is not None else notes)
+        say_rows(rows, notes=notes)

@@ -17,8 +17,9 @@ def report(
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
     method: Annotated[
-        str, typer.Option("--method", "-m", help="Calibrator to fit on --fit-split; none for none.")
-    ] = "TemperatureScaling",
+        str | None,
+        typer.Option("--method", "-m", help="auto, a calibrator, or none; auto if left out and quick enough."),
+    ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
     split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from calibrant.calibrators._base import Calibrator
 from calibrant.errors import InputError
@@ -60,7 +61,7 @@ class Model:
     @property
     def calibrated_with(self) -> str | None:
         """The calibrator as text."""
-        return None if self.calibrator is None else str(self.calibrator)
+        return in_one_line(self.calibrator) if isinstance(self.calibrator, Calibrator) else self.calibrator
 
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""
@@ -89,6 +90,23 @@ class Table:
             raise InputError(
                 f"expected {len(self.header)} cells in every row of {self.title!r}, got {len(wrong[0])}; fill the row"
             )
+
+
+def in_one_line(calibrator: Calibrator) -> str:
+    """Return the repr of ``calibrator`` without the lines that torch gives its parts.
+
+    Example:
+        >>> from calibrant.calibrators import Chain, Identity
+        >>> in_one_line(Chain(Identity(), Identity()))
+        'Chain(Identity(), Identity())'
+    """
+    inside = calibrator.extra_repr()
+    if not inside:
+        parts = [
+            part for child in calibrator.children() for part in (child if isinstance(child, nn.ModuleList) else [child])
+        ]
+        inside = ", ".join(in_one_line(part) for part in parts if isinstance(part, Calibrator))
+    return f"{type(calibrator).__name__}({inside})"
 
 
 def fingerprint(data: Data) -> str:

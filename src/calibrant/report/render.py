@@ -1,6 +1,7 @@
 """A report in one file: HTML that opens offline, Markdown, or JSON. The same input gives the same bytes."""
 
 import json
+import math
 import os
 import platform
 import re
@@ -16,6 +17,9 @@ import torch
 
 from calibrant._check import check_choice
 from calibrant._files import atomic_write
+from calibrant.calibrators import AutoCalibrator
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError
 from calibrant.report.diagnosis import (
     BINS,
@@ -59,17 +63,24 @@ class Section:
     def calibrator_class(self) -> str | None:
         """What the calibrator does, in its own documentation's first sentence."""
         calibrator = self.model.calibrator
-        if calibrator is None or isinstance(calibrator, str):
+        if not isinstance(calibrator, Calibrator):
             return None
         return " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
 
     @property
     def reasons(self) -> list[str]:
-        """Where the calibrator was fitted."""
+        """Where the calibrator was fitted, and why it was chosen."""
         calibrator = self.model.calibrator
-        if calibrator is None or isinstance(calibrator, str):
+        if not isinstance(calibrator, Calibrator):
             return []
-        return [f"It was fitted on {len(calibrator.fit_rows):,} rows, none of which should be among those judged here."]
+        chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
+        rows = f"{len(calibrator.fit_rows):,}"
+        return [*chosen, f"It was fitted on {rows} rows, none of which should be among those judged here."]
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What an automatic choice weighed."""
+        return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
 
 
 def write_report(
@@ -146,6 +157,13 @@ def diagnose(model: Model, *, draws: int = 1000) -> Section:
     )
 
 
+def evidence_in_plain(evidence: Evidence) -> dict[str, Any]:
+    """Return the evidence as JSON data; what was not tried is None."""
+    plain = asdict(evidence)
+    finite = [{k: None if v in (math.inf, -math.inf) else v for k, v in trial.items()} for trial in plain["trials"]]
+    return plain | {"trials": finite}
+
+
 def versions() -> dict[str, str]:
     """Return the versions that the numbers depend on."""
     import scipy
@@ -193,6 +211,7 @@ def _json(context: dict[str, Any]) -> str:
             "source": section.model.source,
             "calibrator": section.model.calibrated_with,
             "fingerprint": section.fingerprint,
+            "evidence": None if section.evidence is None else evidence_in_plain(section.evidence),
             "words": section.words,
             "worst_bins": section.worst,
             "diagram_before": asdict(section.diagrams[0]),

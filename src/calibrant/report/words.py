@@ -16,6 +16,8 @@ HOW_TO_READ = (
     ),
 )
 
+LONGEST_NAME = 60  # of a calibrator within a sentence; beyond, its class alone is named
+
 LIMITS = (
     (
         "These figures hold for data drawn like the rows judged here. After a shift (other users, cameras, seasons) "
@@ -62,6 +64,7 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
 def _change(model: Model, before: list[Row], after: list[Row]) -> list[str]:
     ece, old, accuracy = _find(after, ECE()), _find(before, ECE()), _find(after, Accuracy())
     name = model.calibrated_with or "calibration"
+    name = name if len(name) <= LONGEST_NAME else name.split("(")[0]
     if old.value > 0 and ece.value < old.value:
         verb = f"lowers it to {ece.shown(ece.value)}"
     else:
