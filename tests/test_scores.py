@@ -77,6 +77,18 @@ def test_a_users_slope_is_differentiable() -> None:
     torch.testing.assert_close(own, given)
 
 
+class OwnSlope(Own):
+    """Its slope too, in closed form."""
+
+    def slope(self, log_p: torch.Tensor, log_not_p: torch.Tensor) -> torch.Tensor:
+        return FocalScore(2.0).slope(log_p, log_not_p)
+
+
+def test_the_log_slope_is_that_of_the_slope_given() -> None:
+    torch.testing.assert_close(OwnSlope().log_slope(LOG_P, LOG_NOT_P), FocalScore(2.0).log_slope(LOG_P, LOG_NOT_P))
+    assert OwnSlope().log_slope(LOG_P.float(), LOG_NOT_P.float()).dtype == torch.float32
+
+
 def test_a_slope_that_increases_has_no_logarithm() -> None:
     p = torch.tensor([0.39], dtype=torch.float64)
     assert math.isnan(InverseFocalScore(5.0).log_slope(p.log(), torch.log1p(-p)).item())

@@ -48,7 +48,7 @@ class TrueClassScore(ABC):
         A slope that underflows counts as the smallest normal number, so that maps stay right in probability; a score
         whose logarithm matters further out gives its own ``log_slope``.
         """
-        slope = self._slope64(log_p, log_not_p)
+        slope = self.slope(log_p.double(), log_not_p.double())
         tiny = torch.finfo(slope.dtype).tiny
         return torch.log(torch.where((slope >= 0) & (slope < tiny), tiny, slope)).to(log_p.dtype)
 
@@ -175,6 +175,13 @@ class InverseFocalScore(TrueClassScore):
         """Return (1 + p)^γ (1 + γ p log p / (1 + p))."""
         p = torch.exp(log_p)
         return torch.exp(self.gamma * torch.log1p(p)) * (1 + self.gamma * torch.xlogy(p, p) / (1 + p))
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return γ log(1 + p) + log(1 + γ p log p / (1 + p)); NaN where the score increases with p."""
+        p = torch.exp(log_p)
+        # p log p written so that its derivative at log p = −∞ is 0, as its value is
+        plogp = p * log_p.clamp_min(torch.finfo(log_p.dtype).min)
+        return self.gamma * torch.log1p(p) + torch.log1p(self.gamma * plogp / (1 + p))
 
 
 def check_focal_gamma(gamma: float) -> float:

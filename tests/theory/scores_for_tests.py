@@ -1,11 +1,14 @@
 """Scores the tests share: every built-in one inside its range, and users' own in two lines."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
 
 
+@dataclass(frozen=True)
 class InverseScore(TrueClassScore):
     """φ(p) = 1/p: two lines, in range."""
 
@@ -13,6 +16,7 @@ class InverseScore(TrueClassScore):
         return torch.exp(-log_p)
 
 
+@dataclass(frozen=True)
 class OwnFocalScore(TrueClassScore):
     """Focal γ = 2 as a user writes it: derivatives by autograd."""
 
@@ -20,6 +24,7 @@ class OwnFocalScore(TrueClassScore):
         return -torch.exp(2 * log_not_p) * log_p
 
 
+@dataclass(frozen=True)
 class QuadraticScore(TrueClassScore):
     """φ(p) = (1 − p)²: decreasing and convex, but −φ′(0) = 2."""
 
@@ -27,6 +32,7 @@ class QuadraticScore(TrueClassScore):
         return torch.exp(2 * log_not_p)
 
 
+@dataclass(frozen=True)
 class LinearScore(TrueClassScore):
     """φ(p) = 1 − p: nowhere strictly convex; its minimiser is a vertex."""
 

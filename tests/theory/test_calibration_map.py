@@ -8,7 +8,7 @@ from tests.theory.scores_for_tests import IN_RANGE, InverseScore, OwnFocalScore,
 
 from calibrant.errors import InputError, RangeError
 from calibrant.scores import FocalScore, InverseFocalScore
-from calibrant.theory import calibration_map, focal_map
+from calibrant.theory import calibration_map, focal_map, minimiser
 
 
 def log_probs(rows: int = 20, classes: int = 5, scale: float = 3.0) -> torch.Tensor:
@@ -49,10 +49,15 @@ def test_what_is_no_log_probability_is_refused() -> None:
         calibration_map(FocalScore(1.0), torch.tensor([-1.0]))
 
 
+@pytest.mark.parametrize("gamma", [1.5, 2.0, 3.5])
+def test_outside_the_convex_range_it_still_leads_from_a_minimiser_to_the_truth(gamma: float) -> None:
+    score, eta = InverseFocalScore(gamma), log_probs(rows=6, classes=3)
+    torch.testing.assert_close(calibration_map(score, minimiser(score, eta).log_probs), eta, atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("score", "reason"),
     [
-        (InverseFocalScore(1.5), "not strictly convex"),
         (InverseFocalScore(3.6), "does not decrease"),
         (QuadraticScore(), "stays finite"),
     ],

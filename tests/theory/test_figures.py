@@ -9,7 +9,7 @@ from calibrant.errors import InputError
 from calibrant.theory import FIGURES, figure_numbers, focal_logit, small_logit_slope
 from calibrant.theory._plots import Arrows, Heat, Isolines, Plot
 
-FITS = {"three-classes", "four-classes"}  # some seconds each
+FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
 
 def named(name: str):
@@ -53,6 +53,7 @@ def test_the_bounds_are_in_order() -> None:
     assert numbers.facts["measured_low_gamma_4"] == pytest.approx(0.2033, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_logit_panel_is_the_map() -> None:
     import torch
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from calibrant.scores import TrueClassScore
 from calibrant.theory._pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
-from calibrant.theory.validity import require_bijection
+from calibrant.theory.validity import require_map
 
 __all__ = ["calibration_map"]
 
@@ -13,10 +13,12 @@ __all__ = ["calibration_map"]
 def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): what a network trained to the optimum of φ should have said.
 
-    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η. For the focal score this is the focal calibration map.
+    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not another minimiser exists. For the focal
+    score this is the focal calibration map.
 
     Args:
-        score: φ, inside its range (see ``validity``).
+        score: φ, decreasing and with −φ′(p) → ∞ as p → 0 (see ``validity``). Where it is not convex as well, as for
+            inverse focal with 1 < γ < 3.59, the map has no inverse.
         log_probs: (N, K) natural logarithms of q; −inf for q = 0.
 
     Returns:
@@ -24,7 +26,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If φ has no such map: it is not decreasing, not convex, or −φ′ stays finite at 0.
+        RangeError: If φ has no such map: it does not decrease everywhere, or −φ′ stays finite at 0.
 
     Example:
         >>> from calibrant.scores import FocalScore
@@ -34,7 +36,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; Charoenphakdee et al. 2021 for the focal score.
     """
-    require_bijection(score, "the calibration map")
+    require_map(score)
     check_log_probs(log_probs)
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))

@@ -120,6 +120,16 @@ def require_bijection(score: Sloped, what: str) -> None:
         )
 
 
+def require_map(score: Sloped) -> None:
+    """Raise if ``score`` has no calibration map; one that is not convex has, but without an inverse."""
+    found = examine(score)
+    if not (found.decreasing and found.steep):
+        raise RangeError(
+            f"expected a score inside the range of the calibration map (φ decreasing, −φ′(p) → ∞ as p → 0), got {score}, "
+            f"where {found.reason()}; choose a parameter inside the range"
+        )
+
+
 def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return log h = −log(−φ′) at p = σ(s), and its derivative by s; positive exactly where φ is convex."""
     with torch.no_grad():
