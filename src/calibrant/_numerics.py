@@ -26,6 +26,21 @@ def log1mexp(x: Tensor) -> Tensor:
     )
 
 
+def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
+    """Return how many of the ascending ``places`` (…, P) lie below ``values`` (…, N), or with ``right`` not above them.
+
+    As ``torch.searchsorted``, but a traced graph holds comparisons, since ONNX has no such search.
+
+    Example:
+        >>> rank_in(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 2.0])).tolist()
+        [0, 1]
+    """
+    if torch.compiler.is_compiling():
+        below = places[..., None, :] <= values[..., None] if right else places[..., None, :] < values[..., None]
+        return below.sum(dim=-1)
+    return torch.searchsorted(places.contiguous(), values.contiguous(), right=right)
+
+
 def row_chunks(rows: int, columns: int, *, itemsize: int = 8) -> Iterator[slice]:
     """Yield slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
     step = max(1, CHUNK_BYTES // max(1, columns * itemsize))

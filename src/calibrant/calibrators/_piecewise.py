@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._numerics import rank_in
 from calibrant.calibrators._one_vs_rest import OneVsRest
 
 
@@ -58,7 +59,7 @@ class PiecewiseOneVsRest(OneVsRest):
 
     def _probabilities(self, odds: Tensor) -> Tensor:
         s = odds.T.contiguous()  # (C, N)
-        right = torch.searchsorted(self.places, s).clamp(1, max(1, self.places.shape[1] - 1))
+        right = rank_in(self.places, s).clamp(1, max(1, self.places.shape[1] - 1))
         if self.places.shape[1] == 1:
             right = torch.zeros_like(right)
         left = (right - 1).clamp_min(0)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_count
+from calibrant._numerics import rank_in
 from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic, platt_targets
 from calibrant.calibrators._piecewise import pad
 
@@ -73,4 +74,4 @@ class ScalingBinning(OneVsRest):
 
     def _probabilities(self, odds: Tensor) -> Tensor:
         scaled = (odds * self.coefficients[:, 0] + self.coefficients[:, 1]).T.contiguous()
-        return self.values.gather(1, torch.searchsorted(self.edges.contiguous(), scaled)).T
+        return self.values.gather(1, rank_in(self.edges, scaled)).T

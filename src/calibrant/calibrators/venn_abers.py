@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._numerics import rank_in
 from calibrant.calibrators._one_vs_rest import OneVsRest, log_odds
 from calibrant.calibrators._piecewise import pad, pool_ties
 from calibrant.errors import InputError
@@ -79,8 +80,8 @@ class VennAbers(OneVsRest):
     def _bounds(self, odds: Tensor) -> tuple[Tensor, Tensor]:
         s = odds.T.contiguous()
         # a row between two places has the p₀ of the lower and the p₁ of the upper one
-        low = self.lower.gather(1, torch.searchsorted(self.places, s, right=True))
-        high = self.upper.gather(1, torch.searchsorted(self.places, s))
+        low = self.lower.gather(1, rank_in(self.places, s, right=True))
+        high = self.upper.gather(1, rank_in(self.places, s))
         return low.T, high.T
 
     def _probabilities(self, odds: Tensor) -> Tensor:

@@ -66,7 +66,9 @@ def _split(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (log q_top, log(1 − q_top), logsumexp), each (…, 1)."""
     z_top = logits.gather(-1, top)
     rest = torch.logsumexp(finite_floor(logits.scatter(-1, top, -math.inf)), dim=-1, keepdim=True)
-    total = torch.logaddexp(z_top, rest)
+    # logaddexp, in a form whose ONNX translation cannot overflow
+    gap = rest - z_top
+    total = z_top + torch.maximum(gap, torch.zeros_like(gap)) + torch.log1p(torch.exp(-gap.abs()))
     log_rest = rest - total
     confident = log_rest < -math.log(2)
     log_top = torch.where(confident, torch.log1p(-torch.exp(torch.where(confident, log_rest, -1.0))), z_top - total)

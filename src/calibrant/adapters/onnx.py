@@ -1,0 +1,72 @@
+"""A calibrator, alone or behind its model, as an ONNX file of standard operators."""
+
+import os
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._files import atomic_write
+from calibrant.calibrators._base import Calibrator
+from calibrant.errors import FitError, InputError, MissingExtraError
+
+__all__ = ["export"]
+
+
+def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor | None = None) -> None:
+    """Write ``module`` to ``path`` as an ONNX model with any number of rows, atomically.
+
+    Args:
+        module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
+        path: Ends in ``.onnx``.
+        example: An input batch (rows first) of the model; None for a calibrator by itself, whose input is float32
+            logits (N, K). The input of the ONNX model is named "input", its output "logits": softmax of it is calibrated.
+
+    Raises:
+        InputError: If the path does not end in .onnx, or a model comes without an example.
+        NotFittedError: If a calibrator is not fitted.
+        FitError: If a part has no standard operators.
+        MissingExtraError: If onnx or onnxscript is not installed.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> z, y = torch.tensor([[2.0, 0.0]] * 10), torch.tensor([0] * 8 + [1] * 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export(TemperatureScaling().fit(z, y), pathlib.Path(folder, "c.onnx"))
+    """
+    if not str(path).endswith(".onnx"):
+        raise InputError(f"expected a path that ends in .onnx, got {os.fspath(path)!r}; rename it")
+    if example is None:
+        if not isinstance(module, Calibrator):
+            raise InputError(f"expected an example input for {type(module).__name__}, got none; pass example=batch")
+        module._need_fit()
+        example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)
+    program = _translate(module, example)
+    foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
+    if foreign:
+        raise FitError(f"expected standard ONNX operators only, got those of {', '.join(foreign)}; simplify the model")
+    with atomic_write(path) as file:
+        file.write(program.SerializeToString())
+
+
+def _translate(module: nn.Module, example: Tensor) -> "onnx.ModelProto":  # type: ignore[name-defined]  # noqa: F821
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(error.name or "onnx", extra="onnx") from error
+    training = module.training
+    module.eval()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's remarks about itself
+            example = example if example.shape[0] > 1 else torch.cat([example, example])  # one row would be a constant
+            traced = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
+            program = torch.onnx.export(
+                traced, (), dynamo=True, verbose=False, input_names=["input"], output_names=["logits"]
+            )
+    finally:
+        module.train(training)
+    assert program is not None
+    return program.model_proto
