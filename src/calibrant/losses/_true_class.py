@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._numerics import log1mexp, row_chunks
+from calibrant.losses import _triton
 from calibrant.losses._statistics import CrossEntropy
 
 _BLOCK = 16
@@ -30,6 +31,8 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
+    if logits.device.type == "cuda" and _triton.pays(logits) and not torch.compiler.is_compiling():
+        return _triton.row_nll(logits, labels)
     return CrossEntropy()(logits, labels)
 
 
