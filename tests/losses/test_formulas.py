@@ -159,6 +159,26 @@ def test_from_nll_in_chunks_of_a_large_vocabulary_gives_the_plain_gradient() -> 
     assert torch.allclose(fused, plain, atol=1e-6 * plain.abs().max().item())
 
 
+def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None:
+    z, y = sample(70, 1000)
+    loss = losses.MDCALoss(
+        50.0,
+        base=losses.EntropyRegularizedLoss(
+            0.1, base=losses.Weighted((0.5, losses.LpNormLoss(0.01)), (2.0, losses.DualFocalLoss()))
+        ),
+    )
+    (expected,) = torch.autograd.grad(loss(z.requires_grad_(), y), z)
+    many = z.detach().float().requires_grad_()
+    value = loss(many, y)
+    for _ in range(2):
+        (grad,) = torch.autograd.grad(value, many, retain_graph=True)
+        assert (grad - expected).abs().max() <= 2e-6 * expected.abs().max()
+    inner = many.detach().requires_grad_()
+    doubled = 2 * inner  # not a leaf: its gradient goes on
+    (grad,) = torch.autograd.grad(loss(doubled / 2, y), inner)
+    assert (grad - expected).abs().max() <= 2e-6 * expected.abs().max()
+
+
 def test_weighted_refuses_terms_that_do_not_fit() -> None:
     ce = losses.CrossEntropyLoss()
     with pytest.raises(InputError, match="pairs"):

@@ -130,22 +130,26 @@ class Penalty(Loss):
         self.weight = base.weight
         self.ignore_index = base.ignore_index
 
+    def of_base(self, logits: Tensor, batch: "Batch") -> Tensor:
+        """Return the base's loss of the flattened ``logits`` (N, K), in the shape its reduction gives."""
+        value: Tensor = self.base(logits, batch.given)
+        return value.reshape(batch.shape) if self.reduction == "none" else value
+
 
 class RowPenalty(Penalty):
     """A base loss plus a penalty that is a mean of one term a sample; subclasses give the terms."""
 
     @abstractmethod
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the penalty terms (N,) of ``logits`` (N, K) and ``labels`` (N,)."""
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` (N, K) as the base shall see them and the penalty terms (N,): see ``RowStatistic.beside``."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``. Class weights multiply the base's terms, a mean divides by their sum."""
-        if labels.is_floating_point():
-            raise no_soft_form(self)
-        batch = Batch.of(logits, labels, self)
-        terms = batch.mask(self.penalty(batch.logits, batch.labels))
-        value: Tensor = self.base(logits, labels)
-        return value + self.strength * reduce_rows(terms, batch.weights, self.reduction, batch.shape)
+        batch = Batch.of_integers(logits, labels, self)
+        passed, terms = self.penalty(batch.logits, batch.labels)
+        value = self.of_base(passed, batch)
+        penalty = reduce_rows(batch.mask(terms), batch.weights, self.reduction, batch.shape)
+        return value + self.strength * penalty
 
 
 class BatchPenalty(Penalty):
@@ -165,19 +169,16 @@ class BatchPenalty(Penalty):
             )
 
     @abstractmethod
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return the penalty () of ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` (N, K) as the base shall see them and the penalty (); rows where ``kept`` (N,) is 0 do not count."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
-        if labels.is_floating_point():
-            raise no_soft_form(self)
-        batch = Batch.of(logits, labels, self)
+        batch = Batch.of_integers(logits, labels, self)
         kept = batch.kept.to(batch.weights.dtype)
-        penalty = self.penalty(batch.logits, batch.labels, kept)
+        passed, penalty = self.penalty(batch.logits, batch.labels, kept)
         scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
-        value: Tensor = self.base(logits, labels)
-        return value + scale * penalty.to(batch.weights.dtype)
+        return self.of_base(passed, batch) + scale * penalty.to(batch.weights.dtype)
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ class Batch:
 
     Args:
         logits: (N, K).
+        given: (N,) int64 labels.
         labels: (N,) int64, 0 where ignored.
         kept: (N,) bool, whether a place counts.
         weights: (N,) class weight of each place, 0 where ignored.
@@ -193,6 +195,7 @@ class Batch:
     """
 
     logits: Tensor
+    given: Tensor
     labels: Tensor
     kept: Tensor
     weights: Tensor
@@ -211,7 +214,14 @@ class Batch:
                     f"expected weight of shape ({matrix.shape[1]},), got ({loss.weight.shape[0]},); pass one a class"
                 )
             weights = weights * loss.weight.to(weights.dtype)[safe]
-        return cls(matrix, safe, kept, weights, shape)
+        return cls(matrix, flat, safe, kept, weights, shape)
+
+    @classmethod
+    def of_integers(cls, logits: Tensor, labels: Tensor, loss: Loss) -> "Batch":
+        """Do the same for a loss that has no form for target probabilities."""
+        if labels.is_floating_point():
+            raise no_soft_form(loss)
+        return cls.of(logits, labels, loss)
 
     def mask(self, terms: Tensor) -> Tensor:
         """Return ``terms`` (N,) with 0 at ignored places."""

@@ -6,6 +6,7 @@ into the gradient. What a loss does with the numbers, of which there are N, is l
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,10 +34,17 @@ class RowStatistic(ABC):
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return s (N,) of ``logits`` (N, K) and ``labels`` (N,), in float32 or, for float64 logits, float64."""
+        return self.beside(logits, labels)[1]
+
+    def beside(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for further use and s (N,): the gradient of s is added to the one made of that use, in place.
+
+        Two terms of one loss so need one gradient matrix between them, and no pass to add two up.
+        """
         if in_blocks(logits):
-            value: Tensor = _Blocks.apply(logits, labels, self)
-            return value
-        return self.plain(promoted(logits), labels)
+            pair: tuple[Tensor, Tensor] = _Blocks.apply(logits, labels, self)
+            return pair
+        return logits, self.plain(promoted(logits), labels)
 
 
 def in_blocks(logits: Tensor) -> bool:
@@ -54,42 +62,52 @@ def promoted(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def differentiate_again(statistic: Any, logits: Tensor, labels: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient as a differentiable function of ``logits`` and ``scale``, for second derivatives."""
-    value = statistic.plain(promoted(logits), labels)
-    return torch.autograd.grad(value, logits, scale, create_graph=True)[0]
-
-
 class _Blocks(torch.autograd.Function):
-    """A ``RowStatistic`` over all rows, block by block."""
+    """A ``RowStatistic`` over all rows, block by block; passes the logits through."""
 
     @staticmethod
-    def forward(logits: Tensor, labels: Tensor, statistic: RowStatistic) -> Tensor:
+    def forward(logits: Tensor, labels: Tensor, statistic: RowStatistic) -> tuple[Tensor, Tensor]:
         blocks = list(row_chunks(*logits.shape, itemsize=4))
         work = logits.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
         value = logits.new_empty(labels.shape, dtype=torch.float32)
         for rows in blocks:
             value[rows] = statistic.measure(logits[rows].float(), labels[rows], work[: rows.stop - rows.start])
-        return value
+        return logits.view_as(logits), value
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         logits, labels, statistic = inputs
         ctx.save_for_backward(logits, labels)
         ctx.statistic = statistic
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, through: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, None, None]:
         logits, labels = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return differentiate_again(ctx.statistic, logits, labels, grad), None, None
-        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        narrow = logits.dtype != torch.float32
-        blocks = list(row_chunks(*logits.shape, itemsize=4))
-        work = gradient.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32) if narrow else gradient
-        for rows in blocks:
-            out = work[: rows.stop - rows.start] if narrow else gradient[rows]
+        if grad is None:
+            return through, None, None
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            value = ctx.statistic.plain(promoted(logits), labels)
+            again = torch.autograd.grad(value, logits, grad, create_graph=True)[0]
+            return again if through is None else through + again, None, None
+
+        def write(rows: slice, out: Tensor) -> None:
             ctx.statistic.write_gradient(logits[rows].float(), labels[rows], grad[rows, None], out)
-            if narrow:
-                gradient[rows] = out
-        return gradient, None, None
+
+        return gradient_in_blocks(logits, through, write), None, None
+
+
+def gradient_in_blocks(logits: Tensor, through: Tensor | None, write: Callable[[slice, Tensor], None]) -> Tensor:
+    """Return what ``write(rows, out)`` writes for all rows, added to ``through`` (in place) if there is that."""
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if through is None else through
+    direct = through is None and logits.dtype == torch.float32
+    blocks = list(row_chunks(*logits.shape, itemsize=4))
+    work = gradient if direct else gradient.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
+    for rows in blocks:
+        out = gradient[rows] if direct else work[: rows.stop - rows.start]
+        write(rows, out)
+        if through is not None:
+            gradient[rows] += out
+        elif not direct:
+            gradient[rows] = out
+    return gradient

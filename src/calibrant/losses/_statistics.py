@@ -190,6 +190,24 @@ class Margin(RowStatistic):
         return top
 
 
+@dataclass(frozen=True)
+class Largest(RowStatistic):
+    """max_k z_k; equal largest logits share its gradient."""
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the largest logit (N,)."""
+        return logits.amax(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the largest logit (n,)."""
+        return logits.amax(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write 1 at the largest."""
+        out.copy_(logits == logits.amax(dim=1, keepdim=True))
+        out.mul_(scale / out.sum(dim=1, keepdim=True))
+
+
 def without_excluded(values: Tensor, out: Tensor | None = None) -> Tensor:
     """Return ``values`` with 0 where a class is excluded (its logit is −inf, its lag +inf); NaN stays."""
     return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0, out=out)

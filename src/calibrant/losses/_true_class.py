@@ -31,15 +31,21 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
+    return nll_beside(logits, labels)[1]
+
+
+def nll_beside(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``logits`` for further use, as ``RowStatistic.beside`` does, and −log p_y (N,)."""
     if logits.device.type == "cuda" and _triton.pays(logits) and not torch.compiler.is_compiling():
-        return _triton.row_nll(logits, labels)
-    return CrossEntropy()(logits, labels)
+        return logits, _triton.row_nll(logits, labels)
+    return CrossEntropy().beside(logits, labels)
 
 
-def row_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest probability (N,), with its gradient, and its class (N,) (the first of equal ones)."""
+def confidence_beside(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``logits`` for further use, the largest probability (N,), and its class (N,) (the first of equal ones)."""
     predicted = argmax(logits.detach())
-    return torch.exp(-row_nll(logits, predicted)), predicted
+    logits, nll = nll_beside(logits, predicted)
+    return logits, torch.exp(-nll), predicted
 
 
 def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:

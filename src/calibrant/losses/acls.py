@@ -5,9 +5,7 @@ from torch.nn import functional as F
 
 from calibrant._check import check_number
 from calibrant.losses._base import Loss, Reduction, RowPenalty
-from calibrant.losses._rows import promoted
-from calibrant.losses._statistics import Margin
-from calibrant.losses._true_class import argmax
+from calibrant.losses._statistics import Largest, Margin
 
 __all__ = ["ACLSLoss"]
 
@@ -58,8 +56,9 @@ class ACLSLoss(RowPenalty):
         """Return the arguments."""
         return f"{self.strength:g}, margin={self.margin:g}, top={self.top:g}, others={self.others:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
-        largest = promoted(logits.gather(1, argmax(logits.detach())[:, None])[:, 0])
-        lag = Margin(self.margin, power=2, attached=False)(logits, labels)
-        return self.top * F.relu(largest - self.margin).square() + lag * (self.others / (logits.shape[1] - 1))
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
+        logits, lag = Margin(self.margin, power=2, attached=False).beside(logits, labels)
+        logits, largest = Largest().beside(logits, labels)
+        others = lag * (self.others / (logits.shape[1] - 1))
+        return logits, self.top * F.relu(largest - self.margin).square() + others

@@ -1,6 +1,5 @@
 """Cross-entropy weighted by the distance of the prediction from the label, in the gradient only (BSCE-GRA)."""
 
-import torch
 from torch import Tensor
 
 from calibrant._check import check_number
@@ -23,6 +22,7 @@ class BSCELoss(RowLoss):
         ignore_index: Labels that count nothing.
 
     Example:
+        >>> import torch
         >>> BSCELoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.0499)
 
@@ -51,6 +51,8 @@ class BSCELoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.detach_weight):
-            weight = positive_power(Distance(self.norm)(logits, labels), self.gamma / self.norm)
-        return weight * row_nll(logits, labels)
+        if not self.detach_weight:
+            logits, distance = Distance(self.norm).beside(logits, labels)
+        else:
+            distance = Distance(self.norm)(logits.detach(), labels)
+        return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)

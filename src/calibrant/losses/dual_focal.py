@@ -9,7 +9,7 @@ from calibrant._check import check_number
 from calibrant._numerics import row_chunks
 from calibrant.losses._base import Reduction, RowLoss
 from calibrant.losses._rows import in_blocks
-from calibrant.losses._true_class import argmax, row_nll, true_class_log_probs
+from calibrant.losses._true_class import argmax, nll_beside, true_class_log_probs
 from calibrant.scores import power_of_rest
 
 __all__ = ["DualFocalLoss"]
@@ -55,9 +55,10 @@ class DualFocalLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
-        log_p, log_not_p = true_class_log_probs(logits, labels)
         below, exists = class_below(logits.detach(), labels)
-        apart = torch.where(exists, torch.logaddexp(log_not_p, -row_nll(logits, below)), log_not_p)
+        logits, nll_below = nll_beside(logits, below)
+        log_p, log_not_p = true_class_log_probs(logits, labels)
+        apart = torch.where(exists, torch.logaddexp(log_not_p, -nll_below), log_not_p)
         weight = power_of_rest(apart, self.gamma)
         return (weight.detach() if self.detach_weight else weight) * -log_p
 

@@ -42,6 +42,7 @@ class EntropyRegularizedLoss(RowPenalty):
         """Return the arguments."""
         return f"{self.strength:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return −H(p) (N,)."""
-        return -Entropy()(logits, labels)
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and −H(p) (N,)."""
+        passed, entropy = Entropy().beside(logits, labels)
+        return passed, -entropy

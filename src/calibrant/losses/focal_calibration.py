@@ -1,6 +1,5 @@
 """Focal calibration loss (FCL): focal loss with the Brier score beside it."""
 
-import torch
 from torch import Tensor
 
 from calibrant._check import check_number
@@ -50,4 +49,5 @@ class FocalCalibrationLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the focal term and λ times the Brier score (N,)."""
-        return torch.add(self.focal.rows(logits, labels), Distance()(logits, labels), alpha=self.strength)
+        logits, brier = Distance().beside(logits, labels)
+        return self.focal.rows(logits, labels) + self.strength * brier

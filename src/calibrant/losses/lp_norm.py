@@ -49,6 +49,6 @@ class LpNormLoss(RowPenalty):
         """Return the arguments."""
         return f"{self.strength:g}, p={self.p:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return ‖z‖_p (N,)."""
-        return Norm(self.p)(logits, labels)
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and ‖z‖_p (N,)."""
+        return Norm(self.p).beside(logits, labels)

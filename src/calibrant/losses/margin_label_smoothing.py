@@ -49,6 +49,7 @@ class MarginLabelSmoothingLoss(RowPenalty):
         """Return the arguments."""
         return f"{self.strength:g}, margin={self.margin:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return mean_k max(0, max_j z_j − z_k − m) (N,)."""
-        return Margin(self.margin, power=1, attached=True)(logits, labels) / logits.shape[1]
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and mean_k max(0, max_j z_j − z_k − m) (N,)."""
+        passed, lag = Margin(self.margin, power=1, attached=True).beside(logits, labels)
+        return passed, lag / logits.shape[1]

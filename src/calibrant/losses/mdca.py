@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._numerics import row_chunks
 from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._rows import in_blocks, promoted
+from calibrant.losses._rows import gradient_in_blocks, in_blocks, promoted
 
 __all__ = ["MDCALoss"]
 
@@ -48,19 +48,20 @@ class MDCALoss(BatchPenalty):
         """Return the arguments."""
         return f"{self.strength:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return (1/K) Σ_k |mean p_k − share of label k| ()."""
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and (1/K) Σ_k |mean p_k − share of label k| ()."""
         count = kept.sum().clamp_min(1)
         totals = kept.new_zeros(logits.shape[1]).index_add(0, labels, kept)
-        return (probability_sums(logits, kept) - totals).abs().mean() / count
+        logits, sums = probability_sums(logits, kept)
+        return logits, (sums - totals).abs().mean() / count
 
 
-def probability_sums(logits: Tensor, kept: Tensor) -> Tensor:
-    """Return Σ_i kept_i p_ik (K,) of the softmax p of ``logits`` (N, K); ``kept`` (N,) is 0 or 1."""
+def probability_sums(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits passed on and Σ_i kept_i p_ik (K,) of the softmax p of ``logits``; ``kept`` (N,) is 0 or 1."""
     if in_blocks(logits):
-        sums: Tensor = _Sums.apply(logits, kept)
-        return sums
-    return _plain(logits, kept)
+        pair: tuple[Tensor, Tensor] = _Sums.apply(logits, kept)
+        return pair
+    return logits, _plain(logits, kept)
 
 
 def _plain(logits: Tensor, kept: Tensor) -> Tensor:
@@ -71,24 +72,32 @@ class _Sums(torch.autograd.Function):
     """The same in blocks of rows: nothing of size N × K is kept, and the gradient is written once."""
 
     @staticmethod
-    def forward(logits: Tensor, kept: Tensor) -> Tensor:
+    def forward(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         sums = kept.new_zeros(logits.shape[1])
-        for rows in row_chunks(*logits.shape, itemsize=4):
-            sums.addmv_(torch.softmax(logits[rows], dim=1, dtype=torch.float32).t(), kept[rows])
-        return sums
+        blocks = list(row_chunks(*logits.shape, itemsize=4))
+        work = sums.new_empty((blocks[0].stop, logits.shape[1]))
+        for rows in blocks:
+            p = torch.softmax(logits[rows].float(), dim=1, out=work[: rows.stop - rows.start])
+            sums += p.mul_(kept[rows, None]).sum(dim=0)
+        return logits.view_as(logits), sums
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Any) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, through: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, None]:
         logits, kept = ctx.saved_tensors
+        if grad is None:
+            return through, None
         if torch.is_grad_enabled():
-            return torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0], None
-        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        for rows in row_chunks(*logits.shape, itemsize=4):
-            p = torch.softmax(logits[rows], dim=1, dtype=torch.float32)
-            centred = grad - torch.mv(p, grad)[:, None]
-            gradient[rows] = centred.mul_(p).mul_(kept[rows, None])
-        return gradient, None
+            again = torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0]
+            return again if through is None else through + again, None
+
+        def write(rows: slice, out: Tensor) -> None:
+            p = torch.softmax(logits[rows].float(), dim=1)
+            torch.mul(p, grad, out=out)
+            out.sub_(out.sum(dim=1, keepdim=True) * p).mul_(kept[rows, None])
+
+        return gradient_in_blocks(logits, through, write), None

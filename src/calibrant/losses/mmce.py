@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._check import check_choice, check_number
 from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._true_class import row_confidence
+from calibrant.losses._true_class import confidence_beside
 
 __all__ = ["MMCELoss"]
 
@@ -63,11 +63,11 @@ class MMCELoss(BatchPenalty):
         own = f"{self.strength:g}, kernel_width={self.kernel_width:g}, weighted={self.weighted}"
         return f"{own}, normalisation={self.normalisation!r}"
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return MMCE () of the batch."""
-        confidence, predicted = row_confidence(logits)
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and MMCE () of the batch."""
+        logits, confidence, predicted = confidence_beside(logits)
         correct = (predicted == labels).to(torch.float64)
-        return self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
+        return logits, self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
 
     def of_confidence(self, confidence: Tensor, correct: Tensor, kept: Tensor) -> Tensor:
         """Return MMCE () of ``confidence`` (N,) in [0, 1] and ``correct`` (N,), 0 or 1, counting rows by ``kept`` (N,)."""

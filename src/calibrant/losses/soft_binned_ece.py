@@ -5,7 +5,7 @@ from torch import Tensor
 
 from calibrant._check import check_count, check_number
 from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._true_class import row_confidence
+from calibrant.losses._true_class import confidence_beside
 
 __all__ = ["SoftBinnedECELoss"]
 
@@ -55,9 +55,9 @@ class SoftBinnedECELoss(BatchPenalty):
         """Return the arguments."""
         return f"{self.strength:g}, bins={self.bins}, temperature={self.temperature:g}, norm={self.norm:g}"
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return the soft-binned calibration error () of the batch."""
-        confidence, predicted = row_confidence(logits)
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits passed on and the soft-binned calibration error () of the batch."""
+        logits, confidence, predicted = confidence_beside(logits)
         confidence = confidence.to(torch.float64)
         centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
         far = (confidence[:, None] - centres).square() / self.temperature
@@ -68,4 +68,4 @@ class SoftBinnedECELoss(BatchPenalty):
         mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
         total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()
         zero = total == 0  # the root's slope is infinite there
-        return torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
+        return logits, torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
