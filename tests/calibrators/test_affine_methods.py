@@ -161,6 +161,13 @@ def test_newton_and_lbfgs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(newton[0], lbfgs[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixScaling])
+def test_a_warm_start_changes_nothing_but_the_time(method: Callable[[], VectorScaling]) -> None:
+    warm = method().fit(*sample(seed=1)).fit(*sample())
+    cold = method().fit(*sample())
+    torch.testing.assert_close(warm.scale, cold.scale, rtol=0, atol=1e-5)
+
+
 def test_a_fit_without_a_finite_optimum_says_so() -> None:
     z = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 0.5]], dtype=F64)
     objective = DiagonalProblem(z, torch.tensor([0, 0, 1, 1]), torch.full((4,), 0.25, dtype=F64), Ridge(0.0, 0.0, 0.0))
@@ -168,6 +175,7 @@ def test_a_fit_without_a_finite_optimum_says_so() -> None:
     class Endless:
         rows = 4
         hessian = objective.hessian
+        blocks = objective.blocks
 
         def value_and_gradient(self, x: Tensor) -> tuple[float, Tensor]:
             return float(-x.sum()), -torch.ones_like(x)

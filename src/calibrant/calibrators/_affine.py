@@ -9,6 +9,7 @@ from calibrant._numerics import row_chunks
 from calibrant.calibrators._solver import Minimum, minimise
 from calibrant.errors import InputError
 
+_BLOCK_CLASSES = 300
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
 
@@ -89,6 +90,13 @@ class DiagonalProblem:
             total[spots + classes, spots] += cross
         return total
 
+    def blocks(self) -> Tensor:
+        """Return the Hessian's diagonal at the start, as blocks (2K, 1, 1)."""
+        p = torch.softmax(self.x, dim=1)
+        spread = p * (1 - p) * self.share[:, None]
+        curvature = torch.cat([(spread * self.x**2).sum(dim=0), spread.sum(dim=0)])
+        return (_lifted(curvature) + 2 * self._strength(curvature))[:, None, None]
+
     def _strength(self, theta: Tensor) -> Tensor:
         classes = len(theta) // 2
         return torch.cat([theta.new_full((classes,), self.ridge.diagonal), theta.new_full((classes,), self.ridge.bias)])
@@ -130,17 +138,27 @@ class MatrixProblem:
         matrix = theta.view(classes, classes + 1)
         total = torch.diag(2 * self._strength().reshape(-1))
         blocks = total.view(classes, classes + 1, classes, classes + 1)
-        spots = torch.arange(classes, device=theta.device)
+        diagonal = blocks.diagonal(dim1=0, dim2=2)  # (K+1, K+1, K), a view
         for rows in row_chunks(self.rows, classes * (classes + 1)):
             x = self.x[rows]
             ones = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
             p = torch.softmax(x + ones @ matrix.T, dim=1)
-            spread = p[:, :, None] * ones[:, None, :]  # (n, K, K+1)
-            flat = spread.flatten(1)
-            total -= (flat * self.share[rows, None]).T @ flat
-            weighted = spread * self.share[rows, None, None]
-            blocks[spots, :, spots, :] += weighted.permute(1, 2, 0) @ ones
+            flat = (p[:, :, None] * ones[:, None, :]).flatten(1)  # (n, K·(K+1))
+            weighted = flat * self.share[rows, None]
+            total.addmm_(weighted.T, flat, alpha=-1)
+            diagonal += (weighted.T @ ones).view(classes, classes + 1, classes + 1).permute(1, 2, 0)
         return total
+
+    def blocks(self) -> Tensor:
+        """Return a block (K+1, K+1) for each class: mean p (1 − p) times the features' second moments, plus the ridge."""
+        p = torch.softmax(self.x, dim=1)
+        spread = _lifted(self.share @ (p * (1 - p)))
+        ones = torch.cat([self.x, torch.ones_like(self.x[:, :1])], dim=1)
+        moments = (ones * self.share[:, None]).T @ ones
+        if self.x.shape[1] > _BLOCK_CLASSES:  # K blocks would not fit in memory
+            return (spread[:, None] * moments.diagonal() + 2 * self._strength()).reshape(-1, 1, 1)
+        moments += 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype, device=moments.device)
+        return spread[:, None, None] * moments + torch.diag_embed(2 * self._strength())
 
     def _strength(self) -> Tensor:
         classes = self.x.shape[1]
@@ -148,6 +166,11 @@ class MatrixProblem:
         strength[:, :-1].fill_diagonal_(self.ridge.diagonal)
         strength[:, -1] = self.ridge.bias
         return strength
+
+
+def _lifted(curvature: Tensor) -> Tensor:
+    """Return ``curvature`` with classes that are never near kept away from 0: it only scales a search."""
+    return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
 
 
 def _loss_and_residual(logits: Tensor, labels: Tensor, share: Tensor) -> tuple[float, Tensor]:
@@ -161,24 +184,49 @@ def _loss_and_residual(logits: Tensor, labels: Tensor, share: Tensor) -> tuple[f
 
 
 def fit_affine(
-    x: Tensor, labels: Tensor, weight: Tensor | None, ridge: Ridge, *, diagonal: bool
+    x: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    ridge: Ridge,
+    *,
+    diagonal: bool,
+    start: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Minimum]:
     """Return (scale, bias, minimum) of softmax(scale · x + bias): scale is (K,) if ``diagonal``, else (K, K).
+
+    Args:
+        x: (N, K).
+        labels: (N,).
+        weight: (N,) or None.
+        ridge: On the deviations from scale = I and bias = 0.
+        diagonal: Whether the scale is.
+        start: A scale and a bias to start from, as of an earlier fit; used if they are for K classes.
 
     Raises:
         FitError: If the gradient's certificate is not reached.
     """
-    classes = x.shape[1]
     x = x.double()
+    classes = x.shape[1]
     share = torch.ones_like(x[:, 0]) if weight is None else weight
     share = share / share.sum()
+    identity = torch.ones_like(x[0]) if diagonal else torch.eye(classes, dtype=x.dtype, device=x.device)
+    first = x.new_zeros(identity.numel() + classes)
+    if start is not None and start[0].shape == identity.shape:
+        first = _joined((start[0] - identity).to(x), start[1].to(x))
+    problem = (DiagonalProblem if diagonal else MatrixProblem)(x, labels, share, ridge)
+    found = minimise(problem, first)
     if diagonal:
-        found = minimise(DiagonalProblem(x, labels, share, ridge), x.new_zeros(2 * classes))
         v, b = found.x.chunk(2)
-        return 1 + v, b.clone(), found
-    found = minimise(MatrixProblem(x, labels, share, ridge), x.new_zeros(classes * (classes + 1)))
+        return identity + v, b.clone(), found
     matrix = found.x.view(classes, classes + 1)
-    return torch.eye(classes, dtype=x.dtype, device=x.device) + matrix[:, :-1], matrix[:, -1].clone(), found
+    return identity + matrix[:, :-1], matrix[:, -1].clone(), found
+
+
+def _joined(deviation: Tensor, bias: Tensor) -> Tensor:
+    """Return the problem's parameters: (v, b), or [D, b] row by row."""
+    if deviation.dim() == 1:
+        return torch.cat([deviation, bias])
+    return torch.cat([deviation, bias[:, None]], dim=1).reshape(-1)
 
 
 def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -101,6 +101,10 @@ class LogisticProblem:
         curvature = torch.sigmoid(s) * torch.sigmoid(-s) * self.share
         return self.features.T @ (self.features * curvature[:, None]) + torch.diag(2 * self.ridge)
 
+    def blocks(self) -> Tensor:
+        """Return the Hessian's diagonal at the centre, as blocks (P, 1, 1)."""
+        return self.hessian(self.centre).diagonal().clamp_min(1e-12)[:, None, None]
+
 
 def fit_logistic(features: Tensor, target: Tensor, weight: Tensor, *, ridge: Tensor | float, centre: Tensor) -> Tensor:
     """Return the certified optimum θ (P,) of ``LogisticProblem``; ``ridge`` counts in rows and is divided by their number.

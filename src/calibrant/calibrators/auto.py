@@ -16,10 +16,13 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._folds import fold_of_rows
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
+from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
-from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.structured import StructuredMatrixScaling
+from calibrant.calibrators.temperature_mixture import TemperatureMixture
 from calibrant.calibrators.vector import VectorScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 
@@ -28,10 +31,12 @@ __all__ = ["AutoCalibrator"]
 # Fixed on one half of the real sets, split by model family, and judged on the other: benchmarks/auto.py.
 MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
 RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
-IDENTITY_ODDS = 3.0  # how much likelier than any other candidate doing nothing is held to be before the data
+IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
 PRIOR = 0.5  # standard deviation of log T
 LEAST = 0.01  # lighter candidates are left out of what is shipped
-_MATRIX_ROWS = 20  # rows a class that K² parameters need before they are worth the time to try
+_MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
+_FEW_CLASSES = 20  # beyond this many, methods of K² parameters or of a curve a class need …
+_MATRIX_ROWS = 20  # … this many rows a class to be worth the time to try
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class AutoCalibrator(Calibrator):
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
     weight w_m ∝ π_m exp(0.4 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
-    and π three times larger for doing nothing than for any other. The answer is log Σ_m w_m p_m, with the candidates fitted
+    and π five times larger for doing nothing than for any other. The answer is log Σ_m w_m p_m, with the candidates fitted
     on all rows; those below 1 % are left out. With fewer than 5 wrong rows nothing is changed. Folds follow the rows'
     content and not their order; rows of one group share a fold.
 
@@ -98,7 +103,9 @@ class AutoCalibrator(Calibrator):
         keep_argmax: Try only candidates that never change the decision.
         folds: How many parts, ≥ 2.
         candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature, vector scaling,
-            structured vector and matrix scaling with a fifth of the published ridge, centred isotonic; beta and spline for two classes.
+            matrix scaling with a ridge of 20 rows, structured matrix scaling with a fifth of the published ridge, centred
+            isotonic, and these two one after the other; beta and spline for two classes; with ``keep_argmax`` ensemble
+            temperature and temperature with uniform mixing. All temperatures have a prior of 0.5 on log T.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
@@ -133,10 +140,8 @@ class AutoCalibrator(Calibrator):
         self.keep_argmax = bool(keep_argmax)
         self.folds = check_count(folds, name="folds", low=2)
         self.usual = candidates is None
-        tried = _usual() if candidates is None else [_calibrator(one) for one in candidates]
-        if self.keep_argmax:
-            tried = [one for one in tried if one.preserves_argmax]
-        if not tried or any(one.top_label for one in tried):
+        tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in candidates]
+        if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
             raise InputError(
                 f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
                 f"{[type(one).__name__ for one in candidates or []]}; name at least one, and none that is top-label only"
@@ -211,9 +216,12 @@ class AutoCalibrator(Calibrator):
             return True
         if isinstance(member, BetaCalibration | SplineCalibration):
             return classes == 2
-        if isinstance(member, CentredIsotonic | StructuredMatrixScaling):
-            return rows >= _MATRIX_ROWS * classes or classes <= 20
-        return True
+        if isinstance(member, EnsembleTemperatureScaling | TemperatureMixture | VectorScaling):
+            return True
+        if isinstance(member, MatrixScaling):
+            return classes <= _MATRIX_CLASSES
+        enough = isinstance(member, StructuredMatrixScaling) and rows >= _MATRIX_ROWS * classes
+        return classes <= _FEW_CLASSES or enough
 
     def _weigh(self, scores: Sequence[Tensor | None], weight: Tensor) -> None:
         """Set weights, losses and standard errors from each candidate's cross-fitted log-losses (N,)."""
@@ -253,13 +261,17 @@ class _Rows:
         return _Rows(self.logits[chosen], self.labels[chosen], self.weight[chosen])
 
 
-def _usual() -> list[Calibrator]:
+def _usual(keep_argmax: bool) -> list[Calibrator]:
+    """Return the candidates that did best together on the half of the real sets that fixed the constants."""
+    if keep_argmax:
+        return [TemperatureMixture(prior=PRIOR), EnsembleTemperatureScaling(prior=PRIOR)]
     return [
         EnsembleTemperatureScaling(prior=PRIOR),
         VectorScaling(prior=PRIOR),
-        StructuredVectorScaling(strength=0.2, prior=PRIOR),
+        MatrixScaling(ridge=20.0, prior=PRIOR),
         StructuredMatrixScaling(strength=0.2, prior=PRIOR),
         CentredIsotonic(),
+        Chain(CentredIsotonic(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
         BetaCalibration(),
         SplineCalibration(),
     ]

@@ -76,7 +76,8 @@ class DirichletCalibration(Calibrator):
         intercept = classes**2 / total if self.intercept is None else self.intercept
         ridge = Ridge(diagonal=1 / total, off=off / pairs, bias=intercept / classes)
         x = log_probs_of(logits.double())
-        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=False)
+        start = (self.scale, self.bias) if self.fitted else None
+        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=False, start=start)
         self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
 
     def _transform(self, logits: Tensor) -> Tensor:

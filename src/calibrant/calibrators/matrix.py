@@ -77,8 +77,9 @@ class MatrixScaling(Calibrator):
         temperature = fit_temperature(logits, labels, weight, self.prior)
         strength = self.ridge / total_weight(labels, weight)
         x = lift_excluded(logits.double()) / temperature
+        start = (self.scale * temperature, self.bias) if self.fitted else None
         scale, self.bias, found = fit_affine(
-            x, labels, weight, Ridge(diagonal=strength, off=strength, bias=strength), diagonal=False
+            x, labels, weight, Ridge(diagonal=strength, off=strength, bias=strength), diagonal=False, start=start
         )
         self.scale = scale / temperature
         self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)

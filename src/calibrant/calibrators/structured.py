@@ -67,7 +67,8 @@ class _Structured(Calibrator):
         single = self.strength * classes / total
         ridge = Ridge(diagonal=single, off=single * (classes - 1), bias=single)
         x = self._tempered(logits.double())
-        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=self.diagonal)
+        start = (self.scale, self.bias) if self.fitted else None
+        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=self.diagonal, start=start)
         self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
 
     def _tempered(self, logits: Tensor) -> Tensor:

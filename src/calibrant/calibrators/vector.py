@@ -78,7 +78,8 @@ class VectorScaling(Calibrator):
         strength = self.ridge / total_weight(labels, weight)
         x = lift_excluded(logits.double() / temperature)
         ridge = Ridge(diagonal=strength, off=0.0, bias=strength)
-        scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=True)
+        start = (self.scale * temperature, self.bias) if self.fitted else None
+        scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=True, start=start)
         self.scale = scale / temperature
         self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
 
