@@ -14,7 +14,7 @@ from calibrant.theory.validity import Sloped, log_h, require_bijection
 __all__ = ["inverse_calibration_map"]
 
 _ROUNDS = 200  # bracketed Newton takes 5 to 15
-_TOLERANCE = 4e-15  # of a logit's change, relative: a few float64 roundings
+_TOLERANCE = 1e-7  # of a logit's change, relative: a Newton step this short leaves about its square
 
 
 def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
@@ -85,10 +85,10 @@ def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
         low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
         new = _inside(x - gap / slope, low, high, x)
         moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~alone
+        s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
+        x = torch.where(alone, x, new)
         if not bool(moved.any()):
             return torch.where(alone, -math.inf, s).scatter(1, top, torch.where(alone, math.inf, x))
-        s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
-        x = torch.where(moved, new, x)
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
 
@@ -102,9 +102,9 @@ def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         newton = s - excess / rates
         new = _inside(newton.clamp_max(0.0), low, high, s)
         moved = (new - s).abs() > _TOLERANCE * s.abs().clamp_min(1)
+        s = new
         if not bool(moved.any()):
             return s, rates
-        s = torch.where(moved, new, s)
     raise ArithmeticError(f"the inverse of h of {score} did not converge in {_ROUNDS} rounds")
 
 
