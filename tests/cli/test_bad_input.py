@@ -51,7 +51,7 @@ def probs_as_logits(path: Path, arrays: Arrays) -> None:
 
 
 def logits_as_probs(path: Path, arrays: Arrays) -> None:
-    np.savez(path, val_probs=arrays["val_logits"], val_labels=arrays["val_labels"])
+    np.savez(path, val_probs=arrays["val_logits"], val_labels=arrays["val_labels"], test_logits=arrays["test_logits"])
 
 
 def missing(path: Path, arrays: Arrays) -> None:
@@ -59,7 +59,7 @@ def missing(path: Path, arrays: Arrays) -> None:
 
 
 def unlabelled(path: Path, arrays: Arrays) -> None:
-    np.savez(path, val_logits=arrays["val_logits"])
+    np.savez(path, val_logits=arrays["val_logits"], test_logits=arrays["test_logits"])
 
 
 def unknown_names(path: Path, arrays: Arrays) -> None:
@@ -96,14 +96,14 @@ def assert_refused(done: Any, match: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", BAD, ids=lambda spoil: spoil.__name__)
-@pytest.mark.parametrize("command", ["evaluate", "fit"])
+@pytest.mark.parametrize("command", ["evaluate", "fit", "report"])
 def test_bad_files_are_refused(
     command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Callable[..., Any]
 ) -> None:
     path, output = tmp_path / "bad.npz", tmp_path / "out.safetensors"
     spoil(path, arrays)
     before = sorted(tmp_path.iterdir())
-    assert_refused(run(command, path, *(["-o", output] if command == "fit" else [])), BAD[spoil])
+    assert_refused(run(command, path, *([] if command == "evaluate" else ["-o", output])), BAD[spoil])
     assert sorted(tmp_path.iterdir()) == before
 
 

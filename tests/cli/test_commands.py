@@ -209,3 +209,14 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
     assert "\n" not in shown["repr"]
     rows = json.loads(run("evaluate", good, "-c", tmp_path / "c.safetensors", "--json").stdout)["rows"]
     assert {row["calibrator"] for row in rows} == {None, shown["repr"]}
+
+
+def test_the_shell_completes_methods() -> None:
+    from typer.testing import CliRunner
+
+    from calibrant.cli import main
+
+    words = "calibrant fit x.npz --method Temperature"
+    asked = {"_CALIBRANT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "4"}
+    done = CliRunner().invoke(main, [], env=asked, prog_name="calibrant")
+    assert done.stdout.split() == ["TemperatureMixture", "TemperatureScaling"]

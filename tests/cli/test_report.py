@@ -90,3 +90,17 @@ def test_on_much_data_it_fits_a_temperature(
     assert run("report", good, "-o", tmp_path / "r.json").exit_code == 0
     model = json.loads((tmp_path / "r.json").read_text())["models"][0]
     assert model["calibrator"].startswith("TemperatureScaling(")
+
+
+def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("ant\nbee\ncat\ndog\n")
+    assert run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.json").exit_code == 0
+    classes = json.loads((tmp_path / "r.json").read_text())["models"][0]["classes"]
+    assert {part["name"] for part in classes} == {"ant", "bee", "cat", "dog"}
+    names.write_text("ant\nbee\n")
+    done = run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "no.json")
+    assert (done.exit_code, "expected 4 class names for good, got 2" in done.stderr) == (2, True)
+    done = run("report", good, "--class-names", tmp_path / "none.txt", "-o", tmp_path / "no.json")
+    assert (done.exit_code, "expected a text file of class names" in done.stderr) == (2, True)
+    assert not (tmp_path / "no.json").exists()

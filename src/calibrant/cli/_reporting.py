@@ -1,5 +1,6 @@
 """From a file to a model that a report can show: which split is judged, and what calibrates it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import calibrant
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._options import Axes
+from calibrant.errors import FileFormatError
 from calibrant.report import Model
 from calibrant.splits import UNNAMED
 
@@ -25,7 +27,9 @@ class Source:
     axes: Axes
 
 
-def load_model(source: Source, *, method: str | None, saved: str | None) -> Model:
+def load_model(
+    source: Source, *, method: str | None, saved: str | None, class_names: Sequence[str] | None = None
+) -> Model:
     """Return the model of a file.
 
     It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the source's second split if there is one;
@@ -36,9 +40,21 @@ def load_model(source: Source, *, method: str | None, saved: str | None) -> Mode
     before = calibrant.load_predictions(source.path, source.split, **source.axes)
     calibrator = calibrant.load(saved) if saved is not None else _fit(source, method)
     if calibrator is None:
-        return Model(name, before, source=source.shown, split=source.split)
+        return Model(name, before, source=source.shown, split=source.split, class_names=class_names)
     after = with_logits(before, file=source.shown, split=source.split).calibrated_by(calibrator)
-    return Model(name, before, after, calibrator, source=source.shown, split=source.split)
+    return Model(name, before, after, calibrator, source.shown, source.split, class_names)
+
+
+def read_names(path: str) -> list[str]:
+    """Return the lines of a text file.
+
+    Raises:
+        FileFormatError: If it cannot be read as text.
+    """
+    try:
+        return [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"expected a text file of class names, got {error} for {path}; check it") from error
 
 
 def _fit(source: Source, method: str | None) -> Calibrator | None:

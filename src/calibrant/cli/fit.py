@@ -8,7 +8,7 @@ import calibrant
 from calibrant.cli._calibrators import AUTO, with_logits
 from calibrant.cli._files import readable, writable
 from calibrant.cli._fitting import fit_and_measure, say_fit
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import working
 from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_streamed, is_streamed
 
@@ -17,7 +17,13 @@ def fit(
     file: Annotated[str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet) with labels; - reads stdin.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="A calibrator of `calibrant methods`; auto if left out.")
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            autocompletion=complete_method,
+            help="A calibrator of `calibrant methods`; auto if left out.",
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will judge by.")] = "val",
     class_dim: ClassDim = 1,

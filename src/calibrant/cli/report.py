@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from calibrant.cli._files import readable, writable
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import console, working
-from calibrant.cli._reporting import Source, load_model
+from calibrant.cli._reporting import Source, load_model, read_names
 from calibrant.report import write_report
 
 
@@ -18,7 +18,12 @@ def report(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
     method: Annotated[
         str | None,
-        typer.Option("--method", "-m", help="auto, a calibrator, or none; auto if left out and quick enough."),
+        typer.Option(
+            "--method",
+            "-m",
+            autocompletion=complete_method,
+            help="auto, a calibrator, or none; auto if left out and quick enough.",
+        ),
     ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
     split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
@@ -26,6 +31,7 @@ def report(
     format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
     class_dim: ClassDim = 1,
     ignore_index: IgnoreIndex = None,
+    class_names: Annotated[str | None, typer.Option(help="A text file with one class name a line.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
@@ -38,13 +44,14 @@ def report(
 
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
     """
+    names = read_names(class_names) if class_names else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     models = []
     with writable(output, suffix=f".{format or 'html'}", inputs=files) as target:
         for file in files:
             with readable(file) as path, working(f"calibrating {file}"):
                 source = Source(path, file, split, fit_split, axes)
-                models.append(load_model(source, method=method, saved=calibrator))
+                models.append(load_model(source, method=method, saved=calibrator, class_names=names))
         with working(f"reporting on {len(models)} models"):
             write_report(models, target, title=title, format=format)
     console(err=True).print(f"report on {', '.join(model.name for model in models)} written to {output}", style="dim")
