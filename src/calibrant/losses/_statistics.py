@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from calibrant.losses._rows import RowStatistic
 
 _LEAST_P = 1e-30  # below it a float32 probability has lost digits or is 0, so −log p is taken from the logits
+_LOG_OF_ZERO = -1e4  # its exponential is 0 in float32, and 0 times it is 0, where 0 times −inf is NaN
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,20 @@ class Entropy(RowStatistic):
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the entropy (n,)."""
-        torch.log_softmax(logits, dim=1, out=work)
-        p = work.exp()
-        return -work.clamp_min_(torch.finfo(work.dtype).min).mul_(p).sum(dim=1)
+        p, log_top = self._relative(logits, work)
+        return -work.mul_(p).sum(dim=1) - log_top[:, 0]
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
         """Write −p_k (log p_k + H)."""
-        torch.log_softmax(logits, dim=1, out=out)
-        p = out.exp()
-        out.clamp_min_(torch.finfo(out.dtype).min)
+        p, _ = self._relative(logits, out)
         out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(-scale)
+
+    def _relative(self, logits: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Write log(p_k / p_top) into ``out``; return p and log p_top (n, 1). One exponential a logit, no logarithm."""
+        torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out)
+        out.clamp_min_(_LOG_OF_ZERO)
+        p = torch.softmax(out, dim=1)
+        return p, p.amax(dim=1, keepdim=True).log_()
 
 
 @dataclass(frozen=True)
