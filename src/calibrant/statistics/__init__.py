@@ -4,7 +4,7 @@ Everything here takes a metric as an object with the methods it needs (``HasRows
 knows no metric by name.
 """
 
-from calibrant.statistics.binned import BinnedEstimate, consistency_bars, corrected_error, error_interval
+from calibrant.statistics.binned import BinnedEstimate, consistency_bars, corrected_error, error_interval, interval_ends
 from calibrant.statistics.interval import (
     HasInterval,
     HasRows,
@@ -31,6 +31,7 @@ __all__ = [
     "error_interval",
     "holm",
     "interval",
+    "interval_ends",
     "mean_error",
     "normal_quantile",
     "null_band",

@@ -17,7 +17,7 @@ the correction overshoots where |δ_b| ≈ s_b, and LIFT, set by simulation, giv
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from calibrant.binning import BinTable
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics.interval import Interval, normal_quantile
 
-__all__ = ["BinnedEstimate", "consistency_bars", "corrected_error", "error_interval"]
+__all__ = ["BinnedEstimate", "consistency_bars", "corrected_error", "error_interval", "interval_ends"]
 
 LIFT = 0.15
 _RATIOS = torch.linspace(0, 6, 6001, dtype=torch.float64)  # beyond 6 standard errors a fold adds less than 1e-9
@@ -111,7 +111,7 @@ def error_interval(
 
     Args:
         table: Counts and sums (B,).
-        null: (draws,) plug-in errors of a calibrated model with the same probabilities and bins.
+        null: (draws,) plug-in errors, ``scale`` included, of a calibrated model with the same probabilities and bins.
         level: Nominal coverage.
         spread: Standard errors (B,) of weight_b · gap_b; None takes those of independent rows.
         error: Standard error of the sum over bins; None takes √Σ spread².
@@ -121,12 +121,25 @@ def error_interval(
         Interval: ``estimate`` is the plug-in; the true value is that of the population in these same bins.
     """
     found = corrected_error(table, spread=spread)
-    plug_in, corrected = float(found.plug_in) * scale, float(found.corrected) * scale
-    half = normal_quantile((1 + level) / 2) * (float(found.error) if error is None else error) * scale
-    gate = quantiles(null.cpu().double().numpy(), level=level)[1]
-    low = max(corrected - half, 0.0) if plug_in > gate else 0.0
-    high = max(corrected + LIFT * (plug_in - corrected) + half, plug_in)
-    return Interval(plug_in, low, min(high, 1.0), level, "folded-normal inversion, null-test gate")
+    if error is not None:
+        found = replace(found, error=torch.as_tensor(error))
+    gate = quantiles(null.cpu().double().numpy(), level=level)[1] / scale
+    low, high = interval_ends(found, torch.as_tensor(gate), level=level)
+    plug_in, high_end = float(found.plug_in) * scale, min(float(high) * scale, 1.0)
+    return Interval(plug_in, float(low) * scale, high_end, level, "folded-normal inversion, null-test gate")
+
+
+def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    """Return both ends (…) of the interval of a binned error.
+
+    Args:
+        found: Estimates (…).
+        gate: (…) the (1 + level) / 2 quantile of the plug-in of a calibrated model.
+        level: Nominal coverage.
+    """
+    half = normal_quantile((1 + level) / 2) * found.error
+    low = torch.where(found.plug_in > gate, (found.corrected - half).clamp_min(0), 0.0)
+    return low, torch.maximum(found.centre + half, found.plug_in)
 
 
 def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, Tensor]:

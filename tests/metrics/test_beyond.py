@@ -1,0 +1,269 @@
+"""The metrics beyond the papers: values by hand, slow oracles, and edges."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.binning import EqualMass, EqualWidth
+from calibrant.errors import InputError
+from calibrant.metrics import (
+    AURC,
+    ECE,
+    NLL,
+    SKCE,
+    CalibrationLoss,
+    DebiasedECE,
+    Entropy,
+    KernelECE,
+    KSError,
+    KuiperError,
+    RefinementLoss,
+    SmoothECE,
+    SpiegelhalterZ,
+    SplitNLL,
+    SweepECE,
+    TopLabelECE,
+    TwoBinError,
+    ood_auroc,
+    risk_coverage,
+)
+
+
+def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> BinaryPairs:
+    """Return calibrated pairs, or with power > 1 pairs that are right less often than they say."""
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.rand(rows, generator=generator, dtype=torch.float64)
+    return BinaryPairs.from_probs(p, (torch.rand(rows, generator=generator) < p**power).long())
+
+
+def vectors_of(rows: int = 30, classes: int = 3) -> Predictions:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
+
+
+def test_top_label_error_sees_what_cancels_between_classes() -> None:
+    data = BinaryPairs.from_top_label([0.75] * 8, [0] * 4 + [1] * 4, [0] * 4 + [1, 1, 0, 0])
+    assert ECE()(data) == 0.0
+    assert TopLabelECE()(data) == pytest.approx(0.25)
+
+
+def test_top_label_error_by_a_loop_over_classes_and_equal_mass() -> None:
+    data = vectors_of(200).top_label()
+    for binning in (EqualWidth(7), EqualMass(4)):
+        parts = [data[data.predicted == k] for k in range(3)]
+        expected = sum(len(part) / 200 * ECE(binning)(part) for part in parts)
+        assert TopLabelECE(binning)(data) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(InputError, match="equal-width bins to merge"):
+        TopLabelECE(EqualMass(4)).state(data)
+
+
+def test_top_label_states_of_parts_with_fewer_classes_add() -> None:
+    whole = BinaryPairs.from_top_label([0.9, 0.8, 0.7], [0, 1, 5], [0, 0, 5])
+    state = TopLabelECE().state(whole[:2]) + TopLabelECE().state(whole[2:])
+    assert TopLabelECE().value(state) == pytest.approx(TopLabelECE()(whole), abs=1e-15)
+
+
+def test_debiased_by_hand_and_bins_of_one_row_left_out() -> None:
+    data = BinaryPairs.from_probs([0.9] * 4 + [0.1], [1, 1, 0, 0, 1])
+    assert DebiasedECE().squared(data) == pytest.approx(0.8 * (0.4**2 - 0.25 / 3))
+    assert DebiasedECE()(data) == pytest.approx(math.sqrt(DebiasedECE().squared(data)))
+
+
+def test_the_debiased_square_is_unbiased() -> None:
+    generator = torch.Generator().manual_seed(1)
+    p = torch.tensor([0.3] * 20 + [0.7] * 20, dtype=torch.float64)
+    rate = torch.tensor([0.4] * 20 + [0.7] * 20, dtype=torch.float64)
+    found = [
+        DebiasedECE().squared(BinaryPairs.from_probs(p, (torch.rand(40, generator=generator) < rate).long()))
+        for _ in range(1000)
+    ]
+    assert np.mean(found) == pytest.approx(0.005, abs=4 * np.std(found) / math.sqrt(1000))
+
+
+def test_sweep_stops_before_the_accuracies_fall() -> None:
+    data = BinaryPairs.from_probs([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 0])
+    # two bins have accuracies 0, ½; three have 0, 1, 0
+    assert SweepECE()(data) == pytest.approx((0.3 + 0.3) / 4)
+    monotone = BinaryPairs.from_probs([0.1, 0.2, 0.6, 0.7], [0, 0, 1, 1])
+    assert SweepECE()(monotone) == pytest.approx(ECE(EqualMass(4))(monotone))
+
+
+def reflected_smooth_error(data: BinaryPairs, width: float, cells: int = 1000) -> float:
+    """∫ |r_σ| by the midpoint rule, the reflected kernel summed over its images."""
+    at = (np.arange(cells) + 0.5) / cells
+    p, y = data.p.numpy(), data.y.numpy()
+    total = np.zeros(cells)
+    for image in range(-1, 2):
+        for centre in (2 * image + p, 2 * image - p):
+            total += np.exp(-0.5 * ((at[:, None] - centre) / width) ** 2) @ (p - y)
+    return float(np.abs(total).mean() / (width * math.sqrt(2 * math.pi)) / len(p))
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 4.0])
+def test_smooth_error_is_the_fixed_point_of_the_integral(power: float) -> None:
+    data = pairs(200, power=power)
+    low, high = 1e-3, 0.5
+    for _ in range(16):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reflected_smooth_error(data, middle) > middle else (low, middle)
+    assert SmoothECE()(data) == pytest.approx(low, abs=5e-5)  # bisection, midpoint rule and lattice
+
+
+def test_smooth_error_of_one_sided_residuals_is_their_mean_and_a_perfect_one_is_0() -> None:
+    assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.9, 0.8], [0, 0, 0])) == pytest.approx(0.9, abs=1e-5)
+    assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_kernel_error_by_a_double_loop() -> None:
+    data = vectors_of()
+    p = data.log_probs.exp()
+    hot = torch.nn.functional.one_hot(data.labels, 3).double()
+    total = 0.0
+    for j in range(30):
+        weights = torch.tensor(
+            [
+                0.0 if i == j else math.exp(torch.distributions.Dirichlet(p[i] / 0.1 + 1).log_prob(p[j]).item())
+                for i in range(30)
+            ],
+            dtype=torch.float64,
+        )
+        total += float(((weights @ hot) / weights.sum() - p[j]).abs().sum())
+    assert KernelECE(width=0.1)(data) == pytest.approx(total / 30, rel=1e-9)
+
+
+def test_skce_by_a_double_loop_and_alike_in_every_tile_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = vectors_of()
+    p = data.log_probs.exp()
+    residual = torch.nn.functional.one_hot(data.labels, 3).double() - p
+    values = [
+        float(torch.exp(-(p[i] - p[j]).norm() / 0.5) * residual[i] @ residual[j]) for i in range(30) for j in range(i)
+    ]
+    assert SKCE(width=0.5)(data) == pytest.approx(np.mean(values), abs=1e-13)
+    monkeypatch.setattr("calibrant.metrics.kernel.TILE", 64)
+    assert SKCE(width=0.5)(data) == pytest.approx(np.mean(values), abs=1e-13)
+
+
+def test_skce_is_unbiased_under_calibration() -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(300):
+        logits = torch.randn(20, 3, generator=generator, dtype=torch.float64)
+        labels = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
+        found.append(SKCE(width=0.5)(Predictions.from_logits(logits, labels)))
+    assert abs(np.mean(found)) < 4 * np.std(found) / math.sqrt(300)
+
+
+def test_cumulated_errors_by_a_loop() -> None:
+    data = pairs(100, power=2)
+    order = torch.argsort(data.p)
+    path = [0.0, *torch.cumsum((data.p - data.y)[order] / 100, 0).tolist()]
+    assert KSError()(data) == pytest.approx(max(map(abs, path)), abs=1e-12)
+    assert KuiperError()(data) == pytest.approx(max(path) - min(path), abs=1e-12)
+
+
+def test_two_bin_error_by_integration_over_the_threshold() -> None:
+    data = pairs(50, power=2)
+    thresholds = (np.arange(200_000) + 0.5) / 200_000
+    residual = (data.p - data.y).numpy() / 50
+    below = np.searchsorted(np.sort(data.p.numpy()), thresholds)
+    left = np.concatenate([[0.0], np.cumsum(residual[np.argsort(data.p.numpy())])])[below]
+    expected = np.mean(left**2 + (residual.sum() - left) ** 2)
+    assert TwoBinError()(data) == pytest.approx(expected, rel=1e-4)
+
+
+def test_two_bin_error_is_truthful_where_ece_is_not() -> None:
+    # two rows of true probability 0.4 and 0.6: reporting ½ for both lowers the expected ECE, not the two-bin error
+    outcomes = [(a, b, (0.4 if a else 0.6) * (0.6 if b else 0.4)) for a in (0, 1) for b in (0, 1)]
+
+    def expected(metric: ECE | TwoBinError, report: list[float]) -> float:
+        return sum(weight * metric(BinaryPairs.from_probs(report, [a, b])) for a, b, weight in outcomes)
+
+    assert expected(ECE(), [0.5, 0.5]) < expected(ECE(), [0.4, 0.6])
+    truth = expected(TwoBinError(), [0.4, 0.6])
+    assert expected(TwoBinError(), [0.5, 0.5]) >= truth - 1e-12
+    for lie in ([0.3, 0.6], [0.4, 0.7], [0.45, 0.45], [0.6, 0.4]):
+        assert expected(TwoBinError(), lie) > truth
+
+
+def test_spiegelhalter_is_standard_normal_under_calibration() -> None:
+    found = [SpiegelhalterZ()(pairs(seed=seed)) for seed in range(400)]
+    assert abs(np.mean(found)) < 0.2
+    assert np.std(found) == pytest.approx(1, abs=0.12)
+    assert SpiegelhalterZ()(BinaryPairs.from_probs([1.0], [0])) == math.inf
+    assert SpiegelhalterZ()(BinaryPairs.from_probs([1.0], [1])) == 0.0
+
+
+@pytest.mark.parametrize("score", ["brier", "log"])
+def test_calibration_and_refinement_add_up_to_the_score_of_the_bin_means(score: str) -> None:
+    data = pairs(power=2)
+    table = ECE().cells(data).table()
+    mean = (table.sum_p / table.count)[EqualWidth(15).assign(data.p)]
+    if score == "brier":
+        total = (mean - data.y).square().mean()
+    else:
+        total = torch.nn.functional.binary_cross_entropy(mean, data.y)
+    parts = CalibrationLoss(score)(data) + RefinementLoss(score)(data)
+    assert parts == pytest.approx(float(total), abs=1e-12)
+
+
+def test_a_certain_and_wrong_bin_costs_infinitely_much_log_loss() -> None:
+    assert CalibrationLoss("log")(BinaryPairs.from_probs([1.0, 1.0], [1, 0])) == math.inf
+
+
+def test_aurc_by_hand_and_with_ties_by_the_mean_over_orders() -> None:
+    data = BinaryPairs.from_probs([0.9, 0.9, 0.5], [1, 0, 1])
+    # orders: risks 0, ½, ⅓ or 1, ½, ⅓
+    assert AURC()(data) == pytest.approx((0.5 + 0.5 + 1 / 3) / 3)
+    curve = risk_coverage(data)
+    assert curve.coverage.tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+    assert curve.risk.tolist() == pytest.approx([0.5, 0.5, 1 / 3])
+
+
+def test_split_losses_average_to_the_whole() -> None:
+    data = vectors_of(100)
+    right = float(data.correct.double().mean())
+    whole = right * SplitNLL("correct")(data) + (1 - right) * SplitNLL("wrong")(data)
+    assert whole == pytest.approx(NLL()(data), abs=1e-12)
+    entropy = right * Entropy("correct")(data) + (1 - right) * Entropy("wrong")(data)
+    assert entropy == pytest.approx(Entropy()(data), abs=1e-12)
+
+
+def test_no_wrong_rows_is_said_and_not_nan() -> None:
+    with pytest.raises(InputError, match="at least one wrong row"):
+        SplitNLL("wrong")(Predictions.from_logits([[3.0, 0.0]], [0]))
+
+
+def test_entropy_of_certain_and_even_rows() -> None:
+    assert Entropy()(Predictions.from_logits([[0.0, 0.0], [-math.inf, 7.0]], [0, 1])) == pytest.approx(math.log(2) / 2)
+
+
+def test_out_of_distribution_rows_are_told_by_both_scores() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inside = Predictions.from_logits(torch.randn(200, 5, generator=generator) * 5)
+    outside = Predictions.from_logits(torch.randn(300, 5, generator=generator))
+    for score in ("entropy", "confidence"):
+        assert 0.8 < ood_auroc(inside, outside, score=score) < 1
+        assert ood_auroc(inside, inside, score=score) == pytest.approx(0.5)
+    with pytest.raises(InputError, match="expected score to be one of"):
+        ood_auroc(inside, outside, score="energy")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ECE(norm=0.5), "norm"),
+        (lambda: SmoothECE(cells=2), "cells"),
+        (lambda: KernelECE(width=0), "width"),
+        (lambda: SKCE(width=-1), "width"),
+        (lambda: SweepECE(norm=math.nan), "norm"),
+        (lambda: CalibrationLoss("mse"), "score"),
+        (lambda: Entropy("right"), "where"),
+    ],
+)
+def test_bad_configurations_are_refused(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=f"expected {message}"):
+        make()

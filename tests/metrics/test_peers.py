@@ -1,0 +1,168 @@
+"""Agreement with other libraries where they are right, and a test for each place where one is wrong."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.binning import EqualMass, EqualWidth
+from calibrant.errors import InputError
+from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, DebiasedECE, KSError, KuiperError, SmoothECE, ood_auroc
+
+
+def peer(name: str) -> Any:
+    """Return the package ``name``, or skip the test."""
+    try:
+        return __import__(name, fromlist=["_"])
+    except ImportError:
+        pytest.skip(f"optional package '{name.split('.')[0]}' is not installed")
+
+
+@pytest.fixture(scope="module")
+def data() -> Predictions:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3000, 5, generator=generator, dtype=torch.float64) * 3
+    labels = torch.multinomial((logits * 0.6).softmax(dim=1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits(logits, labels)
+
+
+def arrays(data: Predictions) -> tuple[Any, Any]:
+    return data.log_probs.exp().numpy(), data.labels.numpy()
+
+
+def hits(data: Predictions) -> tuple[Any, Any]:
+    return data.confidence.numpy(), data.correct.double().numpy()
+
+
+def test_netcal_agrees_on_binned_errors(data: Predictions) -> None:
+    netcal = peer("netcal.metrics")
+    p, labels = arrays(data)
+    assert ECE()(data) == pytest.approx(netcal.ECE(15).measure(p, labels), abs=1e-12)
+    assert MCE()(data) == pytest.approx(netcal.MCE(15).measure(p, labels), abs=1e-12)
+    assert ACE()(data) == pytest.approx(netcal.ACE(15).measure(p, labels), abs=1e-12)
+    equal_mass = netcal.ECE(15, equal_intervals=False).measure(*hits(data))
+    assert ECE(EqualMass(15))(data) == pytest.approx(equal_mass, abs=1e-12)
+
+
+def test_torchmetrics_agrees_to_its_float32(data: Predictions) -> None:
+    tm = peer("torchmetrics.functional.classification")
+    p, labels = (torch.from_numpy(array) for array in arrays(data))
+    for norm, metric in (("l1", ECE()), ("l2", ECE(norm=2)), ("max", MCE())):
+        found = float(tm.multiclass_calibration_error(p, labels, 5, 15, norm))
+        assert metric(data) == pytest.approx(found, abs=1e-6)  # it sums in float32
+
+
+def test_sklearn_agrees_on_scores_and_areas(data: Predictions) -> None:
+    sklearn = peer("sklearn.metrics")
+    p, labels = arrays(data)
+    assert NLL()(data) == pytest.approx(sklearn.log_loss(labels, p), abs=1e-12)
+    hot = np.eye(5)[labels]
+    assert Brier()(data) == pytest.approx(((p - hot) ** 2).sum(1).mean(), abs=1e-12)
+    binary = BinaryPairs.from_probs(*hits(data)[:1], data.correct)
+    assert float((binary.p - binary.y).square().mean()) == pytest.approx(sklearn.brier_score_loss(*hits(data)[::-1]))
+    inside, outside = data[:1000], Predictions.from_logits(data.logits[1000:] / 4)
+    truth = np.r_[np.ones(1000), np.zeros(2000)]
+    scores = torch.cat([inside.confidence, outside.confidence]).numpy()
+    area = sklearn.roc_auc_score(truth, scores)
+    assert ood_auroc(inside, outside, score="confidence") == pytest.approx(area, abs=1e-12)
+
+
+def test_uncertainty_calibration_agrees_on_the_debiased_square(data: Predictions) -> None:
+    utils = peer("calibration.utils")
+    confidence, correct = hits(data)
+    binned = utils.bin(list(zip(confidence, correct, strict=True)), [i / 15 for i in range(1, 16)])
+    assert DebiasedECE().squared(data) == pytest.approx(utils.unbiased_square_ce(binned), abs=1e-9)
+
+
+def test_relplot_agrees_to_its_grid(data: Predictions) -> None:
+    relplot = peer("relplot.metrics")
+    found = relplot.smECE(*hits(data))
+    assert SmoothECE()(data) == pytest.approx(found, abs=1e-3)  # its documented eps
+
+
+def test_probmetrics_agrees_on_cumulated_errors(data: Predictions) -> None:
+    pm = peer("probmetrics.metrics")
+    dist = peer("probmetrics.distributions")
+    confidence, correct = hits(data)
+    two = dist.CategoricalProbs(torch.from_numpy(np.stack([1 - confidence, confidence], axis=1)))
+    labels = dist.CategoricalDirac(torch.from_numpy(correct).long(), 2)
+    pairs = BinaryPairs.from_probs(confidence, correct.astype(int))
+    for name, metric in (("KolmogorovSmirnovCalibrationMetric", KSError()), ("KuiperCalibrationMetric", KuiperError())):
+        found = float(getattr(pm, name)().compute(labels, two))
+        assert metric(pairs) == pytest.approx(found, abs=1e-6)
+
+
+# Where a peer is wrong: what it does, beside what is right.
+
+
+def test_torchmetrics_puts_confidence_1_into_a_bin_of_its_own() -> None:
+    tm = peer("torchmetrics.functional.classification")
+    confidence, correct = torch.tensor([0.95, 1.0]), torch.tensor([1, 0])
+    assert float(tm.binary_calibration_error(confidence, correct, n_bins=10)) == pytest.approx(0.525)
+    assert ECE(EqualWidth(10))(BinaryPairs.from_probs(confidence, correct)) == pytest.approx(0.475)
+
+
+def test_torchmetrics_takes_small_logits_for_probabilities() -> None:
+    tm = peer("torchmetrics.functional.classification")
+    logits, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 0])
+    guessed = float(tm.multiclass_calibration_error(logits, labels, 2, 15))
+    right = ECE()(Predictions.from_logits(logits, labels, unchecked_kind=True))
+    assert guessed != pytest.approx(right, abs=0.05)
+    with pytest.raises(InputError, match="from_probs"):
+        Predictions.from_logits(logits, labels)
+
+
+def test_torchmetrics_lets_one_nan_row_change_everything() -> None:
+    tm = peer("torchmetrics.functional.classification")
+    p = torch.tensor([[0.9, 0.1]] * 999 + [[math.nan, 0.5]])
+    labels = torch.tensor([0] * 900 + [1] * 100)
+    assert float(tm.multiclass_calibration_error(p[:999], labels[:999], 2, 15)) == pytest.approx(0, abs=2e-3)
+    assert not abs(float(tm.multiclass_calibration_error(p, labels, 2, 15, validate_args=False))) < 0.1
+    with pytest.raises(InputError, match="row 999"):
+        Predictions.from_probs(p, labels)
+
+
+def test_torchmetrics_loses_digits_in_float32_sums() -> None:
+    tm = peer("torchmetrics.functional.classification")
+    generator = torch.Generator().manual_seed(0)
+    p = 0.9 + 0.0999 * torch.rand(2_000_000, generator=generator)
+    y = (torch.rand(2_000_000, generator=generator) < p - 0.02).long()
+    exact = abs(math.fsum(p.double().tolist()) - int(y.sum())) / 2_000_000
+    ours = ECE(EqualWidth(1))(BinaryPairs.from_probs(p, y))
+    theirs = float(tm.binary_calibration_error(p, y, n_bins=1))
+    assert ours == pytest.approx(exact, rel=1e-11)
+    assert abs(theirs - exact) / exact > 1e-5
+
+
+def test_netcal_refuses_equal_mass_bins_of_saturated_models() -> None:
+    netcal = peer("netcal.metrics")
+    confidence, correct = np.r_[np.linspace(0.5, 0.99, 50), np.ones(950)], np.r_[np.ones(900), np.zeros(100)]
+    with pytest.raises(ValueError, match=r"."):
+        netcal.ECE(15, equal_intervals=False).measure(confidence, correct)
+    assert 0 < ECE(EqualMass(15))(BinaryPairs.from_probs(confidence, correct.astype(int))) < 1
+
+
+def test_netcal_counts_impossible_labels_as_errors() -> None:
+    netcal = peer("netcal.metrics")
+    p, labels = np.array([[0.9, 0.05, 0.05]] * 10), np.array([0] * 3 + [1, 2] + [7] * 5)
+    assert netcal.ECE(15).measure(p, labels) == pytest.approx(0.6)
+    with pytest.raises(InputError, match=r"labels in \[0, 3\)"):
+        Predictions.from_probs(p, labels)
+
+
+def test_relplot_calls_nothing_perfect() -> None:
+    relplot = peer("relplot.metrics")
+    assert relplot.smECE(np.array([]), np.array([])) == 0.0
+    with pytest.raises(InputError, match="at least one"):
+        BinaryPairs.from_probs(np.array([]), np.array([], dtype=int))
+
+
+def test_uncertainty_calibration_measures_logits_as_if_they_were_probabilities() -> None:
+    utils = peer("calibration.utils")
+    logits = np.array([[4.0, -3.0], [-2.0, 5.0]] * 50)
+    assert utils.get_calibration_error(logits, np.array([0, 1] * 50), debias=False, mode="top-label") > 1
+    with pytest.raises(InputError, match="from_logits"):
+        Predictions.from_probs(logits, [0, 1] * 50)

@@ -1,0 +1,119 @@
+"""Bins: edges, ties, dropped rows, sums that merge, and the sketch by value."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.errors import InputError
+
+
+@pytest.mark.parametrize("bins", [1, 2, 3, 7, 10, 15, 49, 100, 1000, 20_000])
+def test_equal_width_follows_the_search_among_edges_on_and_beside_every_edge(bins: int) -> None:
+    edges = np.arange(bins + 1) / bins
+    p = np.unique(np.concatenate([edges, np.nextafter(edges, 0), np.nextafter(edges, 1), np.linspace(0, 1, 999)]))
+    p = p[(p >= 0) & (p <= 1)]
+    expected = np.clip(np.searchsorted(edges, p, "left") - 1, 0, bins - 1)
+    assert EqualWidth(bins).assign(torch.from_numpy(p)).tolist() == expected.tolist()
+
+
+def test_the_first_bin_holds_0_and_the_last_1() -> None:
+    assert EqualWidth(15).assign(torch.tensor([0.0, 1.0])).tolist() == [0, 14]
+    assert EqualWidth(3).edges(torch.zeros(1)).tolist() == [0.0, 1 / 3, 2 / 3, 1.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=60), st.integers(1, 20))
+def test_equal_mass_keeps_ties_in_the_bin_of_their_first_row(levels: list[int], bins: int) -> None:
+    p = torch.tensor(levels, dtype=torch.float64) / 12
+    ranked = np.sort(p.numpy())
+    part = np.concatenate([np.full(len(chunk), b) for b, chunk in enumerate(np.array_split(ranked, bins))])
+    expected = [int(part[np.searchsorted(ranked, value, "left")]) for value in p.numpy()]
+    assert EqualMass(bins).assign(p).tolist() == expected
+
+
+def test_equal_mass_sizes_are_those_of_array_split() -> None:
+    p = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    counts = torch.bincount(EqualMass(7).assign(p), minlength=7).tolist()
+    assert counts == [len(part) for part in np.array_split(np.arange(100), 7)]
+    assert EqualMass(3).edges(torch.tensor([0.1, 0.2, 0.9])).tolist() == pytest.approx([0.0, 0.1, 0.2, 1.0])
+
+
+def test_interpolated_edges_drop_the_least_confident_row_and_all_saturated_ones() -> None:
+    p = torch.tensor([0.2, 0.5, 0.7, 0.9], dtype=torch.float64)
+    assert EqualMass(2, ties="interpolated").assign(p)[0] == -1
+    table = EqualMass(2, ties="interpolated").table(torch.ones(5), torch.zeros(5))
+    assert (int(table.count.sum()), table.total, table.error()) == (0, 5, 0.0)
+    assert EqualMass(2).table(torch.ones(5), torch.zeros(5)).error() == 1.0
+
+
+def test_interpolated_edges_are_numpys() -> None:
+    p = np.sort(np.random.default_rng(0).random(37))
+    expected = np.interp(np.linspace(0, 37, 16), np.arange(37), p)
+    assert EqualMass(15, ties="interpolated").edges(torch.from_numpy(p)).tolist() == pytest.approx(expected.tolist())
+
+
+def test_tables_add_and_refuse_other_bins() -> None:
+    p, y = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0, 1, 1])
+    whole = EqualWidth(5).table(p, y)
+    parts = EqualWidth(5).table(p[:1], y[:1]) + EqualWidth(5).table(p[1:], y[1:])
+    assert (whole.count.tolist(), whole.sum_p.tolist(), whole.total) == (parts.count.tolist(), parts.sum_p.tolist(), 3)
+    with pytest.raises(InputError, match="equally many bins, got 5 and 4"):
+        _ = whole + EqualWidth(4).table(p, y)
+
+
+def test_many_tables_at_once_are_measured_as_one_by_one() -> None:
+    p = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    one = EqualWidth(5).table(p, torch.tensor([0, 1, 1]))
+    other = EqualWidth(5).table(p, torch.tensor([1, 1, 0]))
+    both = BinTable(one.count, one.sum_p, torch.stack([one.sum_y, other.sum_y]), 3)
+    assert both.errors(norm=2).tolist() == [one.error(norm=2), other.error(norm=2)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=2, max_size=80), st.data())
+def test_a_sketch_is_exact_while_it_fits_however_it_was_merged(
+    rows: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    p = torch.tensor([level / 30 for level, _ in rows], dtype=torch.float64)
+    y = torch.tensor([float(hit) for _, hit in rows])
+    cut = data.draw(st.integers(1, len(rows) - 1))
+    for binning in (EqualMass(7), EqualMass(7, ties="interpolated")):
+        merged = (binning.sketch(p[:cut], y[:cut]) + binning.sketch(p[cut:], y[cut:])).table()
+        exact = binning.table(p, y)
+        assert merged.count.tolist() == exact.count.tolist()
+        assert merged.sum_p.tolist() == pytest.approx(exact.sum_p.tolist(), abs=1e-12)
+        assert merged.sum_y.tolist() == exact.sum_y.tolist()
+
+
+def test_a_sketch_of_more_values_stays_bounded_and_within_its_stated_error() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(300_000, generator=generator, dtype=torch.float64) ** 0.2
+    y = (torch.rand(300_000, generator=generator) < p**2).double()
+    binning = EqualMass(15)
+    sketch = binning.sketch(p[:150_000], y[:150_000]) + binning.sketch(p[150_000:], y[150_000:])
+    assert sketch.value.shape[0] <= MassSketch.CELLS
+    cell = torch.bincount((p * MassSketch.CELLS).long().clamp_max(MassSketch.CELLS - 1)).max()
+    bound = 2 * 14 * int(cell) / 300_000
+    assert abs(sketch.table().error() - binning.table(p, y).error()) <= bound < 0.01
+    with pytest.raises(InputError, match="ties='together'"):
+        EqualMass(15, ties="interpolated").sketch(p, y)
+    with pytest.raises(InputError, match="merge those of one metric"):
+        _ = sketch + EqualMass(3).sketch(p[:9], y[:9])
+
+
+@pytest.mark.parametrize("make", [lambda: EqualWidth(0), lambda: EqualMass(1.5), lambda: EqualMass(3, ties="split")])
+def test_bad_bins_are_refused(make: object) -> None:
+    with pytest.raises(InputError, match=r"expected (bins|ties)"):
+        make()
+
+
+def test_sums_over_a_million_rows_are_exact_to_1e_12() -> None:
+    import math
+
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
+    table = EqualWidth(1).table(p, torch.zeros(1_000_000))
+    assert float(table.sum_p) == pytest.approx(math.fsum(p.tolist()), rel=1e-12)
