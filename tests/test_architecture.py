@@ -17,6 +17,7 @@ _numerics
 _fence
 _files
 predictions
+top_k
 splits
 binning
 scores

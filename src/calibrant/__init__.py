@@ -7,12 +7,14 @@ from calibrant import binning, calibrators, errors, evaluate, losses, metrics, s
 from calibrant.calibrators import load
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import load_predictions, load_splits, save_predictions
+from calibrant.top_k import TopK
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BinaryPairs",
     "Predictions",
+    "TopK",
     "binning",
     "calibrators",
     "errors",
