@@ -46,4 +46,6 @@ clean: ## remove what was built; keeps .venv and your runs
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing what the tests and the documentation need into .venv (once, a few minutes) ..."
 	$(INSTALL) '.[all,dev,docs]'
+	@# PyTorch for CUDA brings its own Triton; the one for the CPU none, and the kernels are tested in its interpreter
+	-@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.9.0
 	@touch $@

@@ -52,6 +52,7 @@ print("kernels agree")
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_agree_with_pytorch_in_the_interpreter() -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("optional package 'triton' is not installed")
