@@ -313,6 +313,8 @@ def _cross_fitted(member: Calibrator, rows: _Rows, fold: Tensor) -> Tensor | Non
 
 
 def _name(member: Calibrator) -> str:
+    if isinstance(member, Chain):
+        return f"Chain({', '.join(_name(stage) for stage in member.stages if isinstance(stage, Calibrator))})"
     shown = [f"{key}={value!r}" for key, value in member.config().items() if value is not None]
     return f"{type(member).__name__}({', '.join(shown)})"
 

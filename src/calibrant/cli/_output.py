@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -70,7 +71,7 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
     for trial in evidence.trials:
         if math.isfinite(trial.loss):
             figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
-            table.add_row(trial.name.split("(")[0], *figures)
+            table.add_row(re.sub(r"\([^()]*\)", "", trial.name), *figures)
     screen.print(table)
 
 

@@ -12,6 +12,7 @@ from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
+LONGEST_NAME = 60  # of a calibrator within a sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,12 @@ class Model:
     def calibrated_with(self) -> str | None:
         """The calibrator as text."""
         return in_one_line(self.calibrator) if isinstance(self.calibrator, Calibrator) else self.calibrator
+
+    @property
+    def calibrated_in_short(self) -> str:
+        """The calibrator as it fits into a sentence: its class alone where the rest is long."""
+        name = self.calibrated_with or "calibration"
+        return name if len(name) <= LONGEST_NAME else name.split("(")[0]
 
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""

@@ -16,8 +16,6 @@ HOW_TO_READ = (
     ),
 )
 
-LONGEST_NAME = 60  # of a calibrator within a sentence; beyond, its class alone is named
-
 LIMITS = (
     (
         "These figures hold for data drawn like the rows judged here. After a shift (other users, cameras, seasons) "
@@ -63,8 +61,7 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
 
 def _change(model: Model, before: list[Row], after: list[Row]) -> list[str]:
     ece, old, accuracy = _find(after, ECE()), _find(before, ECE()), _find(after, Accuracy())
-    name = model.calibrated_with or "calibration"
-    name = name if len(name) <= LONGEST_NAME else name.split("(")[0]
+    name = model.calibrated_in_short
     if old.value > 0 and ece.value < old.value:
         verb = f"lowers it to {ece.shown(ece.value)}"
     else:
