@@ -16,6 +16,8 @@ from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
+_BLOCK = 1 << 15
+
 
 @dataclass(frozen=True, eq=False)
 class BinTable:
@@ -100,9 +102,9 @@ class Binning(ABC):
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) int64 of each of ``p`` (N,), or −1 where no bin holds it."""
 
+    @abstractmethod
     def table(self, p: Tensor, y: Tensor) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-        return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins)
 
 
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
@@ -134,15 +136,30 @@ class EqualWidth(Binning):
 
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,)."""
-        p = p.to(torch.float64)
+        edges = self.edges(p)
         if self.bins > 10_000:
-            return index_of(p, self.edges(p))
+            return index_of(p, edges)
+        # in blocks whose temporaries stay in the cache
+        return torch.cat([self._assign(part.to(torch.float64), edges) for part in p.split(_BLOCK)])
+
+    def table(self, p: Tensor, y: Tensor) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
+        parts = zip(p.split(_BLOCK), y.split(_BLOCK), strict=True)
+        tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]
+        return BinTable(
+            count=torch.stack([table.count for table in tables]).sum(dim=0),
+            sum_p=torch.stack([table.sum_p for table in tables]).sum(dim=0),
+            sum_y=torch.stack([table.sum_y for table in tables]).sum(dim=0),
+            total=p.shape[0],
+        )
+
+    def _assign(self, p: Tensor, edges: Tensor) -> Tensor:
         # Four times faster than a search among the edges, and the same: where rounding could decide, the search does.
         scaled = p * self.bins
         index = scaled.ceil().sub_(1).clamp_(0, self.bins - 1).long()
         close = torch.nonzero(scaled.sub_(scaled.round()).abs_() < 1e-9)[:, 0]
         if close.numel():
-            index[close] = index_of(p[close], self.edges(p))
+            index[close] = index_of(p[close], edges)
         return index
 
 
@@ -189,6 +206,10 @@ class EqualMass(Binning):
         # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
         starts = split_starts(p.shape[0], self.bins)[1:].to(p.device)
         return torch.bucketize(p, _sorted(p)[starts - 1], right=False)
+
+    def table(self, p: Tensor, y: Tensor) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
+        return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins)
 
     def sketch(self, p: Tensor, y: Tensor) -> "MassSketch":
         """Return the state of pairs ``p`` (N,), ``y`` (N,) that merges before the bins are known."""

@@ -298,9 +298,8 @@ class Predictions:
         """(N,) largest logit of each row, in the logits' dtype."""
         return self.logits.amax(dim=1)
 
-    @cached_property
-    def exp_sum(self) -> Tensor:
-        """(N,) float64: Σ_k exp(logit_k − row_max), in row chunks; the exponentials are float32 unless the logits are float64."""
+    def _exp_sum(self) -> Tensor:
+        """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks; exponentials are float32 unless the logits are float64."""
         rows, classes = self.logits.shape
         dtype = torch.float64 if self.logits.dtype == torch.float64 else torch.float32
         sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
@@ -322,8 +321,8 @@ class Predictions:
             chosen = self.probs.amax(dim=1) if self.decision is None else _at(self.probs, self.decision)
             return chosen.double()
         if self.decision is None:
-            return self.exp_sum.reciprocal()
-        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() / self.exp_sum
+            return self._exp_sum().reciprocal_()
+        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() / self._exp_sum()
 
     @property
     def log_probs(self) -> Tensor:

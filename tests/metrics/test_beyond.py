@@ -206,12 +206,12 @@ def test_calibration_and_refinement_add_up_to_the_score_of_the_bin_means(score: 
         total = (mean - data.y).square().mean()
     else:
         total = torch.nn.functional.binary_cross_entropy(mean, data.y)
-    parts = CalibrationLoss(score)(data) + RefinementLoss(score)(data)
+    parts = CalibrationLoss(score=score)(data) + RefinementLoss(score=score)(data)
     assert parts == pytest.approx(float(total), abs=1e-12)
 
 
 def test_a_certain_and_wrong_bin_costs_infinitely_much_log_loss() -> None:
-    assert CalibrationLoss("log")(BinaryPairs.from_probs([1.0, 1.0], [1, 0])) == math.inf
+    assert CalibrationLoss(score="log")(BinaryPairs.from_probs([1.0, 1.0], [1, 0])) == math.inf
 
 
 def test_aurc_by_hand_and_with_ties_by_the_mean_over_orders() -> None:
@@ -260,7 +260,7 @@ def test_out_of_distribution_rows_are_told_by_both_scores() -> None:
         (lambda: KernelECE(width=0), "width"),
         (lambda: SKCE(width=-1), "width"),
         (lambda: SweepECE(norm=math.nan), "norm"),
-        (lambda: CalibrationLoss("mse"), "score"),
+        (lambda: CalibrationLoss(score="mse"), "score"),
         (lambda: Entropy("right"), "where"),
     ],
 )

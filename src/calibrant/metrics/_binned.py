@@ -1,13 +1,13 @@
 """What the binned errors share: one bin table, its value, its null level, and its interval."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.binning import BinTable, EqualMass, MassSketch
+from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.metrics._base import Data, SumMetric
 from calibrant.statistics import Interval, error_interval, null_outcomes
 
@@ -33,11 +33,14 @@ class Cells:
 
 @dataclass(frozen=True)
 class BinnedMetric(SumMetric[BinTable | MassSketch]):
-    """A metric that is a function of a bin table of confidences and correct decisions."""
+    """A metric that is a function of a bin table of confidences and correct decisions, by its field ``binning``."""
 
-    @abstractmethod
+    binning: Binning = field(default=EqualWidth(15))
+
     def cells(self, data: Data) -> Cells:
-        """Return the rows in their bins."""
+        """Return (confidence, decision was right) in bins."""
+        p = data.confidence
+        return Cells(self.binning.assign(p), p, data.correct, self.binning.bins)
 
     @abstractmethod
     def errors(self, table: BinTable) -> Tensor:
@@ -45,18 +48,20 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
-        return float(self.errors(self.cells(data).table()))
+        return float(self.errors(self._table(data)))
 
     def state(self, data: Data) -> BinTable | MassSketch:
         """Return the bin table; for equal-mass bins, whose edges all data decide, a sketch that merges."""
-        binning = getattr(self, "binning", None)
-        if isinstance(binning, EqualMass):
-            return binning.sketch(data.confidence, data.correct)
-        return self.cells(data).table()
+        if isinstance(self.binning, EqualMass):
+            return self.binning.sketch(data.confidence, data.correct)
+        return self._table(data)
 
     def value(self, state: BinTable | MassSketch) -> float:
         """Return the metric of a state."""
         return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
+
+    def _table(self, data: Data) -> BinTable:
+        return self.binning.table(data.confidence, data.correct)
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""

@@ -1,25 +1,19 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_number
-from calibrant.binning import Binning, BinTable, EqualWidth
+from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import Data
-from calibrant.metrics._binned import BinnedMetric, Cells, cells_interval
+from calibrant.metrics._binned import BinnedMetric, cells_interval
 from calibrant.statistics import Interval, corrected_error
 
 __all__ = ["ACE", "ECE", "MCE"]
-
-
-def confidence_cells(binning: Binning, data: Data) -> Cells:
-    """Return (confidence, decision was right) in the bins of ``binning``."""
-    p = data.confidence
-    return Cells(binning.assign(p), p, data.correct, binning.bins)
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,6 @@ class ECE(BinnedMetric):
         Naeini et al. 2015; Guo et al. 2017 Eq. 3; Mukhoti et al. 2020 §2.
     """
 
-    binning: Binning = field(default=EqualWidth(15))
     norm: float = 1
 
     better: ClassVar[Literal["lower", "higher"]] = "lower"
@@ -52,10 +45,6 @@ class ECE(BinnedMetric):
 
     def __post_init__(self) -> None:
         check_number(self.norm, name="norm", low=1)
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, B)."""
@@ -109,16 +98,10 @@ class MCE(BinnedMetric):
         Naeini et al. 2015.
     """
 
-    binning: Binning = field(default=EqualWidth(15))
-
     better: ClassVar[Literal["lower", "higher"]] = "lower"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     notion: ClassVar[str] = "confidence"
     cite: ClassVar[str] = "Naeini et al. 2015"
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the largest |gap| (…) of tables (…, B)."""
@@ -141,16 +124,10 @@ class ACE(BinnedMetric):
         Neumann et al. 2018.
     """
 
-    binning: Binning = field(default=EqualWidth(15))
-
     better: ClassVar[Literal["lower", "higher"]] = "lower"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     notion: ClassVar[str] = "confidence"
     cite: ClassVar[str] = "Neumann et al. 2018"
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""

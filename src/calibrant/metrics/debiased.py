@@ -1,17 +1,16 @@
 """Debiased calibration error: the squared error, with what sampling adds to it taken off."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant.binning import Binning, BinTable, EqualWidth
+from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import Data
-from calibrant.metrics._binned import BinnedMetric, Cells
-from calibrant.metrics.calibration_error import confidence_cells
+from calibrant.metrics._binned import BinnedMetric
 from calibrant.statistics import Interval, normal_quantile
 
 __all__ = ["DebiasedECE"]
@@ -38,16 +37,10 @@ class DebiasedECE(BinnedMetric):
         Kumar, Liang & Ma 2019, Definition 5.1 (the debiased estimator); Bröcker 2012.
     """
 
-    binning: Binning = field(default=EqualWidth(15))
-
     better: ClassVar[Literal["lower", "higher"]] = "lower"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     notion: ClassVar[str] = "confidence"
     cite: ClassVar[str] = "Kumar et al. 2019"
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the rooted error (…) of tables (…, B)."""

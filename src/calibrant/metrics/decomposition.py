@@ -1,16 +1,14 @@
 """Proper scores of the confidence split in two: what calibration would gain, and what is left."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
-from calibrant.binning import Binning, BinTable, EqualWidth
-from calibrant.metrics._base import Data
-from calibrant.metrics._binned import BinnedMetric, Cells
-from calibrant.metrics.calibration_error import confidence_cells
+from calibrant.binning import BinTable
+from calibrant.metrics._binned import BinnedMetric
 
 __all__ = ["CalibrationLoss", "RefinementLoss"]
 
@@ -26,8 +24,8 @@ class CalibrationLoss(BinnedMetric):
     ``evaluate.refinement``.
 
     Args:
-        score: "brier" or "log" (nats; +inf where a bin is certain and wrong).
         binning: As in ``ECE``.
+        score: "brier" or "log" (nats; +inf where a bin is certain and wrong).
 
     Example:
         >>> from calibrant import BinaryPairs
@@ -39,7 +37,6 @@ class CalibrationLoss(BinnedMetric):
     """
 
     score: Score = "brier"
-    binning: Binning = field(default=EqualWidth(15))
 
     better: ClassVar[Literal["lower", "higher"]] = "lower"
     bounds: ClassVar[tuple[float, float]] = (0.0, float("inf"))
@@ -48,10 +45,6 @@ class CalibrationLoss(BinnedMetric):
 
     def __post_init__(self) -> None:
         check_choice(self.score, name="score", choices=("brier", "log"))
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the loss (…) of tables (…, B)."""
@@ -68,8 +61,8 @@ class RefinementLoss(BinnedMetric):
     """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes that are left within bins.
 
     Args:
-        score: As in ``CalibrationLoss``.
         binning: As in ``ECE``.
+        score: As in ``CalibrationLoss``.
 
     Example:
         >>> from calibrant import BinaryPairs
@@ -81,7 +74,6 @@ class RefinementLoss(BinnedMetric):
     """
 
     score: Score = "brier"
-    binning: Binning = field(default=EqualWidth(15))
 
     better: ClassVar[Literal["lower", "higher"]] = "lower"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -90,10 +82,6 @@ class RefinementLoss(BinnedMetric):
 
     def __post_init__(self) -> None:
         check_choice(self.score, name="score", choices=("brier", "log"))
-
-    def cells(self, data: Data) -> Cells:
-        """Return (confidence, decision was right) in bins."""
-        return confidence_cells(self.binning, data)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the loss (…) of tables (…, B)."""

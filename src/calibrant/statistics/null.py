@@ -148,7 +148,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     fresh = Predictions(
         predictions.logits, torch.cat(drawn), predictions.groups, predictions.decision, predictions.probs
     )
-    for name in ("row_max", "exp_sum", "log_norm", "predicted", "confidence"):  # these do not depend on the labels
+    for name in ("row_max", "log_norm", "predicted", "confidence"):  # these do not depend on the labels
         if name in predictions.__dict__:
             fresh.__dict__[name] = predictions.__dict__[name]
     return fresh
