@@ -157,3 +157,24 @@ def test_top_label_pairs_leave_classes_out(tmp_path: Path) -> None:
     text = written(tmp_path / "r.html", [Model("top", over_confident().top_label())])
     assert "Class by class" not in text
     assert "ECE" in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Predictions.from_logits([[1.0, 2.0]], [0]),
+        Predictions.from_logits([[1.0, 2.0], [5.0, 0.0]], [1, 0]),
+        Predictions.from_logits(torch.eye(3)[torch.tensor([0, 1, 2, 0])] * 30, [0, 1, 2, 1]),
+        Predictions.from_logits([[0.0, -np.inf, 1.0]] * 5, [2, 0, 2, 0, 0]),
+        Predictions.from_logits(torch.zeros(50, 4), [0, 1] * 25),
+        Predictions.from_logits(torch.ones(50, 4).bfloat16().cumsum(1), [0, 1] * 25),
+        Predictions.from_probs(torch.full((50, 4), 0.25), [0, 1] * 25, groups=["a", "b"] * 25),
+    ],
+    ids=["one row", "all right", "saturated", "excluded class", "uniform", "bfloat16", "groups"],
+)
+@pytest.mark.parametrize("suffix", ["html", "md", "json"])
+def test_odd_data_are_reported(data: Predictions, suffix: str, tmp_path: Path) -> None:
+    text = written(tmp_path / f"r.{suffix}", [Model("odd", data, data, "the same")])
+    assert "odd" in text
+    if suffix == "html":
+        Page(text)
