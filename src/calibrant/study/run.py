@@ -8,6 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
+import torch.distributed as dist
+
 from calibrant._check import check_count
 from calibrant.errors import FitError
 from calibrant.study.recipe import Cell, Recipe, Study
@@ -75,7 +77,8 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on data loaders and clusters, none used here
         outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
-    store.save(recipe, outcome)
+    if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, the first one writes
+        store.save(recipe, outcome)
 
 
 def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator: str) -> Iterator[Cell]:

@@ -145,7 +145,10 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("lightning", extra="study") from error
     strategy = "ddp" if plan.devices > 1 else "auto"
-    return Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
+    fabric = Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
+    if plan.devices > 1:
+        fabric.launch()
+    return fabric
 
 
 def predict(model: nn.Module, split: Split) -> Predictions:
