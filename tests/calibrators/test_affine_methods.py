@@ -158,7 +158,7 @@ def test_newton_and_lbfgs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "_NEWTON_PARAMETERS", 0)
     lbfgs = fit_affine(z, y, None, ridge, diagonal=False)
     assert lbfgs[2].gradient <= solver.TOLERANCE
-    torch.testing.assert_close(newton[0], lbfgs[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(newton[0], lbfgs[0], rtol=0, atol=1e-4)  # a gradient of 1e-5 over a curvature of 0.1
 
 
 @pytest.mark.parametrize("method", [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixScaling])

@@ -121,7 +121,7 @@ class MatrixProblem:
         classes = self.x.shape[1]
         matrix = theta.view(classes, classes + 1)
         loss, gradient = 0.0, torch.zeros_like(matrix)
-        for rows in row_chunks(self.rows, 8 * classes):
+        for rows in row_chunks(self.rows, 2 * classes):
             x = self.x[rows]
             logits = torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x)
             part, residual = _loss_and_residual(logits, self.labels[rows], self.share[rows])

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from calibrant.errors import FitError
 
-TOLERANCE = 1e-7  # of a gradient entry of a mean log-loss, in nats: far below any statistical error
+TOLERANCE = 1e-5  # of a gradient entry of a mean log-loss, in nats: a thousandth of its sampling error at N = 10,000
+_NEWTON_TOLERANCE = 1e-7  # for Newton's method, whose last step costs little
 _NEWTON_PARAMETERS = 250  # a Hessian of this side is solved in about 1 ms
 _NEWTON_WORK = 1e8  # multiplications for one Hessian; beyond it L-BFGS is sooner done
 _ARMIJO = 1e-4
@@ -59,6 +60,7 @@ def minimise(objective: Objective, start: Tensor, *, tolerance: float = TOLERANC
     """
     parameters = start.numel()
     small = parameters <= _NEWTON_PARAMETERS and objective.rows * parameters**2 <= _NEWTON_WORK
+    tolerance = min(tolerance, _NEWTON_TOLERANCE) if small else tolerance
     found = _newton(objective, start, tolerance) if small else _lbfgs(objective, start, tolerance)
     if not found.gradient <= tolerance:
         raise FitError(
