@@ -21,7 +21,7 @@ from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScalin
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
-from calibrant.calibrators.structured import StructuredMatrixScaling
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.temperature_mixture import TemperatureMixture
 from calibrant.calibrators.vector import VectorScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
@@ -35,8 +35,8 @@ IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing 
 PRIOR = 0.5  # standard deviation of log T
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
-_FEW_CLASSES = 20  # beyond this many, methods of K² parameters or of a curve a class need …
-_MATRIX_ROWS = 20  # … this many rows a class to be worth the time to try
+_FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
+_ROWS_A_CLASS = 20  # … with fewer rows a class only temperatures and the structured vector: the others hurt there
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,10 @@ class AutoCalibrator(Calibrator):
     Args:
         keep_argmax: Try only candidates that never change the decision.
         folds: How many parts, ≥ 2.
-        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature, vector scaling,
-            matrix scaling with a ridge of 20 rows, structured matrix scaling with a fifth of the published ridge, centred
-            isotonic, and these two one after the other; beta and spline for two classes; with ``keep_argmax`` ensemble
+        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; vector scaling;
+            matrix scaling with a ridge of 20 rows; structured matrix scaling with a fifth of the published ridge; centred
+            isotonic; these two one after the other; beta and spline for two classes. With more than 20 classes structured
+            vector scaling takes the place of those that need more than 20 rows a class. With ``keep_argmax`` ensemble
             temperature and temperature with uniform mixing. All temperatures have a prior of 0.5 on log T.
 
     Attributes:
@@ -216,11 +217,13 @@ class AutoCalibrator(Calibrator):
             return True
         if isinstance(member, BetaCalibration | SplineCalibration):
             return classes == 2
-        if isinstance(member, EnsembleTemperatureScaling | TemperatureMixture | VectorScaling):
+        if isinstance(member, EnsembleTemperatureScaling | TemperatureMixture):
             return True
+        if isinstance(member, StructuredVectorScaling):
+            return classes > _FEW_CLASSES
         if isinstance(member, MatrixScaling):
             return classes <= _MATRIX_CLASSES
-        enough = isinstance(member, StructuredMatrixScaling) and rows >= _MATRIX_ROWS * classes
+        enough = isinstance(member, VectorScaling | StructuredMatrixScaling) and rows >= _ROWS_A_CLASS * classes
         return classes <= _FEW_CLASSES or enough
 
     def _weigh(self, scores: Sequence[Tensor | None], weight: Tensor) -> None:
@@ -267,6 +270,7 @@ def _usual(keep_argmax: bool) -> list[Calibrator]:
         return [TemperatureMixture(prior=PRIOR), EnsembleTemperatureScaling(prior=PRIOR)]
     return [
         EnsembleTemperatureScaling(prior=PRIOR),
+        StructuredVectorScaling(prior=PRIOR),
         VectorScaling(prior=PRIOR),
         MatrixScaling(ridge=20.0, prior=PRIOR),
         StructuredMatrixScaling(strength=0.2, prior=PRIOR),
