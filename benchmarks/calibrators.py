@@ -217,6 +217,9 @@ def _sklearn(logits: Tensor, labels: Tensor) -> float:
             self.classes_ = np.arange(x.shape[1])
             return self
 
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return x.argmax(axis=1)
+
         def decision_function(self, x: np.ndarray) -> np.ndarray:
             return x
 
