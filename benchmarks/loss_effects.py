@@ -25,6 +25,7 @@ OBJECTIVES: dict[str, Callable[[], torch.nn.Module]] = {
     "LabelSmoothingLoss(.05, spread='others')": lambda: losses.LabelSmoothingLoss(0.05, spread="others"),
     "BrierLoss()": losses.BrierLoss,
     "MMCELoss()": losses.MMCELoss,
+    "MMCELoss(normalisation='torrvision')": lambda: losses.MMCELoss(normalisation="torrvision"),
     "FocalLoss(1)": lambda: losses.FocalLoss(1.0),
     "FocalLoss(3)": lambda: losses.FocalLoss(3.0),
     "FocalLoss(3, detach_weight=True)": lambda: losses.FocalLoss(3.0, True),

@@ -96,20 +96,22 @@ class Entropy(RowStatistic):
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the entropy (n,)."""
-        p, log_top = self._relative(logits, work)
-        return -work.mul_(p).sum(dim=1) - log_top[:, 0]
+        p, mean = self._relative(logits, work)
+        return -mean[:, 0] - torch.log(p.amax(dim=1))
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
         """Write −p_k (log p_k + H)."""
-        p, _ = self._relative(logits, out)
-        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(-scale)
+        p, mean = self._relative(logits, out)
+        out.sub_(mean).mul_(p).mul_(-scale)
 
     def _relative(self, logits: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Write log(p_k / p_top) into ``out``; return p and log p_top (n, 1). One exponential a logit, no logarithm."""
+        """Write log(p_k / p_top) into ``out``; return p and Σ_k p_k log(p_k / p_top) (n, 1). One exponential a logit."""
         torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out)
-        out.clamp_min_(_LOG_OF_ZERO)
         p = torch.softmax(out, dim=1)
-        return p, p.amax(dim=1, keepdim=True).log_()
+        mean = (p * out).sum(dim=1, keepdim=True)
+        if bool(mean.isnan().any()):  # 0 · −∞: a class is excluded
+            mean = (p * out.clamp_min_(_LOG_OF_ZERO)).sum(dim=1, keepdim=True)
+        return p, mean
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ class AdaFocalLoss(WeightedNLL):
 
     def gamma_of(self, p: Tensor) -> Tensor:
         """Return the γ of each true-class probability ``p``: bins [lo, hi), the first and the last open to the outside."""
-        inner = self.edges[1:-1].to(p.dtype)
-        return self.gammas.to(p.dtype)[torch.bucketize(p.detach(), inner, right=True)]
+        inner = self.edges[1:-1].to(p)
+        return self.gammas.to(p)[torch.bucketize(p.detach(), inner, right=True)]
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ where γ ≥ 0 and (1 + p)^|γ| where γ < 0."""
