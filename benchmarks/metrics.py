@@ -131,7 +131,8 @@ def smooth(rows: int, *, rounds: int) -> None:
     z, y = random_logits(rows, 10)
     data = Predictions.from_logits(z, y)
     p, hit = data.confidence.numpy(), data.correct.double().numpy()
-    contenders: dict[str, Contender] = {"calibrant": lambda: SmoothECE()(BinaryPairs.from_probs(p, hit.astype(int)))}
+    labels = data.correct.long()
+    contenders: dict[str, Contender] = {"calibrant": lambda: SmoothECE()(BinaryPairs.from_probs(p, labels))}
     if relplot := optional("relplot.metrics"):
         contenders["relplot"] = lambda: relplot.smECE(p, hit)
     if probcal := optional("probcal.metrics"):

@@ -77,13 +77,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
         table = self._table(predictions)
         sums = torch.zeros(draws * table.count.shape[0], dtype=torch.float64, device=predictions.logits.device)
         generator = torch.Generator().manual_seed(seed)
-        for _, p, cell in self._cells(predictions):
-            cumulative = p.cumsum(dim=1)
-            uniform = torch.rand(p.shape[0], draws, dtype=torch.float64, generator=generator).to(p.device)
-            drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(p.shape[1] - 1)
-            hit = cell.gather(1, drawn)
-            offset = torch.arange(draws, device=p.device) * table.count.shape[0]
-            sums += torch.bincount((hit + offset)[hit >= 0], minlength=sums.shape[0])
+        offset = torch.arange(draws, device=sums.device) * table.count.shape[0]
+        for _, block, cells in self._cells(predictions):
+            for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
+                cumulative, cell = block[rows].cumsum(dim=1), cells[rows]
+                uniform = torch.rand(cell.shape[0], draws, dtype=torch.float64, generator=generator).to(cell.device)
+                drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
+                hit = cell.gather(1, drawn)
+                flat = (hit + offset)[hit >= 0]
+                sums.index_add_(0, flat, sums.new_ones(1).expand(flat.shape[0]))
         return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
 
     def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:

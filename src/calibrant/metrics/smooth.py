@@ -16,6 +16,7 @@ from calibrant.statistics import null_outcomes
 __all__ = ["SmoothECE"]
 
 Floats = NDArray[np.float64]
+BLOCK = 1 << 15  # rows whose temporaries stay in the cache
 WIDTH_TOLERANCE = 1e-6  # of the kernel width: at its solution error and width agree to this
 
 
@@ -63,14 +64,16 @@ class SmoothECE(SumMetric[LatticeState]):
 
     def state(self, data: Data) -> LatticeState:
         """Return the summed residuals on the lattice."""
-        p = data.confidence
-        position = p * self.cells - 0.5  # cell j stands for (j + ½) / cells
-        left = position.floor()
-        share = position - left
-        residual = p - data.correct.double()
-        low, high = (at.clamp(0, self.cells - 1).long() for at in (left, left + 1))
-        sums = torch.bincount(low, weights=residual * (1 - share), minlength=self.cells)
-        sums += torch.bincount(high, weights=residual * share, minlength=self.cells)
+        p, y = data.confidence, data.correct
+        sums = torch.zeros(self.cells, dtype=torch.float64, device=p.device)
+        for part, hit in zip(p.split(BLOCK), y.split(BLOCK), strict=True):
+            position = part * self.cells - 0.5  # cell j stands for (j + ½) / cells
+            left = position.floor()
+            residual = part - hit.double()
+            right = residual * position.sub_(left)
+            low = left.long()
+            sums += torch.bincount(low.clamp(min=0), weights=residual.sub_(right), minlength=self.cells)
+            sums += torch.bincount(low.add_(1).clamp_(max=self.cells - 1), weights=right, minlength=self.cells)
         return LatticeState(sums, len(data))
 
     def value(self, state: LatticeState) -> float:
@@ -83,7 +86,9 @@ class SmoothECE(SumMetric[LatticeState]):
         index = (p * self.cells).long().clamp_max(self.cells - 1)
         sum_p = torch.bincount(index, weights=p, minlength=self.cells)
         sum_y = null_outcomes(index, p, bins=self.cells, draws=draws, seed=seed)
-        return torch.from_numpy(smooth_errors((sum_p.cpu() - sum_y).numpy() / len(data)))
+        residuals = (sum_p.cpu() - sum_y).numpy() / len(data)
+        parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
+        return torch.from_numpy(np.concatenate(parts))
 
 
 def smooth_errors(residuals: Floats) -> Floats:
