@@ -1,7 +1,7 @@
 """AutoCalibrator on data that did not choose its constants: full validation sets and small resampled ones.
 
-    python benchmarks/auto.py --data ../shared/data --out auto.jsonl            # the half that judges: 100 resamples
-    python benchmarks/auto.py --data ../shared/data --half chosen --resamples 4   # the half that fixed the constants
+    python -m benchmarks.auto --data ../shared/data --out auto.jsonl            # the half that judges: 100 resamples
+    python -m benchmarks.auto --data ../shared/data --half chosen --resamples 4   # the half that fixed the constants
 
 Every row is one case: a set, a number of validation rows, a resample. Each is fitted on those rows and judged on up to
 2,000 fixed test rows of the same set. Rows go to ``--out`` as they are found; rows already there are kept, so that a

@@ -1,6 +1,6 @@
 """Structured matrix scaling beside probmetrics in one process: time, penalised objective, test log-loss.
 
-    python benchmarks/structured.py --data ../shared/data --rounds 3
+    python -m benchmarks.structured --data ../shared/data --rounds 3
 
 Both minimise mean log-loss + K/N · (Σ v² + Σ b²) + K(K−1)/N · Σ M² after a temperature mixed with 1 / (N + 1) of the
 uniform. The objective is computed here, from each one's answer on the same inputs, so that neither judges itself.
