@@ -46,7 +46,7 @@ probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 
 probe.page = document.documentElement.scrollWidth - innerWidth;
 probe.paper = getComputedStyle(document.body).backgroundColor;
 probe.unnamed = [...document.querySelectorAll("figure")].filter((f) => !f.getAttribute("aria-label")).length;
-probe.figures = [...document.querySelectorAll("figure svg")].map((s) => s.getBoundingClientRect().width);
+probe.figures = [...document.querySelectorAll(".figures:not(.panels) svg")].map((s) => s.getBoundingClientRect().width);
 dispatchEvent(new Event("beforeprint"));
 probe.folded = document.querySelectorAll("details:not([open])").length;
 document.body.dataset.probe = JSON.stringify(probe);

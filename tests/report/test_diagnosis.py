@@ -6,7 +6,15 @@ import torch
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.metrics import ECE, Accuracy
-from calibrant.report.diagnosis import by_class, by_group, diagram_of, risk_coverage, worst_bins
+from calibrant.report.diagnosis import (
+    by_class,
+    by_group,
+    class_panels,
+    diagram_of,
+    group_panels,
+    risk_coverage,
+    worst_bins,
+)
 from calibrant.report.model import Model
 
 
@@ -95,3 +103,19 @@ def test_the_worst_bins_misstate_most_rows() -> None:
     y = [1] * 160 + [0] * 40 + [1] * 20 + [0] * 80 + [1] * 75 + [0] * 25
     found = worst_bins(diagram_of(BinaryPairs.from_probs(p, y)))
     assert [round(b.confidence, 2) for b in found] == [0.55, 0.95]
+
+
+def test_panels_show_the_worst_after_calibration() -> None:
+    data = random_predictions()
+    before = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 50)
+    after = Predictions.from_logits(data.logits * 2, data.labels, groups=before.groups)
+    model = Model("m", before, after)
+    classes, groups = by_class(model), by_group(model)
+    shown = class_panels(model, classes)
+    assert [name for name, _ in shown] == [part.name for part in classes]
+    assert [diagram.ece for _, diagram in shown] == pytest.approx([part.error_after for part in classes])
+    assert [diagram.ece for _, diagram in group_panels(model, groups)] == pytest.approx(
+        [part.error_after for part in groups[:6]]
+    )
+    assert group_panels(Model("m", data), []) == []
+    assert class_panels(Model("m", data.top_label()), []) == []

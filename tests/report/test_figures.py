@@ -50,10 +50,11 @@ def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own(diagram: Diag
 
     class One:
         diagrams = (diagram, diagram)
+        panels = {"class": [("a", diagram)], "group": []}  # noqa: RUF012
         curves = (("before", risk_coverage(BinaryPairs.from_probs([0.9, 0.8], [1, 0]))),)
 
     drawn = figures_of(One(), prefix="p")  # type: ignore[arg-type]
-    assert set(drawn) == {"before", "after", "risk"}
+    assert set(drawn) == {"before", "after", "risk", "class-0"}
     for svg in drawn.values():
         assert "var(--ink)" in svg
         assert "#0102" not in svg

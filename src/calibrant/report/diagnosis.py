@@ -14,6 +14,7 @@ from calibrant.report.model import Data, Model
 BINS = 15
 LEVEL = 0.95
 MOST_ROWS = 20  # of a table of classes or groups; the rest is counted
+PANELS = 6
 _CURVE_POINTS = 200
 
 
@@ -80,6 +81,7 @@ class Part:
         observed: What is true: frequency of the class, or accuracy in the group.
         error_before: Calibration error (ECE of the class's probability, or of the group).
         error_after: The same after calibration, or None.
+        key: Class index or group.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Part:
     observed: float
     error_before: float
     error_after: float | None
+    key: int = 0
 
 
 def diagram_of(data: Data, *, bins: int = BINS) -> Diagram:
@@ -147,7 +150,7 @@ def by_class(model: Model) -> list[Part]:
     new = errors(after) if isinstance(after, Predictions) else None
     parts = []
     for k, (error, expected, observed, n) in enumerate(old):
-        parts.append(Part(model.class_name(k), n, expected, observed, error, new[k][0] if new else None))
+        parts.append(Part(model.class_name(k), n, expected, observed, error, new[k][0] if new else None, k))
     return _worst_first(parts)
 
 
@@ -163,7 +166,7 @@ def by_group(model: Model) -> list[Part]:
         before, after = model.before.top_label()[rows], _top(model.after, rows)
         error_after = None if after is None else metric(after)
         expected = float(before.p.mean())
-        parts.append(Part(str(group), len(before), expected, Accuracy()(before), metric(before), error_after))
+        parts.append(Part(str(group), len(before), expected, Accuracy()(before), metric(before), error_after, group))
     return _worst_first(parts)
 
 
@@ -173,6 +176,23 @@ def _top(data: Data | None, rows: Tensor) -> BinaryPairs | None:
 
 def _worst_first(parts: list[Part]) -> list[Part]:
     return sorted(parts, key=lambda part: -(part.error_before if part.error_after is None else part.error_after))
+
+
+def class_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram]]:
+    """Return the diagrams (probability of a class against its frequency) of the first six ``parts``, after calibration if any."""
+    data = model.before if model.after is None else model.after
+    if not isinstance(data, Predictions):
+        return []
+    return [(part.name, diagram_of(data.one_vs_rest(part.key))) for part in parts[:PANELS]]
+
+
+def group_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram]]:
+    """Return the reliability diagrams of the first six groups in ``parts``, after calibration if any."""
+    data, groups = model.before if model.after is None else model.after, model.before.groups
+    if groups is None:
+        return []
+    pairs = data.top_label()
+    return [(part.name, diagram_of(pairs[groups == part.key])) for part in parts[:PANELS]]
 
 
 def worst_bins(diagram: Diagram, *, most: int = 3) -> list[Bin]:

@@ -54,9 +54,10 @@ def reliability(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "F
         The figure of ``ax``.
     """
     ax.plot([0, 1], [0, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    width = 2.65 * ax.bbox.width / ax.figure.dpi  # in points: about half of a bin of 1/15
     for b in diagram.bins:
         span = ([b.confidence] * 2, [b.expect_low, b.expect_high])
-        ax.plot(*span, color=palette.band, linewidth=7, solid_capstyle="butt", zorder=2)
+        ax.plot(*span, color=palette.band, linewidth=width, solid_capstyle="butt", zorder=2)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
     for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
@@ -118,6 +119,15 @@ def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure
     figure = new_figure(height=4.7)
     _pair(figure, diagram, (0.19, 0.755), palette=palette)
     return figure
+
+
+def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new small figure: a reliability diagram without labels, to stand among others."""
+    ax = new_figure(width=2.2, height=2.2).add_axes((0.23, 0.13, 0.68, 0.82))
+    reliability(diagram, ax, palette=palette)
+    ax.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], ylabel="")
+    ax.xaxis.set_major_formatter(_percent)
+    return _finish(ax, palette)
 
 
 def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":

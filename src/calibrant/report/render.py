@@ -29,7 +29,9 @@ from calibrant.report.diagnosis import (
     Part,
     by_class,
     by_group,
+    class_panels,
     diagram_of,
+    group_panels,
     risk_coverage,
     worst_bins,
 )
@@ -51,6 +53,7 @@ class Section:
     curves: list[tuple[str, Curve]]
     classes: list[Part]
     groups: list[Part]
+    panels: dict[str, list[tuple[str, Diagram]]]
     words: list[str]
     fingerprint: str
 
@@ -150,8 +153,9 @@ def diagnose(model: Model, *, draws: int = 1000) -> Section:
         after=after,
         diagrams=diagrams,
         curves=curves,
-        classes=by_class(model),
-        groups=by_group(model),
+        classes=(classes := by_class(model)),
+        groups=(groups := by_group(model)),
+        panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
         words=summary(model, before, after, diagrams[0]),
         fingerprint=fingerprint(model.before),
     )

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from calibrant.report.diagnosis import Curve, Diagram
-from calibrant.report.figures import Palette, reliability_figure, risk_figure
+from calibrant.report.figures import Palette, panel_figure, reliability_figure, risk_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,14 +27,22 @@ class Drawable(Protocol):
     def curves(self) -> list[tuple[str, Curve]]:
         """Risk by coverage."""
 
+    @property
+    def panels(self) -> dict[str, list[tuple[str, Diagram]]]:
+        """Small diagrams by class and by group."""
+
 
 def figures_of(section: Drawable, *, prefix: str) -> dict[str, str]:
-    """Return the SVG of each figure of a section: "before", "after" (if there is one) and "risk"."""
+    """Return the SVG of each figure of a section: "before", "after" (if there is one), "risk", and "class-0" … of its panels."""
     before, after = section.diagrams
     drawn = {"before": inline_svg(reliability_figure(before, palette=_STAND_INS), prefix=f"{prefix}b")}
     if after is not None:
         drawn["after"] = inline_svg(reliability_figure(after, palette=_STAND_INS), prefix=f"{prefix}a")
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=_STAND_INS), prefix=f"{prefix}r")
+    for kind, diagrams in section.panels.items():
+        for number, (_, diagram) in enumerate(diagrams):
+            figure = panel_figure(diagram, palette=_STAND_INS)
+            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}")
     return drawn
 
 
