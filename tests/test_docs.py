@@ -8,6 +8,7 @@ foreign package warns of things that are not ours says so: ``<!-- warns: Lightni
 
 import doctest
 import importlib
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -139,6 +140,18 @@ def test_examples_in_docstrings_give_what_they_show(name: str, tmp_path: Path, m
     for test in doctest.DocTestFinder().find(module, name):
         runner.run(test, out=told.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
+
+
+def test_the_concepts_have_the_pictures_that_their_script_draws(tmp_path: Path) -> None:
+    script = importlib.util.spec_from_file_location("concepts", ROOT / "docs" / "figures" / "concepts.py")
+    assert script is not None
+    assert script.loader is not None
+    concepts = importlib.util.module_from_spec(script)
+    script.loader.exec_module(concepts)
+    kept = {path.stem for path in (ROOT / "docs" / "figures" / "concepts").iterdir()}
+    assert kept == set(concepts.FIGURES)
+    first = concepts.draw("notions", tmp_path).read_bytes()
+    assert concepts.draw("notions", tmp_path).read_bytes() == first
 
 
 def test_blocks_are_found_with_their_line_and_their_reason() -> None:
