@@ -122,6 +122,8 @@ def measure(rows: int, classes: int, device: str, rounds: int, chosen: str) -> l
     labels = torch.randint(classes, (rows,), generator=generator).to(device)
     named = {name: one for i, (name, one) in enumerate(objectives().items()) if i == 0 or chosen in name}
     for objective in named.values():
+        if isinstance(objective, torch.nn.Module):
+            objective.to(device)
         run(objective, logits, labels)
     seconds: dict[str, list[float]] = {name: [] for name in named}
     order = list(named)

@@ -17,7 +17,7 @@ def hash_rows(logits: Tensor) -> Tensor:
     picked = logits[:, :: -(-logits.shape[1] // _COLUMNS)]
     odd = _odd_numbers(picked.shape[1]).to(logits.device)
     hashes = []
-    for chunk in row_chunks(*picked.shape):
+    for chunk in row_chunks(*picked.shape, device=picked.device):
         bits = (picked[chunk].float() + 0.0).contiguous().view(torch.int32).long()  # −0 is 0
         mixed = (bits * odd).sum(dim=1)
         hashes.append(mixed ^ (mixed >> 29))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
+DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
 
 
 def log1mexp(x: Tensor) -> Tensor:
@@ -41,9 +42,10 @@ def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
     return torch.searchsorted(places.contiguous(), values.contiguous(), right=right)
 
 
-def row_chunks(rows: int, columns: int, *, itemsize: int = 8) -> Iterator[slice]:
+def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.device | None = None) -> Iterator[slice]:
     """Yield slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
-    step = max(1, CHUNK_BYTES // max(1, columns * itemsize))
+    block = CHUNK_BYTES if device is None or device.type == "cpu" else DEVICE_CHUNK_BYTES
+    step = max(1, block // max(1, columns * itemsize))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice, check_count
+from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
 _BLOCK = 1 << 15
+_FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,8 @@ class BinTable:
         if total and int(index.min()) < 0:
             keep = index >= 0
             index, p, y = index[keep], p[keep], y[keep]
+        if index.is_cuda and bins <= _FEW_BINS:
+            return cls(*_device_sums(index, p, y, bins), total=total)
         return cls(
             count=torch.bincount(index, minlength=bins),
             sum_p=torch.bincount(index, weights=p.to(torch.float64), minlength=bins),
@@ -107,6 +111,20 @@ class Binning(ABC):
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
 
 
+def _device_sums(index: Tensor, p: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return counts, Σp and Σy a bin as one matrix product: millions of atomic additions into a few bins would queue."""
+    totals = p.new_zeros(bins, 3, dtype=torch.float64)
+    names = torch.arange(bins, device=index.device)
+    for rows in row_chunks(index.shape[0], bins, device=index.device):
+        member = (index[rows, None] == names).double()
+        columns = torch.stack(
+            [torch.ones_like(p[rows], dtype=torch.float64), p[rows].double(), y[rows].double()], dim=1
+        )
+        totals += member.T @ columns
+    count, sum_p, sum_y = totals.unbind(dim=1)
+    return count.round().long(), sum_p, sum_y
+
+
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
     """Return the index (N,) of the bin (lo, hi] of ``edges`` (B + 1,) that holds ``p``; below the first: 0, above the last: B − 1."""
     index = torch.bucketize(p.to(torch.float64).contiguous(), edges.to(p.device), right=False) - 1
@@ -144,7 +162,8 @@ class EqualWidth(Binning):
 
     def table(self, p: Tensor, y: Tensor) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-        parts = zip(p.split(_BLOCK), y.split(_BLOCK), strict=True)
+        block = p.shape[0] if p.is_cuda else _BLOCK
+        parts = zip(p.split(block), y.split(block), strict=True)
         tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]
         return BinTable(
             count=torch.stack([table.count for table in tables]).sum(dim=0),

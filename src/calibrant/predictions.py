@@ -303,7 +303,7 @@ class Predictions:
         rows, classes = self.logits.shape
         dtype = torch.float64 if self.logits.dtype == torch.float64 else torch.float32
         sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
-        for chunk in row_chunks(rows, classes, itemsize=dtype.itemsize):
+        for chunk in row_chunks(rows, classes, itemsize=dtype.itemsize, device=self.logits.device):
             exponentials = self.logits[chunk].to(dtype).sub(self.row_max[chunk, None].to(dtype)).exp_()
             torch.sum(exponentials, dim=1, dtype=torch.float64, out=sums[chunk])
         return sums
@@ -311,7 +311,7 @@ class Predictions:
     @cached_property
     def log_norm(self) -> Tensor:
         """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
-        chunks = row_chunks(len(self), self.classes)
+        chunks = row_chunks(len(self), self.classes, device=self.logits.device)
         return torch.cat([torch.logsumexp(self.logits[rows].double(), dim=1) for rows in chunks])
 
     @cached_property

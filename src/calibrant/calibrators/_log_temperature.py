@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from calibrant._numerics import CHUNK_BYTES, Root, increasing_root
+from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
 from calibrant.errors import BoundWarning, FitError, InputError
 
 T_LOW, T_HIGH = 1e-3, 1e3
@@ -155,7 +155,7 @@ class Rows:
 
     def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
-        block = CHUNK_BYTES if self.logits.device.type == "cpu" else CHUNK_BYTES << 8
+        block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
         step = max(1, block // (self.logits.shape[1] * dtype.itemsize))
         for i in range(0, self.count, step):
             rows = slice(i, i + step)

@@ -67,7 +67,7 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor, statistic: RowStatistic) -> tuple[Tensor, Tensor]:
-        blocks = list(row_chunks(*logits.shape, itemsize=4))
+        blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))
         work = logits.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
         value = logits.new_empty(labels.shape, dtype=torch.float32)
         for rows in blocks:
@@ -101,7 +101,7 @@ def gradient_in_blocks(logits: Tensor, through: Tensor | None, write: Callable[[
     """Return what ``write(rows, out)`` writes for all rows, added to ``through`` (in place) if there is that."""
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if through is None else through
     direct = through is None and logits.dtype == torch.float32
-    blocks = list(row_chunks(*logits.shape, itemsize=4))
+    blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))
     work = gradient if direct else gradient.new_empty((blocks[0].stop, logits.shape[1]), dtype=torch.float32)
     for rows in blocks:
         out = gradient[rows] if direct else work[: rows.stop - rows.start]

@@ -77,7 +77,7 @@ class _Float64(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         log_p, log_not_p = logits.new_empty(labels.shape), logits.new_empty(labels.shape)
-        for rows in row_chunks(*logits.shape):
+        for rows in row_chunks(*logits.shape, device=logits.device):
             log_p[rows], log_not_p[rows] = _chunk(logits[rows], labels[rows])
         ctx.save_for_backward(logits, labels, log_p, log_not_p)
         return log_p, log_not_p

@@ -111,7 +111,7 @@ class AdaFocalLoss(WeightedNLL):
 
     def gamma_of(self, p: Tensor) -> Tensor:
         """Return the γ of each true-class probability ``p``: bins [lo, hi), the first and the last open to the outside."""
-        inner = self.edges[1:-1].to(p)
+        inner = self.edges[1:-1].to(p)  # a loss that was not moved to the model's device works all the same
         return self.gammas.to(p)[torch.bucketize(p.detach(), inner, right=True)]
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:

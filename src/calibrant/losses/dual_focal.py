@@ -67,7 +67,7 @@ def class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the class (N,) with the largest logit strictly below the label's, and whether there is one (N,)."""
     if not in_blocks(logits):
         return _class_below(logits, labels)
-    parts = [_class_below(logits[rows], labels[rows]) for rows in row_chunks(*logits.shape)]
+    parts = [_class_below(logits[rows], labels[rows]) for rows in row_chunks(*logits.shape, device=logits.device)]
     return torch.cat([index for index, _ in parts]), torch.cat([exists for _, exists in parts])
 
 

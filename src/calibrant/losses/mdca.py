@@ -74,7 +74,7 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         sums = kept.new_zeros(logits.shape[1])
-        blocks = list(row_chunks(*logits.shape, itemsize=4))
+        blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))
         work = sums.new_empty((blocks[0].stop, logits.shape[1]))
         for rows in blocks:
             p = torch.softmax(logits[rows].float(), dim=1, out=work[: rows.stop - rows.start])

@@ -66,7 +66,7 @@ class Brier(MeanMetric):
         predictions = need_predictions(data, metric=self)
         labels = predictions.need_labels()
         parts = []
-        for rows in row_chunks(len(predictions), predictions.classes):
+        for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
             if predictions.probs is not None:
                 p = predictions.probs[rows].to(torch.float64, copy=True)
             else:

@@ -108,7 +108,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
         tensor([0.], dtype=torch.float64)
     """
     parts = []
-    for rows in row_chunks(len(predictions), predictions.classes):
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.probs is not None:
             p = predictions.probs[rows].double()
             parts.append(-torch.xlogy(p, p).sum(dim=1))

@@ -138,7 +138,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return BinaryPairs(predictions.p, happened.double().to(predictions.p.device), groups=predictions.groups)
     drawn = []
-    for rows in row_chunks(len(predictions), predictions.classes):
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         part = predictions[rows]
         p = part.log_probs.exp() if part.probs is None else part.probs.double()
         uniform = torch.rand(len(part), 1, dtype=torch.float64, generator=generator).to(p.device)
