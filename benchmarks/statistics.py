@@ -2,7 +2,7 @@
 
     python -m benchmarks.statistics [--simulations 5000]
 
-Prints Markdown tables; every rate with its Monte-Carlo standard error. About three CPU minutes. Confidences come from
+Prints Markdown tables; every rate with its Monte-Carlo standard error. About five CPU minutes. Confidences come from
 softmax outputs of random logits, and their truth from a tempered copy, populations on which no constant was chosen.
 """
 
