@@ -49,12 +49,30 @@ def confidence_beside(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite.
-
-    For small p this rounds 1 − p to the dtype, which for a weight (1 − p)^γ is enough: two operations, not ten.
-    """
+    """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
     log_p = -nll
-    return log_p, torch.log(-torch.expm1(log_p.clamp_max(-torch.finfo(nll.dtype).tiny)))
+    log_not_p: Tensor = _Log1mExp.apply(log_p.clamp_max(-torch.finfo(nll.dtype).tiny))
+    return log_p, log_not_p
+
+
+class _Log1mExp(torch.autograd.Function):
+    """log(1 − eˣ) in a quarter of the operations of ``log1mexp``, with its exact slope.
+
+    For x → −∞ it rounds 1 − eˣ to the dtype, which for a weight (1 − p)^γ is enough.
+    """
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.log(-torch.expm1(x))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * (torch.exp(x) / torch.expm1(x))
 
 
 def argmax(logits: Tensor) -> Tensor:
