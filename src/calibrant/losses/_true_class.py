@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import row_chunks
+from calibrant._numerics import log1mexp, row_chunks
 from calibrant.losses import _triton
 from calibrant.losses._statistics import CrossEntropy
 
@@ -51,7 +51,8 @@ def confidence_beside(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
     log_p = -nll
-    log_not_p: Tensor = _Log1mExp.apply(log_p.clamp_max(-torch.finfo(nll.dtype).tiny))
+    below_0 = log_p.clamp_max(-torch.finfo(nll.dtype).tiny)
+    log_not_p: Tensor = log1mexp(below_0) if torch.compiler.is_compiling() else _Log1mExp.apply(below_0)
     return log_p, log_not_p
 
 
