@@ -22,6 +22,7 @@ class FocalCalibrationLoss(RowLoss):
         ignore_index: Labels that count nothing.
 
     Example:
+        >>> import torch
         >>> FocalCalibrationLoss(3.0)(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.1496)
 
