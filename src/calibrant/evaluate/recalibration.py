@@ -224,6 +224,8 @@ def _logistic(design: Tensor, y: Tensor, *, offset: Tensor) -> tuple[Tensor, Ten
         if int(info) != 0 or not bool(torch.isfinite(step).all()):
             break
         if float(slope @ step) < 1e-16 * max(1.0, float(loss(beta))):
+            if float(torch.linalg.eigvalsh(curvature)[0]) < 1e-9:  # flat: the maximum lies at infinity
+                break
             return beta, torch.linalg.inv(curvature)
         size, here = 1.0, loss(beta)
         while loss(beta - size * step) > here and size > 1e-10:

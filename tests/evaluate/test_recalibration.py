@@ -1,0 +1,90 @@
+"""What needs a fit: optimal ECE, refinement, slope and intercept, and the panel of parts."""
+
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.calibrators import Identity
+from calibrant.errors import FitError, InputError
+from calibrant.evaluate import calibration_line, optimal_ece, panel_by, refinement
+from calibrant.metrics import ECE, NLL, Accuracy, Brier
+
+
+def model(temperature: float = 1.0, *, rows: int = 2000, groups: object = None) -> Predictions:
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(rows, 4, generator=generator, dtype=torch.float64) * 2
+    labels = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits(true / temperature, labels, groups=groups)
+
+
+def test_optimal_ece_is_below_that_of_every_temperature_tried() -> None:
+    data = model(0.4)
+    best = optimal_ece(data, steps=60)
+    assert best.temperature == pytest.approx(2.5, rel=0.15)
+    for temperature in (1.0, 2.0, 2.5, 3.0):
+        assert best.value <= ECE()(Predictions(data.logits / temperature, data.labels)) + 1e-12
+    assert best.value == pytest.approx(ECE()(Predictions(data.logits / best.temperature, data.labels)), abs=1e-12)
+
+
+def test_refinement_finds_what_a_temperature_can_mend_and_nothing_in_a_calibrated_model() -> None:
+    for score, metric in (("log", NLL()), ("brier", Brier())):
+        found = refinement(model(0.4), score=score)
+        assert found.reliable
+        assert found.total == pytest.approx(metric(model(0.4)))
+        assert found.refinement == pytest.approx(metric(model(1.0)), abs=0.01)
+        assert found.calibration.estimate == pytest.approx(found.total - found.refinement, abs=1e-12)
+        assert not refinement(model(1.0), score=score).reliable
+
+
+def test_doing_nothing_mends_nothing() -> None:
+    found = refinement(model(0.4), calibrator=Identity)
+    assert found.calibration.estimate == pytest.approx(0, abs=1e-12)
+    assert not found.reliable
+
+
+def test_groups_stay_in_one_fold_and_too_few_are_refused() -> None:
+    groups = torch.arange(2000) // 500
+    assert refinement(model(0.4, groups=groups), folds=4).reliable
+    with pytest.raises(InputError, match=r"at most as many folds as rows or groups \(4\), got 5"):
+        refinement(model(0.4, groups=groups))
+    with pytest.raises(InputError, match="expected score"):
+        refinement(model(), score="accuracy")
+
+
+def test_slope_and_intercept_agree_with_sklearn() -> None:
+    sklearn = pytest.importorskip("sklearn.linear_model", reason="optional package 'sklearn' is not installed")
+    data = model(0.5)
+    line = calibration_line(data)
+    score = torch.logit(data.confidence, eps=1e-12)
+    fitted = sklearn.LogisticRegression(C=1e12, tol=1e-12, max_iter=1000).fit(score[:, None].numpy(), data.correct)
+    assert line.slope.estimate == pytest.approx(float(fitted.coef_[0, 0]), abs=1e-4)  # its solver stops there
+    assert line.intercept.estimate == pytest.approx(float(fitted.intercept_[0]), abs=1e-4)
+    assert line.slope.high < 1
+    assert line.in_the_large.high < 0
+
+
+def test_a_calibrated_model_has_slope_1() -> None:
+    line = calibration_line(model(1.0, rows=20_000))
+    assert line.slope.low < 1 < line.slope.high
+    assert line.intercept.low < 0 < line.intercept.high
+
+
+@pytest.mark.parametrize("outcomes", [[1, 1, 1], [0, 0, 1]])
+def test_outcomes_told_apart_perfectly_have_no_slope(outcomes: list[int]) -> None:
+    with pytest.raises(FitError, match="without a finite maximum"):
+        calibration_line(BinaryPairs.from_probs([0.6, 0.7, 0.9], outcomes))
+
+
+def test_the_panel_of_parts_is_the_panel_of_each_part() -> None:
+    data = model(0.5, rows=300, groups=torch.arange(300) % 3)
+    by_group = panel_by(data, "groups", metrics=[Accuracy(), ECE()], uncertainty=False)
+    assert list(by_group) == [0, 1, 2]
+    assert by_group[1][0].value == Accuracy()(data[data.groups == 1])
+    by_class = panel_by(data, "predicted", metrics=[ECE()], draws=50)
+    assert by_class[2][0].value == ECE()(data[data.predicted == 2])
+    assert by_class[2][0].null_high is not None
+    assert sum(rows[0].n for rows in panel_by(data.top_label(), "labels", uncertainty=False).values()) == 300
+    with pytest.raises(InputError, match="expected predictions with groups"):
+        panel_by(model(rows=20), "groups")
+    with pytest.raises(InputError, match="expected by"):
+        panel_by(data, "colour")
