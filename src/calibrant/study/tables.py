@@ -1,9 +1,7 @@
 """From stored runs to figures: what a study measured, with its spread over seeds, and whether papers' orderings show."""
 
-import importlib.metadata
 import json
 import math
-import platform
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +40,7 @@ class Measured:
         seconds: Training time of all folds.
         validation_uses: How often validation data were used, by purpose.
         device: What it was trained on.
+        versions: Of the packages it was trained with.
     """
 
     setting: str
@@ -53,6 +52,7 @@ class Measured:
     seconds: float
     validation_uses: dict[str, int]
     device: str
+    versions: dict[str, str]
 
     @property
     def temperature(self) -> float:
@@ -144,6 +144,7 @@ def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Mea
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,
         device=runs[0].record["device"],
+        versions=runs[0].record["versions"],
     )
 
 
@@ -250,8 +251,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path) -> None
         ],
         "provenance": {
             "commit": _commit(),
-            "python": platform.python_version(),
-            "versions": {name: importlib.metadata.version(name) for name in ("torch", "numpy", "lightning")},
+            "versions": measured[0].versions if measured else {},
             "devices": sorted({m.device for m in measured}),
             "seconds": round(sum(m.seconds for m in measured), 1),
         },
