@@ -1,6 +1,10 @@
 """Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
 
 import math
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -163,3 +167,26 @@ def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp
     assert sorted(lives.values()) == [1, *[2] * 7]
     with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to end"):
         module._spend_life(left, lives, store, error)
+
+
+@pytest.mark.slow
+def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    text = TEXT.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 2", "epochs = 150, checkpoint_every = 1")
+    path.write_text(text.replace("folds = 2, ", ""))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu", "--store"]
+    process = subprocess.Popen([*command, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(killed.rglob("checkpoint.pt")):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list(killed.rglob("record.json"))
+    for store in (whole, killed):
+        done = subprocess.run([*command, str(store)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    for cell in load_study(path).cells():
+        first, second = Store(whole).load(cell.recipe), Store(killed).load(cell.recipe)
+        assert torch.equal(first.test.logits, second.test.logits)
+        assert Store(whole).trajectory(cell.recipe) == Store(killed).trajectory(cell.recipe)

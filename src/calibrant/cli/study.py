@@ -61,7 +61,7 @@ def run(
 
         calibrant study run digits
 
-        calibrant study run wang-table1 --scale paper --workers 2
+        calibrant study run cifar10 --scale paper --workers 2
     """
     if executor != "local":
         raise InputError(f"expected executor to be one of 'local', got {executor!r}; choose it")
