@@ -169,3 +169,19 @@ def test_real_sets_gain(data: Path, name: str) -> None:
     val = (val[0][:800], val[1][:800])
     best = loss(TemperatureScaling().fit(*val)(test[0]).double(), test[1])
     assert loss(AutoCalibrator().fit(*val)(test[0]).double(), test[1]) < 0.85 * best
+
+
+def test_without_any_gain_the_verdict_says_so() -> None:
+    """Calibrated rows: candidates close to doing nothing keep some weight, but nobody is told that they gained."""
+    seen = set()
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        z = 2 * torch.randn(300, 3, generator=generator)
+        y = torch.multinomial(torch.softmax(z, dim=1), 1, generator=generator)[:, 0]
+        evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
+        assert evidence is not None
+        gained = any(trial.gain > 0 for trial in evidence.trials if trial.weight > 0)
+        words = ("calibrated",) if gained else ("hardly changed", "abstained")
+        assert evidence.verdict.startswith(words)
+        seen.add(evidence.verdict.split(":")[0])
+    assert {"calibrated", "hardly changed"} <= seen

@@ -330,4 +330,9 @@ def _verdict(trials: Sequence[Trial], wrong: float) -> str:
         return "abstained: no candidate showed a gain"
     gain = sum(trial.weight * trial.gain for trial in trials if trial.weight > 0)
     used = [trial for trial in trials if trial.weight > 0]
+    if all(trial.gain <= 0 for trial in used):
+        return (
+            f"hardly changed: no candidate showed a gain, and {len(used) - 1} within error of doing nothing share "
+            f"{1 - trials[0].weight:.2f} of the weight"
+        )
     return f"calibrated: {len(used)} of {len(trials)} candidates in use, mean cross-fitted gain {gain:.4f} nats"
