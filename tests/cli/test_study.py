@@ -79,6 +79,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
         (("run", "nothing"), "expected a study of"),
         (("run", "digits", "--scale", "huge"), "expected scale to be one of"),
         (("run", "digits", "--executor", "cloud"), "expected executor to be one of"),
+        (("run", "digits", "--address", "auto"), "expected --executor ray beside --address"),
         (("show", "digits"), "expected finished runs of 'digits'"),
     ],
 )

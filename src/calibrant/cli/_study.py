@@ -12,6 +12,7 @@ from rich.table import Table as ScreenTable
 
 from calibrant.cli._output import console
 from calibrant.report.model import Table
+from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import Measured, Store, Study, Summary, Verdict, rows, run_study
 
 CHANCE = 0.05  # p above which an ordering is said to be no more than chance
@@ -30,12 +31,23 @@ NOTE = (
 )
 
 
-def run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str = "auto") -> None:
+def run_with_bars(
+    study: Study,
+    store: Store,
+    *,
+    workers: int,
+    accelerator: str = "auto",
+    executor: str = "local",
+    address: str | None = None,
+) -> None:
     """Run what is not finished, with a bar of the trainings and one of the epochs of the present one."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=screen) as bars:
-        steps = run_study(study, store, workers=workers, accelerator=accelerator)
+        if executor == "ray":
+            steps = run_study_on_ray(study, store, address=address, workers=workers, accelerator=accelerator)
+        else:
+            steps = run_study(study, store, workers=workers, accelerator=accelerator)
         total = sum(1 for _ in study.cells())
         finished = sum(store.finished(cell.recipe) for cell in study.cells())
         if finished:

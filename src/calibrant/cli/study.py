@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from calibrant._check import check_choice
 from calibrant.cli._guard import guarded
 from calibrant.cli._output import console
 from calibrant.cli._study import (
@@ -50,7 +51,8 @@ def run(
     data: Data = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this objective; may be repeated.")] = None,
-    executor: Annotated[str, typer.Option(help="local: processes on this machine.")] = "local",
+    executor: Annotated[str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
@@ -62,9 +64,12 @@ def run(
         calibrant study run digits
 
         calibrant study run cifar10 --scale paper --workers 2
+
+        calibrant study run digits --executor ray --workers 2
     """
-    if executor != "local":
-        raise InputError(f"expected executor to be one of 'local', got {executor!r}; choose it")
+    check_choice(executor, name="executor", choices=("local", "ray"))
+    if address is not None and executor != "ray":
+        raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
     chosen = _load(name, scale, data, seeds=seeds, only=only)
     kept = Store(store)
     if dry_run:
@@ -72,7 +77,7 @@ def run(
         finished = sum(kept.finished(cell.recipe) for cell in cells)
         typer.echo(f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished")
         return
-    run_with_bars(chosen, kept, workers=workers, accelerator=accelerator)
+    run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
     _show(chosen, kept, as_json=False, report=None, record=None)
 
 

@@ -1,0 +1,117 @@
+"""The trainings of a study on a Ray cluster: same store, same numbers; a worker that is lost is a training tried again."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from calibrant._check import check_count
+from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraError
+from calibrant.scale.execute import RETRIES
+from calibrant.study import Cell, Recipe, Store, Study, execute
+from calibrant.study.run import Step
+
+__all__ = ["run_study_on_ray"]
+
+
+def run_study_on_ray(
+    study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
+) -> Iterator[Step]:
+    """Run what is not finished as tasks of a Ray cluster; yields news as trainings finish.
+
+    Every training goes on from its last checkpoint if its worker dies, at most three times. The store, and the data
+    where the study names a folder, must be readable from every node at the same absolute path.
+
+    Args:
+        study: What to run.
+        store: Where runs are kept.
+        address: The cluster's, or None for one started on this machine and stopped afterwards.
+        workers: Trainings at a time on the cluster started here; an existing cluster has its own processors.
+        accelerator: Lightning Fabric's; ``"cuda"`` asks for one GPU a training.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        InputError: If there is no cluster at the address.
+        FitError: If a training diverges, or loses its worker again and again.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("ray", extra="ray") from error
+
+    check_count(workers, name="workers")
+    cells = list(study.cells())
+    waiting = list({c.recipe.fingerprint: c for c in cells if not store.finished(c.recipe)}.values())
+    done = len(cells) - len(waiting)
+    if not waiting:
+        return
+    own = not ray.is_initialized()
+    if own:
+        _start(ray, address, processors=workers * max(_processors(cell.recipe) for cell in waiting))
+    try:
+        for cell in _finishing(ray, waiting, Store(store.root.absolute()), accelerator=accelerator):
+            done += 1
+            yield Step(cell, cell.recipe.training.epochs, done, len(cells))
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _start(ray: Any, address: str | None, *, processors: int) -> None:
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    if address is None:
+        ray.init(num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        return
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"expected a Ray cluster at {address!r}, got none ({error}); start one with `ray start --head`"
+        ) from error
+
+
+def _finishing(ray: Any, cells: Sequence[Cell], store: Store, *, accelerator: str) -> Iterator[Cell]:
+    """Yield the cells as their tasks end; on an error or when closed, what has not ended is cancelled."""
+    pending: dict[Any, Cell] = {}
+    remote = ray.remote(max_retries=RETRIES)(_work)
+    for cell in cells:
+        graphics = cell.recipe.training.devices if accelerator in ("cuda", "gpu") else 0
+        task = remote.options(num_cpus=_processors(cell.recipe), num_gpus=graphics)
+        pending[task.remote(_placed(cell.recipe), store, accelerator)] = cell
+    try:
+        while pending:
+            for reference in ray.wait(list(pending))[0]:
+                cell = pending.pop(reference)
+                _result(ray, reference, cell)
+                yield cell
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+
+
+def _result(ray: Any, reference: Any, cell: Cell) -> None:
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:  # the training's own error, wrapped: ours are for the user
+        raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+    except ray.exceptions.WorkerCrashedError as error:
+        raise FitError(
+            f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to end, got a worker that died "
+            f"{RETRIES + 1} times; check memory, then run the study again: finished runs are kept"
+        ) from error
+
+
+def _work(recipe: Recipe, store: Store, accelerator: str) -> None:
+    for _ in execute(recipe, store, accelerator=accelerator):
+        pass
+
+
+def _processors(recipe: Recipe) -> int:
+    return recipe.training.threads * recipe.training.devices
+
+
+def _placed(recipe: Recipe) -> Recipe:
+    """Return the recipe with its data's folder as an absolute path: a worker may stand in another folder."""
+    if "folder" not in recipe.data:
+        return recipe
+    return replace(recipe, data={**recipe.data, "folder": str(Path(recipe.data["folder"]).absolute())})

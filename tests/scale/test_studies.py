@@ -1,0 +1,121 @@
+"""A study on a Ray cluster gives what it gives in turn; a killed worker is a training tried again."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from calibrant.errors import InputError, MissingExtraError
+from calibrant.scale.studies import run_study_on_ray
+from calibrant.study import Recipe, Store, Study, load_study, run_study
+from calibrant.study.models import MLP
+
+pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+TEXT = """
+name = "small"
+title = "t"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", train = 40, validation = 60 }
+model = { type = "MLP", hidden = [8] }
+training = { epochs = 3, batch = 20, lr = 0.05, checkpoint_every = 1 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "Focal"
+loss = { type = "FocalLoss", gamma = 3.0 }
+"""
+
+
+class Mortal(MLP):
+    """A network that kills its process in the second epoch, once."""
+
+    def __init__(self, classes: int, inputs: int, marker: str) -> None:
+        super().__init__(classes, inputs, hidden=(8,))
+        self.marker, self.passes = Path(marker), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        if self.passes == 3 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def study_of(folder: Path, text: str) -> Study:
+    path = folder / "small.toml"
+    path.write_text(text)
+    return load_study(path)
+
+
+def lasting(store: Store, recipe: Recipe) -> dict[str, Any]:
+    """Return a run's record without what a clock measured."""
+    record = json.loads((store.folder(recipe) / "record.json").read_text())
+    return {key: value for key, value in record.items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def ray() -> Any:
+    module = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here.parents[1] / "src"), str(here)])
+    module.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, _node_ip_address="127.0.0.1",
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+    )  # fmt: skip
+    yield module
+    module.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_study_on_ray_gives_the_records_of_one_run_in_turn(ray: Any, tmp_path: Path) -> None:
+    study = study_of(tmp_path, TEXT)
+    alone, cluster = Store(tmp_path / "alone"), Store(tmp_path / "cluster")
+    list(run_study(study, alone, accelerator="cpu"))
+    news = list(run_study_on_ray(study, cluster, accelerator="cpu"))
+    assert [(step.done, step.total) for step in news] == [(n, 4) for n in (1, 2, 3, 4)]
+    for cell in study.cells():
+        first, second = alone.load(cell.recipe), cluster.load(cell.recipe)
+        assert torch.equal(first.test.logits, second.test.logits)
+        assert torch.equal(first.validation.logits, second.validation.logits)
+        assert alone.trajectory(cell.recipe) == cluster.trajectory(cell.recipe)
+        assert lasting(alone, cell.recipe) == lasting(cluster, cell.recipe)
+    assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_killed_worker_is_a_training_tried_again_and_its_error_is_the_users(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    marker, calm = tmp_path / "killed", tmp_path / "calm"
+    calm.touch()
+    model = '{ type = "test_studies:Mortal", marker = "PLACE" }'
+    text = TEXT.replace("seeds = [0, 1]", "seeds = [0]").replace('{ type = "MLP", hidden = [8] }', model)
+    study = study_of(tmp_path, text.replace("PLACE", str(marker)))
+    undisturbed = study_of(tmp_path, text.replace("PLACE", str(calm)))
+    store, whole = Store(tmp_path / "runs"), Store(tmp_path / "whole")
+    assert len(list(run_study_on_ray(study, store, accelerator="cpu"))) == 2
+    assert marker.exists()
+    list(run_study(undisturbed, whole, accelerator="cpu"))
+    for cell, other in zip(study.cells(), undisturbed.cells(), strict=True):
+        assert torch.equal(store.load(cell.recipe).test.logits, whole.load(other.recipe).test.logits)
+    broken = study_of(tmp_path, TEXT.replace('"FocalLoss", gamma = 3.0', '"NoLoss"'))
+    with pytest.raises(InputError, match="expected loss type to be one of"):
+        list(run_study_on_ray(broken, store, accelerator="cpu"))
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(MissingExtraError, match="ray"):
+        next(run_study_on_ray(study_of(tmp_path, TEXT), Store(tmp_path / "runs")))
