@@ -185,3 +185,14 @@ def test_without_any_gain_the_verdict_says_so() -> None:
         assert evidence.verdict.startswith(words)
         seen.add(evidence.verdict.split(":")[0])
     assert {"calibrated", "hardly changed"} <= seen
+
+
+@pytest.mark.parametrize("groups", [None, [7] * 60])
+def test_where_no_row_can_be_left_out_it_abstains(groups: list[int] | None) -> None:
+    z, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    z, y = (z[:1], y[:1]) if groups is None else (z, y)
+    auto = AutoCalibrator().fit(z, y, groups=groups)
+    assert auto.weights[0] == 1
+    assert torch.equal(auto(z), z)
+    assert auto.evidence is not None
+    assert auto.evidence.verdict.startswith("abstained")

@@ -182,3 +182,15 @@ def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> Non
     for binning in (None, EqualMass(15), EqualWidth(15)):
         search = Search(FocalGrid.of(logits, labels, None), binning, least_change)
         assert search.best(gammas, temps) == search._every(gammas, temps)
+
+
+def test_tied_largest_logits_stay_tied() -> None:
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(500, 1000, generator=g, dtype=torch.float64)
+    first, second = torch.randint(0, 500, (500,), generator=g), torch.randint(500, 1000, (500,), generator=g)
+    rows = torch.arange(500)
+    z[rows, first] = z[rows, second] = 3 + torch.rand(500, generator=g, dtype=torch.float64)
+    for gamma in (-0.5, 0.37, 5.0):
+        calibrated = FocalCalibration(gamma).fit(z[:2], first[:2])(z)
+        assert torch.equal(calibrated.argmax(dim=1), z.argmax(dim=1))
+        assert torch.equal(calibrated[rows, first], calibrated[rows, second])

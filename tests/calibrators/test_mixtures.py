@@ -1,6 +1,7 @@
 """Temperature with uniform mixing and ensemble temperature, against brute force and scipy's constrained optimiser."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,14 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureMixture, TemperatureScaling
+from calibrant.calibrators import (
+    AutoCalibrator,
+    EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+)
+from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._simplex import fit_mixture_weights
 from calibrant.errors import BoundWarning, InputError
 
@@ -107,3 +115,27 @@ def test_an_unknown_mixing_is_refused() -> None:
         TemperatureMixture("some")
     with pytest.raises(InputError, match=r"mixing in \[0, 1\)"):
         TemperatureMixture(1.0)
+
+
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep_argmax=True)])
+def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
+    # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 4, generator=g)
+    y = torch.multinomial(torch.softmax(-3 * z, dim=1), 1, generator=g)[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)
+        keep.fit(z, y)
+    assert torch.equal(keep(z).argmax(dim=1), z.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "keep", [EnsembleTemperatureScaling(), TemperatureMixture(), FocalTemperatureScaling(grid=[1.0, 2.0, 4.0])]
+)
+def test_half_precision_of_many_classes_keeps_the_decision(keep: Calibrator, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(500, 1000, generator=g)
+    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
+    z = z.to(dtype)
+    assert torch.equal(keep.fit(z, y)(z).argmax(dim=1), z.argmax(dim=1))

@@ -259,3 +259,12 @@ def test_bad_settings_are_refused() -> None:
         SplineCalibration(2)
     with pytest.raises(InputError, match="bins as an integer ≥ 1"):
         ScalingBinning(0)
+
+
+def test_rows_of_weight_0_are_as_if_absent() -> None:
+    g = torch.Generator().manual_seed(0)
+    z, times = 2 * torch.randn(150, 3, generator=g), torch.arange(150) % 4
+    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
+    weighted = ScalingBinning().fit(z, y, sample_weight=times.double())
+    repeated = ScalingBinning().fit(z.repeat_interleave(times, 0), y.repeat_interleave(times))
+    assert torch.allclose(weighted(z), repeated(z), atol=1e-5)

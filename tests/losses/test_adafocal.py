@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed, multiprocessing
 
 from calibrant import Predictions, losses
-from calibrant.errors import UsageWarning
+from calibrant.errors import InputError, UsageWarning
 
 RECORD = Path(__file__).parent.parent / "data" / "adafocal_digits.npz"
 SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
@@ -150,3 +150,25 @@ def test_all_processes_update_from_the_statistics_of_all(tmp_path: Path, record:
         state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for name, value in alone.state_dict().items():
             assert torch.equal(state[name], value), (rank, name)
+
+
+def test_one_made_anew_every_batch_is_told() -> None:
+    logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+    losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))  # counts anew from here
+    for _ in range(999):
+        losses.AdaFocalLoss()(logits, labels)
+    with pytest.warns(UsageWarning, match="one AdaFocalLoss for the whole training, got 1000 of them and no update"):
+        losses.AdaFocalLoss()(logits, labels)
+    losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))
+
+
+def test_half_precision_of_the_model_does_not_round_gamma() -> None:
+    loss = losses.AdaFocalLoss(2)
+    loss.gammas.fill_(1.0001)
+    assert torch.nn.Sequential(torch.nn.Linear(2, 2), loss).to(torch.bfloat16)[1].gammas.tolist() == [1.0001, 1.0001]
+    assert loss.edges.dtype == torch.float64
+
+
+def test_logits_in_place_of_predictions_are_refused() -> None:
+    with pytest.raises(InputError, match=r"validation predictions, got Tensor; pass Predictions.from_logits"):
+        losses.AdaFocalLoss().update(torch.randn(4, 3))  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Each penalty and each objective from beyond the papers against its formula written plainly in float64."""
 
+import math
 from typing import Any
 
 import pytest
@@ -231,3 +232,14 @@ def test_the_schedule_is_followed_and_stored() -> None:
     fresh.load_state_dict(loss.state_dict())
     z, y = sample()
     assert fresh(z, y) == losses.FocalLoss(1.0)(z, y)
+
+
+def test_nan_logits_give_a_nan_loss_and_no_error() -> None:
+    logits = torch.tensor([[math.nan, 0.0], [1.0, 0.0]], requires_grad=True)
+    loss = losses.ProperFocalLoss(2.0, reduction="none")(logits, torch.tensor([0, 0]))
+    assert loss.isnan().tolist() == [True, False]
+
+
+def test_weight_that_is_no_tensor_is_refused() -> None:
+    with pytest.raises(InputError, match="weight as a tensor of shape"):
+        losses.FocalLoss(2.0, weight=[1.0, 2.0])  # type: ignore[arg-type]

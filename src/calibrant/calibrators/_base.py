@@ -85,8 +85,12 @@ class Calibrator(nn.Module, ABC):
         weight = None
         if sample_weight is not None:
             weight = check_weights(as_tensor(sample_weight, name="sample_weight").to(z.device), rows=z.shape[0])
+        codes = check_groups(groups, rows=z.shape[0])
         with torch.no_grad():
-            self._fit(z, y, weight, check_groups(groups, rows=z.shape[0]))
+            if weight is not None and not bool((kept := weight > 0).all()):  # such rows must not count in bins or folds
+                self._fit(z[kept], y[kept], weight[kept], None if codes is None else codes[kept.to(codes.device)])
+            else:
+                self._fit(z, y, weight, codes)
             self.classes.fill_(z.shape[1])
             self._columns = int(z.shape[1])
             self.fit_rows = hash_rows(z)

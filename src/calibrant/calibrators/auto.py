@@ -14,6 +14,7 @@ from calibrant._config import build, to_plain
 from calibrant.calibrators._affine import check_label_logits
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._folds import fold_of_rows
+from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
@@ -248,10 +249,11 @@ class AutoCalibrator(Calibrator):
         if len(used) == 1:
             alone: Tensor = used[0][1](logits)
             return alone
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        least = torch.float64 if self.keep_argmax else torch.float32  # float32 may make ties of classes nearly equal
+        wide = logits.to(torch.promote_types(logits.dtype, least))
         log_w = self.weights.to(wide.dtype).log()
         parts = [torch.log_softmax(member(wide), dim=1) + log_w[m] for m, member in used]
-        return torch.logsumexp(torch.stack(parts), dim=0).to(logits.dtype)
+        return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,8 @@ def _quietly(member: Calibrator, rows: _Rows) -> bool:
 
 def _cross_fitted(member: Calibrator, rows: _Rows, fold: Tensor) -> Tensor | None:
     """Return the log-loss (N,) of each row under ``member`` fitted without its fold; None if a fold could not be fitted."""
+    if isinstance(member, Identity):  # has a score also where no row can be left out: of one row, or one group
+        return torch.nn.functional.cross_entropy(rows.logits.double(), rows.labels, reduction="none")
     loss = torch.zeros_like(rows.weight)
     for k in fold.unique().tolist():
         held = fold == k

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.calibrators._affine import check_label_logits
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._simplex import fit_mixture_weights
-from calibrant.calibrators._tempering import check_prior, fit_temperature
+from calibrant.calibrators._tempering import check_prior, fit_temperature, narrowed
 
 __all__ = ["EnsembleTemperatureScaling"]
 
@@ -71,8 +71,9 @@ class EnsembleTemperatureScaling(Calibrator):
         self.weights = fit_mixture_weights(p, share / share.sum())
 
     def _transform(self, logits: Tensor) -> Tensor:
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        log_w = self.weights.to(wide.dtype).log()
-        tempered = torch.log_softmax(wide * torch.exp(-self.log_temperature).to(wide.dtype), dim=1)
+        wide = logits.double()  # where nearly all weight is on the uniform part, float32 would lose the decision
+        log_w = self.weights.log()
+        tempered = torch.log_softmax(wide * torch.exp(-self.log_temperature), dim=1)
         mixed = torch.logaddexp(tempered + log_w[0], torch.log_softmax(wide, dim=1) + log_w[1])
-        return torch.logaddexp(mixed, (log_w[2] - math.log(logits.shape[1])).expand_as(mixed)).to(logits.dtype)
+        mixed = torch.logaddexp(mixed, (log_w[2] - math.log(logits.shape[1])).expand_as(mixed))
+        return narrowed(mixed, logits.dtype)

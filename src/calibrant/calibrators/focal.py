@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._tempering import narrowed
 from calibrant.scores import FocalScore
 from calibrant.theory._pairs import log_normalise
 from calibrant.theory.focal_map import FocalTerms
@@ -53,4 +54,8 @@ class FocalCalibration(Calibrator):
 def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
     """Return log p (N, K) of the focal map; as ``theory.focal_map``, but without a branch on values, so that it traces."""
     log_p = log_normalise(FocalTerms.of(logits).scores(gamma))
-    return log_p.masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
+    # the top class is computed in another way than the others, so that rounding could put one that is tied with it first
+    top, at = logits.max(dim=1, keepdim=True)
+    lead = log_p.gather(1, at)
+    log_p = torch.where(logits == top, lead, torch.minimum(log_p, lead))
+    return narrowed(log_p.masked_fill(torch.isneginf(logits), -torch.inf), logits.dtype)

@@ -15,6 +15,7 @@ from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, least_change, warn_at_end
 from calibrant.calibrators._grids import PRESETS, Grid, as_list, check_binning, check_grid, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
+from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.focal import focal_log_probs
 from calibrant.errors import InputError
 from calibrant.scores import FocalScore
@@ -141,4 +142,4 @@ class FocalTemperatureScaling(Calibrator):
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         tempered = wide * torch.exp(-self.log_temperature).to(wide.dtype)
-        return focal_log_probs(tempered, self.exponent.to(wide.dtype)).to(logits.dtype)
+        return narrowed(focal_log_probs(tempered, self.exponent.to(wide.dtype)), logits.dtype)

@@ -10,7 +10,7 @@ from calibrant._check import check_number
 from calibrant.calibrators._affine import total_weight
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._solver import golden_section
-from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform
+from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform, narrowed
 from calibrant.errors import InputError
 
 __all__ = ["TemperatureMixture"]
@@ -92,7 +92,7 @@ class TemperatureMixture(Calibrator):
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_p = torch.log_softmax(wide * torch.exp(-self.log_temperature).to(wide.dtype), dim=1)
-        return mix_with_uniform(log_p, self.share).to(logits.dtype)
+        return narrowed(mix_with_uniform(log_p, self.share), logits.dtype)
 
 
 def _fit_both(logits: Tensor, labels: Tensor, weight: Tensor | None, prior: float | None) -> tuple[float, float]:

@@ -34,10 +34,11 @@ class Loss(nn.Module, ABC):
         check_choice(reduction, name="reduction", choices=("mean", "sum", "none"))
         self.reduction: Reduction = reduction
         self.ignore_index = ignore_index
-        if weight is not None and (weight.dim() != 1 or not weight.is_floating_point()):
+        fits = isinstance(weight, Tensor) and weight.dim() == 1 and weight.is_floating_point()
+        if weight is not None and not fits:
             raise refuse(
-                "weight of shape (K,) and a floating dtype",
-                f"{weight.dtype} {tuple(weight.shape)}",
+                "weight as a tensor of shape (K,) and a floating dtype",
+                f"{weight.dtype} {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__,
                 "pass one weight a class",
             )
         self.register_buffer("weight", weight)

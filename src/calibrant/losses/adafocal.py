@@ -1,21 +1,24 @@
 """AdaFocal: a γ for each range of confidence, adapted to how calibrated the range was on validation data."""
 
 import warnings
+from collections.abc import Callable
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, distributed
 
-from calibrant._check import check_count, check_number
+from calibrant._check import check_count, check_number, refuse
 from calibrant.binning import EqualMass
 from calibrant.errors import UsageWarning
 from calibrant.losses._base import Reduction
 from calibrant.losses._weighted_nll import WeightedNLL
-from calibrant.predictions import Predictions
+from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.scores import power_of_rest
 
 __all__ = ["AdaFocalLoss"]
 
 _LONG = 10_000  # steps: 28 epochs of CIFAR-10 at batch 128, two of ImageNet at 256
+_MANY = 1_000  # objects trained with and none ever updated: one is made anew every batch
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -52,6 +55,7 @@ class AdaFocalLoss(WeightedNLL):
     gammas: Tensor
     edges: Tensor
     updates: Tensor
+    _made: ClassVar[int] = 0  # objects trained with since the last update of any
 
     def __init__(
         self,
@@ -85,8 +89,18 @@ class AdaFocalLoss(WeightedNLL):
         parts = [f"{name}={getattr(self, name):g}" for name, usual in given.items() if getattr(self, name) != usual]
         return ", ".join([*parts, f"updates={int(self.updates)}"])
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # model.half() must not round γ: its steps of under 1 % would be lost
+        kept = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and name != "weight"}
+        super()._apply(fn, recurse)
+        for name, buffer in kept.items():
+            moved = self._buffers[name]
+            if moved is not None and moved.dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
     @torch.no_grad()
-    def update(self, validation: Predictions) -> None:
+    def update(self, validation: Predictions | BinaryPairs) -> None:
         """Move each bin's γ by the calibration of ``validation``, and take its confidences as the new edges.
 
         γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the switch, then
@@ -96,6 +110,11 @@ class AdaFocalLoss(WeightedNLL):
             validation: Labelled predictions of the present network, in evaluation mode. In distributed training each
                 process passes its own part; all update from the parts of all.
         """
+        if not isinstance(validation, Predictions | BinaryPairs):
+            raise refuse(
+                "validation predictions", type(validation).__name__, "pass Predictions.from_logits(logits, labels)"
+            )
+        AdaFocalLoss._made = 0
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
         binning = EqualMass(bins=self.bins, ties="interpolated")
         gap = binning.table(confidence, correct).gap
@@ -122,10 +141,18 @@ class AdaFocalLoss(WeightedNLL):
         return power_of_rest(log_not_p, gamma.clamp_min(0)) * torch.exp(-gamma.clamp_max(0) * torch.log1p(p))
 
     def _watch(self) -> None:
-        """Warn once if training goes on and on without an update."""
+        """Warn once if training goes on and on without an update, of this object or of one made anew every batch."""
         if torch.compiler.is_compiling() or not self.training or self._unused > _LONG:
             return
         self._unused += 1
+        AdaFocalLoss._made += self._unused == 1
+        if self._unused == 1 and AdaFocalLoss._made == _MANY:
+            warnings.warn(
+                f"expected one AdaFocalLoss for the whole training, got {_MANY} of them and no update, so this is focal "
+                f"loss with γ = {self.gamma_init:g}; make it once, and call update(validation) after each epoch",
+                UsageWarning,
+                stacklevel=2,
+            )
         if self._unused == _LONG and not int(self.updates):
             warnings.warn(
                 f"expected update(validation) once an epoch, got none in {_LONG} steps, so this is focal loss with "

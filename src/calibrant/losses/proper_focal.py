@@ -1,5 +1,6 @@
 """The proper part of focal loss, trainable: what is left of focal loss once its calibration map is taken out."""
 
+import math
 from typing import Any
 
 import torch
@@ -67,7 +68,9 @@ def inverse_map(log_p: Tensor, gamma: float) -> Tensor:
 
     One operation to ``torch.compile``, which cannot follow the iterations inside.
     """
-    return inverse_calibration_map(FocalScore(gamma), log_p)
+    sick = torch.isnan(log_p).any(dim=1, keepdim=True)  # an overflowed step gives NaN, as with any other loss, no error
+    log_q = inverse_calibration_map(FocalScore(gamma), torch.where(sick, -math.log(log_p.shape[1]), log_p))
+    return torch.where(sick, torch.nan, log_q)
 
 
 @inverse_map.register_fake
