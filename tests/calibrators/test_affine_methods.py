@@ -214,3 +214,25 @@ def test_negative_strengths_are_refused() -> None:
         VectorScaling(ridge=-1.0)
     with pytest.raises(InputError, match=r"expected prior in \(0, inf\)"):
         StructuredMatrixScaling(prior=0.0)
+
+
+@pytest.mark.parametrize("spoilt", ["no float32", "a lying one"])
+def test_the_float32_search_does_not_decide_the_answer(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample(2000, classes=20)
+    usual = StructuredMatrixScaling().fit(z, y)
+    if spoilt == "no float32":
+        monkeypatch.setattr(MatrixProblem, "narrowed", lambda self: None)
+    else:
+        monkeypatch.setattr(solver, "_near", lambda objective, start, factor, tolerance: start + 0.3)
+    other = StructuredMatrixScaling().fit(z, y)
+    assert max(usual.gradient, other.gradient) <= solver.TOLERANCE
+    torch.testing.assert_close(usual.scale, other.scale, rtol=0, atol=1e-3)
+
+
+def test_logits_beyond_float32_skip_its_search() -> None:
+    z, y = sample(50)
+    share = torch.full((50,), 0.02, dtype=F64)
+    assert MatrixProblem(1e4 * z, y, share, Ridge(1, 1, 1)).narrowed() is None
+    narrow = MatrixProblem(z, y, share, Ridge(1, 1, 1)).narrowed()
+    assert narrow is not None
+    assert narrow.value_and_gradient(torch.zeros(12))[1].dtype == torch.float32

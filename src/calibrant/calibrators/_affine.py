@@ -1,6 +1,6 @@
 """The convex problem under vector, matrix, Dirichlet and structured scaling: softmax((I + D) x + b) with ridges."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from calibrant.calibrators._solver import Minimum, minimise
 from calibrant.errors import InputError
 
 _BLOCK_CLASSES = 300
+_FLOAT32_LARGEST = 1e3
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
 
@@ -90,6 +91,10 @@ class DiagonalProblem:
             total[spots + classes, spots] += cross
         return total
 
+    def narrowed(self) -> "DiagonalProblem | None":
+        """Return the problem in float32, or None if ``x`` is too large for it."""
+        return replace(self, x=self.x.float(), share=self.share.float()) if _fits_float32(self.x) else None
+
     def blocks(self) -> Tensor:
         """Return the Hessian's diagonal at the start, as blocks (2K, 1, 1)."""
         p = torch.softmax(self.x, dim=1)
@@ -149,6 +154,10 @@ class MatrixProblem:
             diagonal += (weighted.T @ ones).view(classes, classes + 1, classes + 1).permute(1, 2, 0)
         return total
 
+    def narrowed(self) -> "MatrixProblem | None":
+        """Return the problem in float32, or None if ``x`` is too large for it."""
+        return replace(self, x=self.x.float(), share=self.share.float()) if _fits_float32(self.x) else None
+
     def blocks(self) -> Tensor:
         """Return a block (K+1, K+1) for each class: mean p (1 − p) times the features' second moments, plus the ridge."""
         p = torch.softmax(self.x, dim=1)
@@ -158,7 +167,9 @@ class MatrixProblem:
         if self.x.shape[1] > _BLOCK_CLASSES:  # K blocks would not fit in memory
             return (spread[:, None] * moments.diagonal() + 2 * self._strength()).reshape(-1, 1, 1)
         moments += 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype, device=moments.device)
-        return spread[:, None, None] * moments + torch.diag_embed(2 * self._strength())
+        blocks = spread[:, None, None] * moments
+        blocks.diagonal(dim1=1, dim2=2).add_(self._strength(), alpha=2)
+        return blocks
 
     def _strength(self) -> Tensor:
         classes = self.x.shape[1]
@@ -171,6 +182,11 @@ class MatrixProblem:
 def _lifted(curvature: Tensor) -> Tensor:
     """Return ``curvature`` with classes that are never near kept away from 0: it only scales a search."""
     return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
+
+
+def _fits_float32(x: Tensor) -> bool:
+    """Return whether float32 resolves softmax(x) to about 1e-4: it holds 7 digits of the logits."""
+    return float(x.abs().max()) <= _FLOAT32_LARGEST
 
 
 def _loss_and_residual(logits: Tensor, labels: Tensor, share: Tensor) -> tuple[float, Tensor]:

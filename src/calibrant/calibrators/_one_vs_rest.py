@@ -101,6 +101,9 @@ class LogisticProblem:
         curvature = torch.sigmoid(s) * torch.sigmoid(-s) * self.share
         return self.features.T @ (self.features * curvature[:, None]) + torch.diag(2 * self.ridge)
 
+    def narrowed(self) -> None:
+        """Return None: the problem is small."""
+
     def blocks(self) -> Tensor:
         """Return the Hessian's diagonal at the centre, as blocks (P, 1, 1)."""
         return self.hessian(self.centre).diagonal().clamp_min(1e-12)[:, None, None]

@@ -1,10 +1,13 @@
-"""Certified convex minimisation: Newton's method where the Hessian is small, scipy's L-BFGS on the host elsewhere.
+"""Certified convex minimisation: Newton's method where the Hessian is small, L-BFGS elsewhere.
 
-Both end with the same certificate: no entry of the gradient, in float64, is larger than the tolerance. What does not
-reach it raises FitError, so a returned optimum is one.
+L-BFGS runs in float32 first, on the device of the data; where float64 does not agree at once that the end is reached,
+scipy's goes on from there on the host. All end with the same certificate: no entry of the gradient, in float64, is
+larger than the tolerance. What does not reach it raises FitError, so a returned optimum is one.
 """
 
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +22,10 @@ _NEWTON_TOLERANCE = 1e-7  # for Newton's method, whose last step costs little
 _NEWTON_PARAMETERS = 250  # a Hessian of this side is solved in about 1 ms
 _NEWTON_WORK = 1e8  # multiplications for one Hessian; beyond it L-BFGS is sooner done
 _ARMIJO = 1e-4
+_HISTORY = 20  # steps that L-BFGS keeps
+_SLOPE = 0.9  # of the first slope along a step, at which the step is taken
+_NEAR = 0.95  # of the tolerance: where float32 ends, so that float64 most often agrees at once
+_STEPS, _PATIENCE = 1000, 40  # in float32: at most, and without a smaller gradient
 
 
 class Objective(Protocol):
@@ -33,6 +40,9 @@ class Objective(Protocol):
 
     def hessian(self, x: Tensor) -> Tensor:
         """Return the Hessian (P, P) at ``x`` (P,)."""
+
+    def narrowed(self) -> "Objective | None":
+        """Return the same function of a float32 vector; None where float32 cannot hold it."""
 
     def blocks(self) -> Tensor:
         """Return roughly the blocks (B, F, F), B·F = P, on the Hessian's diagonal: positive definite; to scale the search."""
@@ -121,6 +131,13 @@ def _lbfgs(objective: Objective, start: Tensor, tolerance: float) -> Minimum:
 
     factor = torch.linalg.cholesky(objective.blocks())  # (B, F, F), lower
     blocks = factor.shape[:2]
+    narrow = objective.narrowed()
+    if narrow is not None:
+        start = _near(narrow, start, factor.float(), _NEAR * tolerance)
+        value, gradient = objective.value_and_gradient(start)
+        worst = float(gradient.abs().max())
+        if worst <= tolerance:
+            return Minimum(start, value, worst)
 
     def outward(v: np.ndarray) -> Tensor:
         column = torch.from_numpy(v).to(start.device).view(*blocks, 1)
@@ -136,7 +153,7 @@ def _lbfgs(objective: Objective, start: Tensor, tolerance: float) -> Minimum:
     gtol = tolerance
     # the certificate is of the gradient by x; where v's is small too early, or rounding stops a line search, go on
     for _ in range(4):
-        options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 20, "gtol": gtol, "ftol": 0.0, "maxls": 40}
+        options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": _HISTORY, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
         x = outward(v)
         value, gradient = objective.value_and_gradient(x)
@@ -145,6 +162,70 @@ def _lbfgs(objective: Objective, start: Tensor, tolerance: float) -> Minimum:
             break
         gtol = gtol * min(0.5, 0.5 * tolerance / worst)
     return Minimum(x, value, worst)
+
+
+def _near(objective: Objective, start: Tensor, factor: Tensor, tolerance: float) -> Tensor:
+    """Return about where the minimum is (P,), by L-BFGS in float32: it only chooses where float64 starts.
+
+    Near the end the value no longer changes in float32, so the line search looks at slopes alone: enough where convex.
+    """
+    x = best = start.float()
+    gradient = objective.value_and_gradient(x)[1]
+    least, since = float(gradient.abs().max()), 0
+    history: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_HISTORY)
+    for _ in range(_STEPS):
+        if least <= tolerance or since >= _PATIENCE:
+            break
+        moved = _by_slope(objective, x, gradient, -_quasi_newton(gradient, history, factor))
+        if moved is None:
+            break
+        there, new = moved
+        step, change = there - x, new - gradient
+        curvature = float(step @ change)
+        if curvature > 0:
+            history.append((step, change, curvature))
+        x, gradient = there, new
+        worst, since = float(gradient.abs().max()), since + 1
+        if worst < least:
+            best, least, since = x, worst, 0
+    return best.to(start)
+
+
+def _quasi_newton(gradient: Tensor, history: Iterable[tuple[Tensor, Tensor, float]], factor: Tensor) -> Tensor:
+    """Return B⁻¹ g (P,): (L Lᵀ)⁻¹ g, corrected by the steps and the changes of the gradient in ``history``."""
+    pairs, shares = list(history), []
+    q = gradient.clone()
+    for step, change, curvature in reversed(pairs):
+        shares.append(float(step @ q) / curvature)
+        q -= shares[-1] * change
+    r: Tensor = torch.cholesky_solve(q.view(*factor.shape[:2], 1), factor).reshape(-1)
+    for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+        r += (share - float(change @ r) / curvature) * step
+    return r
+
+
+def _by_slope(objective: Objective, x: Tensor, gradient: Tensor, step: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the point along ``step``, and its gradient, where the slope is below 0.9 of the first; None if not found."""
+    first = float(gradient @ step)
+    low, high, length = 0.0, math.inf, 1.0
+    at_low, at_high = first, math.nan
+    for _ in range(20 if first < 0 else 0):
+        there = x + length * step
+        new = objective.value_and_gradient(there)[1]
+        slope = float(new @ step)
+        if abs(slope) <= -_SLOPE * first:
+            return there, new
+        if slope < 0:
+            low, at_low = length, slope
+        else:  # beyond the minimum, or not a number
+            high, at_high = length, slope
+        if math.isinf(high):
+            length *= 2
+        elif math.isfinite(at_high):  # where a line through both slopes is 0, kept off the ends
+            length = low + (high - low) * min(max(at_low / (at_low - at_high), 0.1), 0.9)
+        else:
+            length = (low + high) / 2
+    return None
 
 
 def golden_section(function: Callable[[float], float], *, low: float, high: float, points: int, width: float) -> float:
