@@ -28,8 +28,8 @@ check: .venv/dev docs ## lint, formatting, types and documentation
 docs: .venv/dev ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: .venv/dev ## compare speed with other libraries
-	$(BIN)/python -m benchmarks
+bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
+	OMP_NUM_THREADS=1 .bench-venv/bin/python -W ignore -m benchmarks
 
 clean: ## remove what was built; keeps .venv and your runs
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -37,6 +37,13 @@ clean: ## remove what was built; keeps .venv and your runs
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+
+.bench-venv/ready: pyproject.toml constraints.txt benchmarks/peers.txt
+	@echo "Installing the libraries to compare with into .bench-venv (once, a few minutes) ..."
+	$(PYTHON) -m venv .bench-venv
+	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[study,torchmetrics]'
+	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers.txt
+	@touch $@
 
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing what the demo needs into .venv (once, a few minutes) ..."
