@@ -1,14 +1,17 @@
 """Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
 
+import json
 import math
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from scipy.stats import ttest_ind
 
 from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE
@@ -32,6 +35,11 @@ loss = { type = "CrossEntropyLoss" }
 label = "Focal"
 loss = { type = "FocalLoss", gamma = 3.0 }
 """
+
+
+def vectors() -> dict[str, Any]:
+    found = json.loads((Path(__file__).parents[1] / "data" / "vectors.json").read_text())["vectors"]
+    return {entry["name"]: entry for entry in found}
 
 
 @pytest.fixture
@@ -116,7 +124,23 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
     assert verdicts[0].values == pytest.approx((0.085, 0.03))
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
+    assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
     assert judge(study, []) == []
+
+
+@pytest.mark.parametrize("cell", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])
+def test_the_two_sample_test_over_seeds_is_the_one_of_the_paper(cell: str) -> None:
+    entry = vectors()[f"wang_table2_ttest_{cell}"]
+    shape = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64) / math.sqrt(2.5)  # mean 0, deviation 1
+
+    def seeds(mean: float, deviation: float) -> list[float]:
+        return (mean + deviation * shape).tolist()
+
+    for method, printed in entry["inputs"]["methods"].items():
+        p = tables._unpaired(seeds(*entry["inputs"]["ce"]), seeds(*printed))
+        assert p == pytest.approx(entry["expected"]["p"][method], rel=1e-6)
+    assert tables._unpaired([0.1], [0.1, 0.2]) is None
+    assert tables._unpaired([0.1, 0.1], [0.2, 0.2]) is None
 
 
 def test_an_interrupted_save_does_not_count_as_finished(

@@ -89,6 +89,8 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
         chance = verdict.p is not None and verdict.p >= CHANCE
         seen = ("shows, though no more than by chance" if chance else "shows") if verdict.seen else "does not show"
         sure = "" if verdict.p is None else f"; paired t-test over seeds, first against last: p = {verdict.p:.2g}"
+        if verdict.p_unpaired is not None:
+            sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
         values = ", ".join(f"{o} {v:.3g}" for o, v in zip(verdict.claim.falls, verdict.values, strict=True))
         where = f" [{verdict.setting}]" if len(settings) > 1 else ""
         said.append(
@@ -133,7 +135,8 @@ def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
 def say_study_json(measured: Sequence[Measured], verdicts: Sequence[Verdict], *, report: str | None) -> None:
     """Print the figures of every seed as one JSON object."""
     said: list[dict[str, Any]] = [
-        {"claim": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen, "p": v.p}
+        {"claim": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen}
+        | {"p": v.p, "p_unpaired": v.p_unpaired}
         for v in verdicts
     ]
     temperatures = [

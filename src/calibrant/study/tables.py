@@ -16,7 +16,7 @@ from calibrant.binning import EqualMass
 from calibrant.metrics import ECE, NLL, Error
 from calibrant.metrics._base import Metric
 from calibrant.predictions import Predictions
-from calibrant.statistics import null_band
+from calibrant.statistics import null_band, two_sample_test
 from calibrant.study.recipe import Claim, Study
 from calibrant.study.store import Store
 from calibrant.study.trajectory import fit_temperature, judged
@@ -102,6 +102,7 @@ class Verdict:
         seen: Whether every mean is below the one before it; None if an objective was not run.
         p: Of the paired t-test, over seeds, between the first and the last objective; None below two seeds.
         values: Means in the claimed order.
+        p_unpaired: Of the two-sample t-test with equal variances between the same, which Wang et al. (2021) use.
     """
 
     claim: Claim
@@ -109,6 +110,7 @@ class Verdict:
     seen: bool | None
     p: float | None
     values: tuple[float, ...]
+    p_unpaired: float | None = None
 
 
 def collect(study: Study, store: Store) -> list[Measured]:
@@ -192,7 +194,9 @@ def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdic
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
-    return Verdict(claim, setting, seen, _paired([by_seed[0][s] - by_seed[-1][s] for s in shared]), means)
+    first, last = list(by_seed[0].values()), list(by_seed[-1].values())
+    paired = _paired([by_seed[0][s] - by_seed[-1][s] for s in shared])
+    return Verdict(claim, setting, seen, paired, means, _unpaired(first, last))
 
 
 def _paired(differences: list[float]) -> float | None:
@@ -202,6 +206,15 @@ def _paired(differences: list[float]) -> float | None:
     from scipy.stats import ttest_1samp
 
     return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def _unpaired(first: list[float], last: list[float]) -> float | None:
+    """Return the two-sided p of the equal-variance two-sample t-test, or None where it is not defined."""
+    runs = (len(first), len(last))
+    if min(runs) < 2 or len(set(first)) == len(set(last)) == 1:
+        return None
+    deviations = (float(np.std(first, ddof=1)), float(np.std(last, ddof=1)))
+    return two_sample_test((float(np.mean(first)), float(np.mean(last))), deviations, runs=runs)
 
 
 def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
@@ -246,7 +259,8 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path) -> None
         "objectives": [asdict(objective) for objective in study.objectives],
         "figures": figures,
         "claims": [
-            {"text": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen, "p": v.p}
+            {"text": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen}
+            | {"p": v.p, "p_unpaired": v.p_unpaired}
             for v in judge(study, measured)
         ],
         "provenance": {
