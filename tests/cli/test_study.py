@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from calibrant.study import load_study, presets
+from calibrant.study.data import DATA_SETS
+from calibrant.study.resolve import make_loss, make_model
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 
@@ -89,6 +94,25 @@ def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, argument
     assert said in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", [n for n in presets() if n.startswith(("wang-", "komisarenko-"))])
+@pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
+def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: str, tmp_path: Path) -> None:
+    done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
+    study = load_study(name, scale=scale)
+    cells = list(study.cells())
+    assert done.stdout == f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished\n"
+    for recipe in {str(cell.recipe.loss): cell.recipe for cell in cells}.values():
+        make_loss(recipe.loss, reduction=recipe.training.reduction)
+    for recipe in {cell.setting: cell.recipe for cell in cells}.values():
+        assert recipe.data["name"] in DATA_SETS
+        with torch.device("meta"):
+            make_model(recipe.model, sizes={"classes": 10, "inputs": 3072, "vocabulary": 100})
+    whole = load_study(name, scale="paper")
+    places = {setting.label for setting in whole.settings} | {""}
+    assert {figure.setting for figure in whole.published} <= places
+    assert {figure.objective for figure in whole.published} == {objective.label for objective in whole.objectives}
 
 
 def test_the_presets_are_listed(run: Run) -> None:
