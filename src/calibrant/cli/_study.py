@@ -135,8 +135,14 @@ def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
 def say_study_json(measured: Sequence[Measured], verdicts: Sequence[Verdict], *, report: str | None) -> None:
     """Print the figures of every seed as one JSON object."""
     said: list[dict[str, Any]] = [
-        {"claim": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen}
-        | {"p": v.p, "p_unpaired": v.p_unpaired}
+        {
+            "claim": v.claim.text,
+            "source": v.claim.source,
+            "setting": v.setting,
+            "seen": v.seen,
+            "p": v.p,
+            "p_unpaired": v.p_unpaired,
+        }
         for v in verdicts
     ]
     temperatures = [

@@ -259,8 +259,14 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path) -> None
         "objectives": [asdict(objective) for objective in study.objectives],
         "figures": figures,
         "claims": [
-            {"text": v.claim.text, "source": v.claim.source, "setting": v.setting, "seen": v.seen}
-            | {"p": v.p, "p_unpaired": v.p_unpaired}
+            {
+                "text": v.claim.text,
+                "source": v.claim.source,
+                "setting": v.setting,
+                "seen": v.seen,
+                "p": v.p,
+                "p_unpaired": v.p_unpaired,
+            }
             for v in judge(study, measured)
         ],
         "provenance": {
