@@ -230,3 +230,21 @@ def test_the_interval_of_ece_covers() -> None:
             found = interval(ECE(), pairs)
             hits += found.low <= max(truth, 0.0) <= found.high if temperature != 1.0 else found.low == 0
         assert lowest <= hits / 300 <= highest
+
+
+def test_one_unit_tells_nothing() -> None:
+    data = model(rows=40)
+    for alone in (data[:1], Predictions(data.logits, data.labels, torch.zeros(40, dtype=torch.int64))):
+        with pytest.raises(NoIntervalError, match="at least two rows, or groups"):
+            interval(NLL(), alone)
+    for metric in (ECE(), ClasswiseECE()):
+        with pytest.raises(NoIntervalError, match="at least two groups"):
+            interval(metric, alone)
+    with pytest.raises(InputError, match="at least two rows, or groups"):
+        paired_bootstrap(torch.ones(5), groups=torch.zeros(5, dtype=torch.int64))
+
+
+def test_few_rows_are_tested_by_students_t() -> None:
+    for rows in (torch.tensor([0.1, 0.3]), torch.tensor([0.1, 0.3, 0.2, 0.5])):
+        found = paired_bootstrap(rows, draws=20_000)[0]
+        assert found.p_value == pytest.approx(stats.ttest_1samp(rows.numpy(), 0.0).pvalue, rel=0.05)

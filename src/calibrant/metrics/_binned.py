@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import Data, SumMetric
 from calibrant.statistics import Interval, error_interval, null_outcomes
 
@@ -77,10 +78,21 @@ def cells_interval(
     if groups is None:
         null = cells.null_tables(table, draws=1000, seed=seed).errors() if null is None else null
         return error_interval(table, null, level=level)
+    need_two_groups(groups)
     spread = clustered_spread(cells, table, groups)
     normal = np.random.default_rng(seed).standard_normal((1000, spread.shape[0]))
     null = (torch.from_numpy(np.abs(normal)) * spread.cpu()).sum(dim=1)
     return error_interval(table, null, level=level, spread=spread)
+
+
+def need_two_groups(groups: Tensor | None) -> None:
+    """Refuse rows that all are of one group: they say nothing about other groups.
+
+    Raises:
+        NoIntervalError: If there is one group.
+    """
+    if groups is not None and bool((groups == groups[0]).all()):
+        raise NoIntervalError("expected at least two groups of rows for an interval, got one; measure on more data")
 
 
 def clustered_spread(cells: Cells, table: BinTable, groups: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant._numerics import row_chunks
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.metrics._base import Data, SumMetric, need_predictions
+from calibrant.metrics._binned import need_two_groups
 from calibrant.predictions import Predictions
 from calibrant.statistics import Interval, corrected_error, error_interval, mean_error
 
@@ -93,6 +94,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         predictions = need_predictions(data, metric=self)
         null = self.null_draws(data, draws=500, seed=seed) if null is None else null
         table = self._table(predictions)
+        need_two_groups(data.groups)
         error = mean_error(self._signed(predictions, table), groups=data.groups)
         classes = predictions.classes
         return error_interval(table, null, level=level, error=error, scale=1 / classes)

@@ -33,6 +33,11 @@ def units_of(columns: Tensor, groups: Tensor | None, *, seed: int) -> tuple[Floa
     return values, sizes
 
 
+def count_units(rows: Tensor, groups: Tensor | None) -> int:
+    """Return how many independent units the rows (N, …) hold: rows, or groups."""
+    return int(rows.shape[0] if groups is None else groups.unique().shape[0])
+
+
 def _sum_by(codes: NDArray[np.int64], values: Floats, units: int) -> Floats:
     columns = [np.bincount(codes, weights=column, minlength=units) for column in values.T]
     return np.stack(columns, axis=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._check import check_count, check_number
 from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.statistics._resampling import quantiles, resampled_means
+from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 
 __all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "mean_error", "normal_quantile", "wilson"]
 
@@ -107,7 +107,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
 
     Raises:
         NoIntervalError: For a metric that is no mean over rows (a percentile interval of plug-in ECE covers 0 % when the
-            model is calibrated), and for an infinite one.
+            model is calibrated), for an infinite one, and for a single row or group.
 
     Example:
         >>> from calibrant import Predictions
@@ -128,6 +128,10 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
     if not bool(torch.isfinite(rows).all()):
         raise NoIntervalError(
             f"expected a finite value in every row, got an infinite {metric!r}; give the calibrator a floor"
+        )
+    if count_units(rows, predictions.groups) < 2:
+        raise NoIntervalError(
+            "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
         )
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed)
     low, high = quantiles(drawn[:, 0], level=level)

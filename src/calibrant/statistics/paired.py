@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._check import check_count
-from calibrant.statistics._resampling import Floats, quantiles, resampled_means
+from calibrant._check import check_count, check_number
+from calibrant.errors import InputError
+from calibrant.statistics._resampling import Floats, count_units, quantiles, resampled_means
 
 __all__ = ["PairedTest", "holm", "paired_bootstrap", "two_sample_test"]
 
@@ -49,8 +50,11 @@ def paired_bootstrap(
         level: Coverage of the intervals.
 
     Returns:
-        One test a column: percentile interval of the mean, and the p-value of the studentised mean, whose standard
-        error is that of the draws.
+        One test a column: percentile interval of the mean, and the p-value of the studentised mean (Student's t),
+        whose standard error is that of the draws.
+
+    Raises:
+        InputError: If there is only one row or group.
 
     Example:
         >>> import torch
@@ -62,24 +66,33 @@ def paired_bootstrap(
         Efron & Tibshirani 1993, chapter 16.
     """
     check_count(draws, name="draws", low=2)
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    units = count_units(differences, groups)
+    if units < 2:
+        raise InputError("expected at least two rows, or groups of rows, to compare on, got one; compare on more data")
     columns = differences if differences.dim() == 2 else differences[:, None]
     drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()
     centres = means if estimates is None else list(estimates)
-    return [_test(centre, drawn[:, at] + (centre - means[at]), level=level) for at, centre in enumerate(centres)]
+    return [
+        _test(centre, drawn[:, at] + (centre - means[at]), units=units, level=level)
+        for at, centre in enumerate(centres)
+    ]
 
 
-def _test(mean: float, drawn: Floats, *, level: float) -> PairedTest:
+def _test(mean: float, drawn: Floats, *, units: int, level: float) -> PairedTest:
     low, high = quantiles(drawn, level=level)
-    error = float(drawn.std(ddof=1))
-    return PairedTest(mean, low, high, normal_p_value(mean, error))
+    error = float(drawn.std(ddof=1)) * math.sqrt(units / (units - 1))  # drawn means vary too little by that factor
+    return PairedTest(mean, low, high, _p_value(mean, error, units=units))
 
 
-def normal_p_value(difference: float, error: float) -> float:
-    """Return the two-sided p-value of a normal ``difference`` with standard error ``error``."""
+def _p_value(difference: float, error: float, *, units: int) -> float:
+    """Return the two-sided p-value of ``difference``, whose standard error was estimated from ``units`` units: Student's t."""
+    from scipy.special import stdtr
+
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    return math.erfc(abs(difference) / error / math.sqrt(2))
+    return float(2 * stdtr(units - 1, -abs(difference) / error))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
