@@ -226,3 +226,9 @@ def test_real_logits_have_the_known_temperature(name: str, data: Path) -> None:
     file = np.load(data / "logits" / f"{name}.npz")
     fitted = TemperatureScaling().fit(file["val_logits"], file["val_labels"])
     assert round(fitted.temperature, 3) == known[name]
+
+
+def test_arrays_are_refused_with_the_remedy() -> None:
+    z = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(InputError, match="logits as a tensor, got ndarray; convert with"):
+        TemperatureScaling().fit(z, torch.arange(20) % 3)(z.numpy())

@@ -243,3 +243,8 @@ def test_nan_logits_give_a_nan_loss_and_no_error() -> None:
 def test_weight_that_is_no_tensor_is_refused() -> None:
     with pytest.raises(InputError, match="weight as a tensor of shape"):
         losses.FocalLoss(2.0, weight=[1.0, 2.0])  # type: ignore[arg-type]
+
+
+def test_arrays_are_refused_with_the_remedy() -> None:
+    with pytest.raises(InputError, match="logits and labels as tensors, got list and list; convert with"):
+        losses.FocalLoss(2.0)([[1.0, 0.0]], [0])

@@ -107,6 +107,8 @@ class Calibrator(nn.Module, ABC):
             InputError: If K differs from the data of ``fit``.
         """
         self._need_fit()
+        if not isinstance(logits, Tensor):
+            raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
         if not logits.is_floating_point():
             raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
         if logits.dim() != 2 or logits.shape[1] != self._columns:

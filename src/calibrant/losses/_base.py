@@ -85,7 +85,7 @@ class RowLoss(Loss):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
-        if labels.is_floating_point():
+        if isinstance(labels, Tensor) and labels.is_floating_point():
             return self._soft(logits, labels)
         batch = Batch.of(logits, labels, self)
         terms = batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
@@ -220,7 +220,7 @@ class Batch:
     @classmethod
     def of_integers(cls, logits: Tensor, labels: Tensor, loss: Loss) -> "Batch":
         """Do the same for a loss that has no form for target probabilities."""
-        if labels.is_floating_point():
+        if isinstance(labels, Tensor) and labels.is_floating_point():
             raise no_soft_form(loss)
         return cls.of(logits, labels, loss)
 
@@ -239,6 +239,9 @@ def no_soft_form(loss: Loss) -> InputError:
 
 def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
     """Return logits as (N, K), labels as (N,) or targets as (N, K), and the shape per-sample results take."""
+    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
+        kinds = f"{type(logits).__name__} and {type(labels).__name__}"
+        raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
     if not logits.is_floating_point():
         raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
     if logits.dim() == 0:
