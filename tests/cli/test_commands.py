@@ -181,7 +181,7 @@ def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.
     monkeypatch.setattr(calibrant, "load_splits", interrupted)
     done = run("evaluate", good)
     assert done.exit_code == 130
-    assert done.stderr == "error: stopped before the end; nothing was written\n"
+    assert done.stderr == "error: stopped before the end; only what was finished is kept\n"
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,15 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
         (["fit", "data", "-m", "PlattScaling", "-o", "c.safetensors"], "--method TemperatureScaling for a folder"),
         (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
         (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
+        (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),
         (["evaluate", "."], "a folder of them, got none"),
+        (["evaluate", "data/0.parquet", "--executor", "ray"], "a folder of Parquet files beside --executor"),
+        (["fit", "data/0.parquet", "--executor", "spark", "-o", "c.safetensors"], "beside --executor"),
+        (["fit", "data/0.parquet", "--address", "1.2.3.4", "-o", "c.safetensors"], "beside --executor"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, arguments: list[str], text: str) -> None:
     code, _, err = run(*arguments)
     assert code == 2
     assert text in " ".join(err.split())
-    assert not Path("c.safetensors").exists()
+    assert [path.name for path in Path().iterdir()] == ["data"]

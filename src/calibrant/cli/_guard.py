@@ -39,7 +39,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
             except MemoryError:
                 fail("expected the data to fit in memory, got more; evaluate fewer rows or splits at a time")
             except KeyboardInterrupt:
-                fail("stopped before the end; nothing was written", code=INTERRUPTED)
+                fail("stopped before the end; only what was finished is kept", code=INTERRUPTED)
 
     return run
 

@@ -44,6 +44,20 @@ class Crew:
     workers: int
     address: str | None
 
+    def takes(self, file: str) -> bool:
+        """Say whether ``file`` is a folder, which is streamed.
+
+        Raises:
+            InputError: If it is not, and an executor or address was named, which only a folder needs.
+        """
+        if is_streamed(file):
+            return True
+        if self.executor != "local" or self.address is not None:
+            raise InputError(
+                f"expected a folder of Parquet files beside --executor or --address, got {file}; leave out both"
+            )
+        return False
+
     def make(self) -> Executor:
         """Return the executor that the options name."""
         check_choice(self.executor, name="--executor", choices=("local", "ray"))
@@ -63,7 +77,6 @@ def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None
     """Return the panel's sums over a folder of Parquet files; stopped and started again, it goes on."""
     identity = f"{Path(file).resolve()} {calibrator!r}"
     checkpoint = CHECKPOINTS / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with bar(f"measuring {file}") as progress:
         metrics = sum_metrics()
         figures = evaluate_streamed(

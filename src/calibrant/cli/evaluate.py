@@ -10,7 +10,7 @@ from calibrant.cli._files import readable
 from calibrant.cli._measuring import measure_file
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, is_streamed, measure_streamed
+from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, measure_streamed
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row
 
@@ -43,12 +43,13 @@ def evaluate(
     """
     fitted = calibrant.load(calibrator) if calibrator else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
+    crew = Crew(executor, workers, address)
     rows: list[Row] = []
     notes = [] if fitted is None else [f"after: {in_one_line(fitted)}"]
     for file in files:
-        if is_streamed(file):
+        if crew.takes(file):
             for chosen in [None, fitted] if fitted else [None]:
-                rows += measure_streamed(file, Crew(executor, workers, address), chosen)
+                rows += measure_streamed(file, crew, chosen)
             continue
         with readable(file) as path, working(f"measuring {file}"):
             measured = measure_file(path, fitted, shown=file, split=split, axes=axes, draws=draws)

@@ -10,7 +10,7 @@ from calibrant.cli._files import readable, writable
 from calibrant.cli._fitting import fit_and_measure, say_fit
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_streamed, is_streamed
+from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_streamed
 
 
 def fit(
@@ -41,17 +41,19 @@ def fit(
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
     """
-    if is_streamed(file):
+    crew = Crew(executor, workers, address)
+    if crew.takes(file):
         with writable(output, suffix=".safetensors") as path:
-            streamed = fit_streamed(file, method, Crew(executor, workers, address))
+            streamed = fit_streamed(file, method, crew)
             streamed.save(path)
         say_fit(streamed, [], output=output, split="all", as_json=as_json)
         return
+    method = AUTO if method is None else method
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path:
         data = with_logits(calibrant.load_predictions(path, split, **axes), file=file, split=split)
     with writable(output, suffix=".safetensors", inputs=[file]) as path:
-        with working(f"fitting {method or AUTO} on {len(data):,} rows"):
-            calibrator, rows = fit_and_measure(data, method or AUTO, file=file, split=split)
+        with working(f"fitting {method} on {len(data):,} rows"):
+            calibrator, rows = fit_and_measure(data, method, file=file, split=split)
         calibrator.save(path)
     say_fit(calibrator, rows, output=output, split=split, as_json=as_json)

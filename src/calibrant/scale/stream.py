@@ -145,6 +145,7 @@ class Checkpoint:
             return
         plain = [state_to_plain(state) for state in self.states.values()]
         content = {"identity": self._identity, "done": sorted(self.names), "states": plain}
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # only now: a refused input leaves nothing behind
         with atomic_write(self.path) as file:
             file.write(json.dumps(content).encode())
 
