@@ -268,7 +268,9 @@ class Predictions:
             InputError: If there are none.
         """
         if self.labels is None:
-            raise InputError("expected labelled predictions, got unlabelled ones; pass labels when making them")
+            raise InputError(
+                "expected labelled predictions, got unlabelled ones; pass labels (in a file: add the array labels)"
+            )
         return self.labels
 
     @cached_property
