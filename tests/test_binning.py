@@ -117,3 +117,16 @@ def test_sums_over_a_million_rows_are_exact_to_1e_12() -> None:
     p = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
     table = EqualWidth(1).table(p, torch.zeros(1_000_000))
     assert float(table.sum_p) == pytest.approx(math.fsum(p.tolist()), rel=1e-12)
+
+
+def test_equal_mass_keeps_together_what_only_rounding_tells_apart() -> None:
+    """Confidences that went through log and exp differ by an ulp; split, a calibrated binning would show an error."""
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.tensor([0.3, 0.55, 0.7, 0.9], dtype=torch.float64)[torch.randint(4, (999,), generator=generator)]
+    noisy = steps + 2e-16 * torch.randint(-2, 3, (999,), generator=generator)
+    assert len(noisy.unique()) > 4
+    for bins in (2, 5, 15, 2000):
+        binning = EqualMass(bins)
+        assert torch.equal(binning.assign(noisy), binning.assign(steps))
+        y = (steps > 0.5).double()
+        assert torch.equal(binning.sketch(noisy, y).table().count, binning.table(noisy, y).count)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions
-from calibrant.binning import EqualWidth
+from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.metrics import ECE, Brier
 
@@ -35,8 +35,10 @@ def test_ece_upper_bound_merge() -> None:
 
 def test_hb_ece_on_fit_data() -> None:
     z, y = sample()
-    data = Predictions.from_logits(z, y).calibrated_by(HistogramBinning().fit(z, y), allow_fit_rows=True)
-    assert ECE()(data) == pytest.approx(0, abs=1e-9)
+    for binning in (EqualWidth(15), EqualMass(15)):
+        fitted = HistogramBinning(binning).fit(z, y)
+        data = Predictions.from_logits(z, y).calibrated_by(fitted, allow_fit_rows=True)
+        assert ECE(binning)(data) == pytest.approx(0, abs=1e-9)
 
 
 def test_ts_invariants() -> None:

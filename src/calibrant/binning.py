@@ -17,6 +17,7 @@ from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
+TIE = 1e-12  # a probability through log and exp, as calibrators give it, is off by less; nearer ones count as equal
 _BLOCK = 1 << 15
 _FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
 
@@ -189,8 +190,8 @@ class EqualMass(Binning):
     Args:
         bins: Number of bins, ≥ 1.
         ties: ``"together"`` splits the sorted sample as ``numpy.array_split`` does (larger parts first) and keeps
-            equal values in the bin of their first row, so that the result does not depend on row order; bins that
-            become empty stay empty. ``"interpolated"`` is what the papers' code does: quantile edges by linear
+            equal values (within 1e-12) in the bin of their first row, so that the result does not depend on row order;
+            bins that become empty stay empty. ``"interpolated"`` is what the papers' code does: quantile edges by linear
             interpolation and bins (lo, hi], so the least confident sample is always dropped, and on saturated
             ties every sample may be.
 
@@ -224,7 +225,7 @@ class EqualMass(Binning):
             return torch.where((index >= 0) & (index < self.bins), index, -1)
         # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
         starts = split_starts(p.shape[0], self.bins)[1:].to(p.device)
-        return torch.bucketize(p, _sorted(p)[starts - 1], right=False)
+        return torch.bucketize(p, _sorted(p)[starts - 1] + TIE, right=False)
 
     def table(self, p: Tensor, y: Tensor) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
@@ -318,9 +319,10 @@ class MassSketch:
             index = torch.bucketize(self.value, self.binning.edges(ranked), right=False) - 1
             index = torch.where((index >= 0) & (index < self.binning.bins), index, -1)
         else:
-            first_rank = self.count.cumsum(0) - self.count
-            starts = split_starts(int(self.count.sum()), self.binning.bins).to(first_rank.device)
-            index = torch.searchsorted(starts, first_rank, right=True) - 1
+            up_to = self.count.cumsum(0)
+            starts = split_starts(int(up_to[-1]), self.binning.bins)[1:].to(up_to.device)
+            last_before = torch.searchsorted(up_to, starts - 1, right=True)
+            index = torch.bucketize(self.value, self.value[last_before] + TIE, right=False)
         inside, bins = index >= 0, self.binning.bins
         counts = torch.zeros(bins, dtype=torch.int64, device=index.device).index_add_(
             0, index[inside], self.count[inside]
