@@ -87,16 +87,25 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
         if verdict.seen is None:
             continue
         chance = verdict.p is not None and verdict.p >= CHANCE
-        seen = ("shows, though no more than by chance" if chance else "shows") if verdict.seen else "does not show"
+        seen = ("Shows, though no more than by chance" if chance else "Shows") if verdict.seen else "Does not show"
         sure = "" if verdict.p is None else f"; paired t-test over seeds, first against last: p = {verdict.p:.2g}"
         if verdict.p_unpaired is not None:
             sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
-        values = ", ".join(f"{o} {v:.3g}" for o, v in zip(verdict.claim.falls, verdict.values, strict=True))
+        scale, unit = _unit(verdict.claim.measure)
+        values = ", ".join(
+            f"{objective} {scale * value:.3g}{unit}"
+            for objective, value in zip(verdict.claim.falls, verdict.values, strict=True)
+        )
         where = f" [{verdict.setting}]" if len(settings) > 1 else ""
         said.append(
-            f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {verdict.claim.measure} {values}{sure}"
+            f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {MEASURE_NAMES[verdict.claim.measure]} {values}{sure}"
         )
     return said
+
+
+def _unit(measure: str) -> tuple[int, str]:
+    """Return the factor and the unit in which people read ``measure``."""
+    return (1, "") if measure in ("temperature", "nll", "nll_at_t") else (100, " %")
 
 
 def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
@@ -105,7 +114,7 @@ def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
     for figure in study.published:
         for line in lines:
             if line.objective == figure.objective and figure.setting in ("", line.setting):
-                scale, unit = (1, "") if figure.measure in ("temperature", "nll", "nll_at_t") else (100, " %")
+                scale, unit = _unit(figure.measure)
                 ours = _spread(line, figure.measure, scale=scale)
                 place = [line.setting, line.objective, MEASURE_NAMES[figure.measure]]
                 cells.append([*place, f"{scale * figure.value:.2f}{unit}", f"{ours}{unit}"])
