@@ -58,6 +58,7 @@ def objectives() -> dict[str, Objective]:
         losses.DualFocalLoss(),
         losses.MarginLabelSmoothingLoss(0.1, margin=6.0),
         losses.ACLSLoss(0.1, margin=6.0),
+        losses.SoftBinnedECELoss(),
     ]
     named: dict[str, Objective] = {"torch cross_entropy": F.cross_entropy}
     named |= {repr(loss).split("\n")[0].removesuffix("("): loss for loss in ours}
