@@ -267,3 +267,11 @@ def test_out_of_distribution_rows_are_told_by_both_scores() -> None:
 def test_bad_configurations_are_refused(make: object, message: str) -> None:
     with pytest.raises(InputError, match=f"expected {message}"):
         make()
+
+
+def test_rows_that_differ_in_the_order_of_classes_only_are_ties() -> None:
+    """Their entropies differ by an ulp: as if they were ranked, chance would not be one half."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randint(-4, 5, (200, 7), generator=generator).double()
+    shuffled = z[:, torch.randperm(7, generator=generator)]
+    assert ood_auroc(Predictions.from_logits(z), Predictions.from_logits(shuffled)) == pytest.approx(0.5, abs=1e-12)

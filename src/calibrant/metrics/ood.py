@@ -13,6 +13,7 @@ from calibrant.predictions import Predictions
 __all__ = ["RocCurve", "ood_auroc", "ood_roc"]
 
 Score = Literal["entropy", "confidence"]
+ROUNDING = 1e-13  # relative: the entropy of the same probabilities in another order differs by less
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +81,10 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
 
 
 def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
-    """Return the curve for scores of positives (P,) and negatives (N,); equal scores make one step."""
-    scores = torch.cat([positive, negative]).double()
-    threshold = torch.unique(scores).flip(0)
+    """Return the curve for scores of positives (P,) and negatives (N,); scores equal up to rounding make one step."""
+    scores = torch.unique(torch.cat([positive, negative]).double())
+    new = torch.diff(scores, prepend=scores.new_full((1,), -torch.inf)) > ROUNDING * scores.abs()
+    threshold = scores[new].flip(0)
     above = [
         scored.shape[0] - torch.searchsorted(torch.sort(scored.double()).values, threshold.contiguous())
         for scored in (positive, negative)
