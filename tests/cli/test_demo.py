@@ -49,7 +49,7 @@ def test_a_second_demo_trains_nothing_and_prints_json_alone(demo: Any, tmp_path:
         (objective, seed) for objective in ("Cross-entropy", "Label smoothing .05", "Focal 3") for seed in (0, 1)
     }
     assert all(row["value"] >= 0 and row["n"] == 1797 for row in shown["rows"])
-    assert {"claim", "source", "setting", "seen", "p"} == set(shown["claims"][0])
+    assert {"claim", "source", "setting", "seen", "p", "p_unpaired"} == set(shown["claims"][0])
 
 
 def test_a_store_that_is_a_file_is_one_sentence_and_code_2(demo: Any, tmp_path: Path) -> None:
