@@ -9,14 +9,14 @@ from calibrant.theory import fit_temperatures, focal_logit, focal_map, nearest_t
 QUARTERS = [i / 4 for i in range(41)]
 
 
-def temperatures(case: dict, classes: int) -> None:
+def check_temperatures(case: dict, classes: int) -> None:
     for gamma, temperature in case["expected"]["T_at"].items():
         assert nearest_temperature(classes, float(gamma)) == pytest.approx(temperature, abs=case["tolerance"]["T"])
 
 
 def test_binary_temperatures_and_errors(vectors) -> None:
     case = vectors["fit_binary"]
-    temperatures(case, 2)
+    check_temperatures(case, 2)
     fit = fit_temperatures(2, [0.45, 1.0, 3.0])
     assert fit.errors == pytest.approx([0.001208, 0.00079, 6.6e-05], rel=0.01)
 
@@ -31,7 +31,7 @@ def test_binary_lines(vectors) -> None:
 
 
 def test_three_class_temperatures(vectors) -> None:
-    temperatures(vectors["fit_3class"], 3)
+    check_temperatures(vectors["fit_3class"], 3)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_lines_of_three_and_four_classes(vectors, classes: int) -> None:
     assert slope == pytest.approx(expected["slope"], abs=tolerance["slope"])
     assert intercept == pytest.approx(expected["intercept"], abs=tolerance["intercept"])
     assert fit.errors[36] == pytest.approx(expected["max_err_at_9"], abs=tolerance["err"])
-    temperatures(case, classes)
+    check_temperatures(case, classes)
     if classes == 4:  # the printed line is not ours
         assert abs(intercept - expected["paper"][1]) > 0.1
 
