@@ -64,6 +64,7 @@ def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, tmp_path: Path
         pass
     first.close()
     assert [store.finished(cell.recipe) for cell in cells] == [True] * 3 + [False] * 5
+    assert store.max_logits(cells[0].recipe).shape == store.learned_epochs(cells[0].recipe).shape == (40,)
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")}
     news = list(run_study(study, store, accelerator="cpu"))
     assert (news[0].done, news[-1].done, news[-1].total) == (3, 8, 8)

@@ -78,7 +78,8 @@ class Store:
         self.checkpoint(recipe)
         folder = self.folder(recipe)
         save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
-        write_arrays(folder / "learned.npz", {"learned_epochs": outcome.learned_epochs.numpy()})
+        learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
+        write_arrays(folder / "learned.npz", learned)
         _write_text(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
         record = {
             "recipe": json.loads(recipe.canonical()),
@@ -109,6 +110,20 @@ class Store:
     def learned_epochs(self, recipe: Recipe) -> torch.Tensor:
         """Return the learned epochs (N train,) of a finished run."""
         return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")["learned_epochs"])
+
+    def max_logits(self, recipe: Recipe) -> torch.Tensor:
+        """Return the largest logit of each training sample (N train,) of a finished run.
+
+        Raises:
+            FileFormatError: If the run was made before these were kept.
+        """
+        arrays = read_arrays(self.folder(recipe) / "learned.npz")
+        if "max_logits" not in arrays:
+            raise FileFormatError(
+                f"expected max_logits in {self.folder(recipe) / 'learned.npz'}, got a run from before they were kept; "
+                "run it again"
+            )
+        return torch.from_numpy(arrays["max_logits"])
 
     def discard(self, recipe: Recipe) -> None:
         """Delete the recipe's run, finished or not."""

@@ -52,6 +52,7 @@ class Outcome:
         test: Predictions of the test samples.
         trajectory: One entry every ``measure_every`` epochs.
         learned_epochs: (N train,) the epoch since which each training sample has been right; 0 for never.
+        max_logits: (N train,) the largest logit of each training sample, by the network kept.
         epoch: The epoch kept, from 1.
         validation_uses: How often validation data entered training, by purpose.
         seconds: Wall time spent training.
@@ -62,6 +63,7 @@ class Outcome:
     test: Predictions
     trajectory: list[dict[str, Any]]
     learned_epochs: Tensor
+    max_logits: Tensor
     epoch: int
     validation_uses: dict[str, int]
     seconds: float
@@ -131,6 +133,7 @@ def training(
             test=predict(model, fold.test),
             trajectory=state.trajectory,
             learned_epochs=learned.since,
+            max_logits=predict(model, fold.train).logits.amax(dim=1),
             epoch=state.kept_epoch or plan.epochs,
             validation_uses=state.uses,
             seconds=state.seconds,
