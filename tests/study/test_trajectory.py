@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant.predictions import Predictions
-from calibrant.study.trajectory import LearnedEpochs, describe, fit_temperature, histogram
+from calibrant.study.trajectory import LearnedEpochs, describe, fit_temperature, histogram, measure, oracle_temperature
 
 
 def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
@@ -49,3 +49,14 @@ def test_a_histogram_counts_every_value_once_also_when_all_are_equal() -> None:
 def test_the_largest_logits_are_described() -> None:
     figures = describe(Predictions.from_logits([[2.0, 0.0], [0.0, 4.0]], [0, 0]))["max_logit"]
     assert (figures["low"], figures["high"], sum(figures["counts"])) == (2.0, 4.0, 2)
+
+
+def test_the_optimal_ece_is_the_least_that_a_temperature_reaches_on_the_test_rows() -> None:
+    # 8 of 10 right at one confidence: p = .8, ECE 0, at T = margin / log 4 = 2
+    test = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
+    assert oracle_temperature(test).temperature == pytest.approx(2.0)
+    network, loss = torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss()
+    entry = measure({"train": test, "validation": test, "test": test}, model=network, loss=loss)
+    assert entry["test"]["optimal_ece"] == pytest.approx(0.0, abs=1e-12)
+    assert entry["test"]["optimal_temperature"] == pytest.approx(2.0)
+    assert "optimal_ece" not in entry["validation"]

@@ -14,7 +14,7 @@ from calibrant.errors import BoundWarning, DuplicateRowsWarning
 from calibrant.metrics import ECE
 from calibrant.predictions import Predictions
 
-__all__ = ["LearnedEpochs", "describe", "fit_temperature", "histogram", "judged", "measure"]
+__all__ = ["LearnedEpochs", "describe", "fit_temperature", "histogram", "judged", "measure", "oracle_temperature"]
 
 LOGIT_BINS = 40
 
@@ -33,6 +33,9 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
     calibrated = judged(parts["test"], fit_temperature(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
     entry["test"]["ece_at_t"] = ECE()(calibrated)
+    optimal = oracle_temperature(parts["test"])
+    at_best = parts["test"].calibrated_by(optimal, allow_fit_rows=True)
+    entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": ECE()(at_best)}
     last = getattr(model, "classifier", None)
     if isinstance(getattr(last, "weight", None), Tensor):
         entry["classifier_norm"] = float(last.weight.detach().norm())  # type: ignore[union-attr]
@@ -100,6 +103,20 @@ def fit_temperature(validation: Predictions) -> TemperatureScaling:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)  # usual on training data, and recorded as the bound it is
         return TemperatureScaling().fit(validation.logits, validation.labels)
+
+
+def oracle_temperature(test: Predictions) -> TemperatureScaling:
+    """Return temperature scaling at the T of .01 … 10 that minimises the ECE of these very rows.
+
+    It sees the labels it is judged by. Wang et al. (2021) §5.1 call the ECE there the optimal one: no temperature that
+    validation data choose can do better, so it describes how calibratable a network is, and calibrates nothing.
+
+    Args:
+        test: Labelled predictions.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)
+        return TemperatureScaling("ece").fit(test.logits, test.labels)
 
 
 def judged(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
