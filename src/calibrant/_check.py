@@ -137,9 +137,8 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
             "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row",
         )
     labels = labels.to(torch.int64)
-    bad = (labels < 0) | (labels >= classes)
-    if bad.any():
-        row = int(torch.nonzero(bad)[0])
+    if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
+        row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         raise refuse(
             f"labels in [0, {classes})",
             f"{int(labels[row])} in row {row}",
@@ -157,9 +156,8 @@ def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     if values.shape[0] == 0:
         raise refuse(f"at least one {name}", "an empty split", "check how the data were selected")
     values = values.to(torch.float64)
-    inside = (values >= 0) & (values <= 1)
-    if not inside.all():
-        row = int(torch.nonzero(~inside)[0])
+    if not all(0 <= float(end) <= 1 for end in values.aminmax()):  # NaN is its own smallest and largest
+        row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
         raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
     return values
 

@@ -30,6 +30,7 @@ from calibrant.metrics import (
     ood_auroc,
     risk_coverage,
 )
+from calibrant.metrics.smooth import WIDTH_TOLERANCE, smooth_errors
 
 
 def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> BinaryPairs:
@@ -116,6 +117,21 @@ def test_smooth_error_is_the_fixed_point_of_the_integral(power: float) -> None:
 def test_smooth_error_of_one_sided_residuals_is_their_mean_and_a_perfect_one_is_0() -> None:
     assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.9, 0.8], [0, 0, 0])) == pytest.approx(0.9, abs=1e-5)
     assert SmoothECE()(BinaryPairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
+def test_smooth_error_hardly_depends_on_its_lattice(power: float) -> None:
+    data = pairs(1000, power=power)
+    assert SmoothECE()(data) == pytest.approx(SmoothECE(cells=1 << 15)(data), abs=1e-4)  # what its docstring promises
+
+
+def test_smooth_errors_solved_together_equal_those_solved_alone() -> None:
+    rng = np.random.default_rng(0)
+    residuals = rng.standard_normal((20, 256)) * 10.0 ** rng.uniform(-6, -2, size=(20, 1))
+    residuals[0] = 0  # a perfect model among them
+    together = smooth_errors(residuals)
+    alone = np.concatenate([smooth_errors(row[None]) for row in residuals])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=2 * WIDTH_TOLERANCE)
 
 
 def test_kernel_error_by_a_double_loop() -> None:
