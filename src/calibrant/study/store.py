@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ class Run:
         validation: Predictions of the validation samples.
         test: Predictions of the test samples.
         record: Recipe, epoch kept, uses of validation data, seconds, device, versions.
+        ood: Predictions of out-of-distribution sets by name, without labels; ``metrics.ood_auroc(test, ood[name])``.
     """
 
     validation: Predictions
     test: Predictions
     record: dict[str, Any]
+    ood: dict[str, Predictions] = field(default_factory=dict)
 
 
 class Store:
@@ -79,6 +81,8 @@ class Store:
         folder = self.folder(recipe)
         save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
         learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
+        if outcome.ood:
+            save_predictions(folder / "ood.npz", outcome.ood)
         write_arrays(folder / "learned.npz", learned)
         _write_text(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
         record = {
@@ -100,7 +104,8 @@ class Store:
         """
         folder = self.folder(recipe)
         splits = load_splits(folder / "predictions.npz")
-        return Run(splits["val"], splits["test"], self._record(folder))  # type: ignore[arg-type]
+        ood = load_splits(folder / "ood.npz") if recipe.data.get("ood") else {}
+        return Run(splits["val"], splits["test"], self._record(folder), ood)  # type: ignore[arg-type]
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""

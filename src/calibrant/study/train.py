@@ -57,6 +57,7 @@ class Outcome:
         validation_uses: How often validation data entered training, by purpose.
         seconds: Wall time spent training.
         device: What it ran on.
+        ood: Predictions of the out-of-distribution sets, by name; they have no labels.
     """
 
     validation: Predictions
@@ -68,6 +69,7 @@ class Outcome:
     validation_uses: dict[str, int]
     seconds: float
     device: str
+    ood: dict[str, Predictions] = field(default_factory=dict)
 
 
 @dataclass
@@ -138,6 +140,7 @@ def training(
             validation_uses=state.uses,
             seconds=state.seconds,
             device=_device_name(fabric.device),
+            ood={name: _unlabelled(model, split.to(fabric.device)) for name, split in fold.ood.items()},
         )
 
 
@@ -156,6 +159,16 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
 
 def predict(model: nn.Module, split: Split) -> Predictions:
     """Return the predictions of ``model`` in evaluation mode, its mode put back, on the host."""
+    return Predictions.from_logits(_logits(model, split), split.labels.cpu(), unchecked_kind=True)
+
+
+def _unlabelled(model: nn.Module, split: Split) -> Predictions:
+    """Return predictions without labels: the classes of other data sets are not those of the network."""
+    return Predictions.from_logits(_logits(model, split), unchecked_kind=True)
+
+
+def _logits(model: nn.Module, split: Split) -> Tensor:
+    """Return float32 logits (N, K) on the host."""
     was_training = model.training
     model.eval()
     logits = []
@@ -165,7 +178,7 @@ def predict(model: nn.Module, split: Split) -> Predictions:
                 logits.append(model(split.batch(rows)[0]).float().cpu())
     finally:
         model.train(was_training)
-    return Predictions.from_logits(torch.cat(logits), split.labels.cpu(), unchecked_kind=True)
+    return torch.cat(logits)
 
 
 def _train_epoch(

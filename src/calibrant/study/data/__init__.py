@@ -1,6 +1,7 @@
 """Data sets of the studies, with the papers' splits; each is a function in its own file."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ from calibrant.errors import InputError
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
 from calibrant.study.data.images import SOURCES, images
+from calibrant.study.data.ood import ood_splits
 from calibrant.study.data.text import newsgroups, sst
 
 __all__ = ["Fold", "Split", "TensorSplit", "digits", "images", "load_fold", "newsgroups", "sst"]
@@ -23,6 +25,8 @@ DATA_SETS: Mapping[str, Callable[..., Fold]] = {
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
     """Return the splits that ``{"name": …, option: value …}`` describes.
 
+    ``"ood": [name, {"name": …, option: value}]`` adds out-of-distribution sets, see ``study/data/ood.py``.
+
     Args:
         data: The name of a data set and its options.
         seed: Draws samples where the data set leaves a choice.
@@ -36,10 +40,13 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
         360
     """
     options = {key: value for key, value in data.items() if key != "folds" or data.get("name") == "digits"}
-    name = options.pop("name", None)
+    name, outside = options.pop("name", None), options.pop("ood", ())
     if name not in DATA_SETS:
         raise InputError(f"expected a data set of {', '.join(DATA_SETS)}, got {name!r}; choose one")
     try:
-        return DATA_SETS[name](seed=seed, fold=fold, **options)
+        found = DATA_SETS[name](seed=seed, fold=fold, **options)
     except TypeError as error:
         raise InputError(f"expected options of data set {name!r}, got {options} ({error}); correct them") from error
+    if not isinstance(outside, list | tuple):
+        raise InputError(f"expected a list of ood sets, got {outside!r}; write it in brackets")
+    return replace(found, ood=ood_splits(outside, inside=found.test, seed=seed, folder=options.get("folder")))

@@ -1,7 +1,7 @@
 """What a data set gives to training: three splits that stay apart, and how a batch of each is made."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -73,6 +73,7 @@ class Fold:
         test: Samples that nothing but the measurement uses.
         sizes: What a network must know of the data: ``{"classes": K, …}``.
         augment: Changes a prepared batch of training inputs, or None.
+        ood: Out-of-distribution sets by name: predicted by the trained network, and nothing else.
     """
 
     train: Split
@@ -80,8 +81,9 @@ class Fold:
     test: Split
     sizes: Mapping[str, int]
     augment: Augment | None = None
+    ood: Mapping[str, Split] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Fold":
-        """Return the fold with all arrays on ``device``."""
+        """Return the fold with the arrays of its three splits on ``device``; the others follow when they are predicted."""
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)

@@ -145,6 +145,16 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
     )
 
 
+def test_pixels(name: str, folder: str | None) -> np.ndarray:
+    """Return the test images (N, H, W, 3) uint8 of a data set, for use beside another one's.
+
+    Args:
+        name: A key of ``SOURCES``.
+        folder: As in ``Options``.
+    """
+    return _read(name, "test", folder)[0]
+
+
 @lru_cache(maxsize=4)
 def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the images (N, H, W, 3) uint8 and labels (N,) int64 of a split."""

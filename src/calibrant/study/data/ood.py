@@ -1,0 +1,129 @@
+"""Out-of-distribution pairs: inputs of the same shape from elsewhere, which a trained network predicts and nothing else.
+
+``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._check import check_count, check_number
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._split import Split, TensorSplit
+from calibrant.study.data.images import SOURCES, test_pixels
+
+NOISE_STREAM = 20260103  # keeps this noise apart from other draws with the same seed
+ROWS = 4096  # images made at a time
+
+
+def ood_splits(
+    entries: Sequence[str | Mapping[str, Any]], *, inside: Split, seed: int, folder: str | None
+) -> dict[str, Split]:
+    """Return the out-of-distribution sets of a recipe, by name, prepared as the test samples are.
+
+    Args:
+        entries: Names, or tables with a ``name`` and options.
+        inside: The test samples: they give the shape, and ``"gaussian-noise"`` is added to them.
+        seed: Draws noise and samples.
+        folder: Of the data set itself: others are looked for beside it; None takes them from the hub.
+
+    Raises:
+        InputError: If a name or option is unknown, a name comes twice, or the data are not dense numbers.
+        FileFormatError: If a data set is not beside the folder.
+    """
+    tables: list[dict[str, Any]] = [{"name": e} if isinstance(e, str) else dict(e) for e in entries]
+    made: dict[str, Split] = {}
+    for table in tables:
+        name = table.pop("name", None)
+        if name not in MAKERS and name not in SOURCES:
+            known = ", ".join([*MAKERS, *SOURCES])
+            raise InputError(f"expected ood sets of {known}, got {name!r}; choose among these")
+        if name in made:
+            raise InputError(f"expected each ood set once, got {name!r} twice; leave one out")
+        if not isinstance(inside, TensorSplit) or (inside.inputs.dtype not in (torch.uint8, torch.float32)):
+            raise InputError(f"expected images beside the ood set {name!r}, got text; leave ood out")
+        try:
+            if name in MAKERS:
+                made[name] = MAKERS[name](inside, seed=seed, **table)
+            else:
+                made[name] = _other(name, inside, seed=seed, folder=folder, **table)
+        except TypeError as error:
+            raise InputError(f"expected options of ood set {name!r}, got {table} ({error}); correct them") from error
+    return made
+
+
+def gaussian_noise(inside: TensorSplit, *, seed: int, deviation: float = 0.1) -> TensorSplit:
+    """Return the test images with noise added, clipped to [0, 1] and rounded down to bytes as CIFAR-10-C are.
+
+    Args:
+        inside: Test images (N, H, W, 3) uint8, or rows of float32, to which noise is added and nothing else is done.
+        seed: Draws the noise.
+        deviation: Standard deviation on pixels in [0, 1]; 0.1 is severity 5 of CIFAR-10-C.
+
+    References:
+        Hendrycks & Dietterich 2019 (CIFAR-10-C); Ghosh et al. 2022 (AdaFocal), Figure on OOD detection.
+    """
+    check_number(deviation, name="deviation", low=0)
+    return _noisy(inside, seed=seed, draw=lambda pixels, noise: pixels + deviation * noise)
+
+
+def pure_noise(inside: TensorSplit, *, seed: int, mean: float = 0.5, deviation: float = 1.0) -> TensorSplit:
+    """Return images that are nothing but noise, as many as there are test images.
+
+    Args:
+        inside: Test images, for their number, shape and kind.
+        seed: Draws the noise.
+        mean: Of every pixel, in [0, 1].
+        deviation: Standard deviation; bytes are clipped.
+
+    References:
+        Liang et al. 2018 (ODIN), Appendix.
+    """
+    check_number(deviation, name="deviation", low=0)
+    check_number(mean, name="mean")
+    return _noisy(inside, seed=seed, draw=lambda pixels, noise: mean + deviation * noise)
+
+
+MAKERS: Mapping[str, Callable[..., TensorSplit]] = {"gaussian-noise": gaussian_noise, "pure-noise": pure_noise}
+
+
+def _noisy(inside: TensorSplit, *, seed: int, draw: Callable[[Tensor, Tensor], Tensor]) -> TensorSplit:
+    rng, parts = np.random.default_rng([NOISE_STREAM, seed]), []
+    whole = inside.inputs.dtype == torch.uint8
+    for rows in inside.inputs.split(ROWS):
+        noise = torch.from_numpy(rng.standard_normal(tuple(rows.shape), dtype=np.float32))
+        drawn = draw(rows.float() / (255 if whole else 1), noise)
+        parts.append((drawn.clamp(0, 1) * 255).to(torch.uint8) if whole else drawn)
+    return replace(inside, inputs=torch.cat(parts))
+
+
+def _other(name: str, inside: TensorSplit, *, seed: int, folder: str | None, test: int | None = None) -> TensorSplit:
+    """Return the test images of another data set, resized to the size of ``inside`` if they have another."""
+    if inside.inputs.dtype != torch.uint8:
+        raise InputError(f"expected images beside the ood set {name!r}, got rows of numbers; use 'gaussian-noise'")
+    place = None if folder is None else Path(folder).parent / name
+    if place is not None and not place.is_dir():
+        raise FileFormatError(
+            f"expected the ood set {name!r} beside the data, got no such folder: {place}; put it there"
+        )
+    pixels = torch.from_numpy(test_pixels(name, None if place is None else str(place)))
+    if test is not None:
+        drawn = np.random.default_rng(seed).permutation(len(pixels))[: check_count(test, name="test")]
+        pixels = pixels[torch.from_numpy(drawn)]
+    size = inside.inputs.shape[1:3]
+    if pixels.shape[1:3] != size:
+        pixels = torch.cat([_resized(rows, size) for rows in pixels.split(ROWS)])
+    return replace(inside, inputs=pixels, labels=torch.full((len(pixels),), -1))
+
+
+def _resized(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Return images (N, H, W, 3) uint8 in another size, bilinear with antialiasing."""
+    moved = pixels.permute(0, 3, 1, 2).float()
+    out = F.interpolate(moved, size=size, mode="bilinear", antialias=True, align_corners=False)
+    return out.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
