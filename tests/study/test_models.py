@@ -78,6 +78,14 @@ def test_the_eight_layer_network_has_eight_layers() -> None:
     assert sum(isinstance(m, nn.Conv1d | nn.Linear | nn.Embedding) for m in model.modules()) == 8
 
 
+def test_the_eight_layer_network_pools_where_it_is_told() -> None:
+    model = models.DeepTextCNN(classes=2, vocabulary=50, pools=(4, 1, 1, 1, 1, 1), embedding_scale=0.1)
+    assert [m.kernel_size for m in model.modules() if isinstance(m, nn.MaxPool1d)] == [4]
+    assert 0.05 < float(model.embedding.weight[1:].detach().std()) < 0.15
+    with pytest.raises(InputError, match=r"expected pools to be six counts of at least 1, got \[4, 0\]"):
+        models.DeepTextCNN(classes=2, vocabulary=5, pools=(4, 0))
+
+
 @pytest.mark.parametrize(
     ("name", "depth", "said"),
     [("ThinResNet", 33, "6·n \\+ 2"), ("WideResNet", 27, "6·n"), ("ResNet", 20, "one of '18'")],

@@ -1,16 +1,20 @@
 """Convolutional networks over word indices, for 20 Newsgroups."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+
+from calibrant.errors import InputError
 
 __all__ = ["DeepTextCNN", "PooledTextCNN"]
 
 
 class DeepTextCNN(nn.Module):
-    """Eight layers as in Wang et al. (2021): embedding, six convolutions with pooling after each pair, one linear layer.
+    """Eight layers as in Wang et al. (2021): embedding, six convolutions with pooling, one linear layer.
 
-    The paper says "8-layer 1D-CNN" and no more; widths and kernel are ours, and options.
+    The paper says "8-layer 1D-CNN" and no more; widths, kernel and pooling are ours, and options.
 
     Args:
         classes: K.
@@ -18,18 +22,37 @@ class DeepTextCNN(nn.Module):
         embedding: Numbers a word.
         channels: Channels of every convolution.
         kernel: Words a convolution sees, odd.
+        pools: Words that are pooled to one after each of the six convolutions; 1 pools nothing.
+        embedding_scale: Standard deviation of the initial embeddings; batch normalisation hides it in the forward pass,
+            but at 1, torch's default, Adam at 1e-3 hardly moves them.
+
+    Raises:
+        InputError: If ``pools`` are not six counts.
     """
 
     def __init__(
-        self, classes: int, vocabulary: int, embedding: int = 100, channels: int = 128, kernel: int = 5
+        self,
+        classes: int,
+        vocabulary: int,
+        embedding: int = 100,
+        channels: int = 128,
+        kernel: int = 5,
+        pools: Sequence[int] = (1, 4, 1, 4, 1, 4),
+        embedding_scale: float = 1.0,
     ) -> None:
         super().__init__()
+        if len(pools) != 6 or min(pools) < 1:
+            raise InputError(
+                f"expected pools to be six counts of at least 1, got {list(pools)}; give one a convolution"
+            )
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        with torch.no_grad():
+            self.embedding.weight *= embedding_scale
         layers: list[nn.Module] = []
-        for index, (before, after) in enumerate(pairwise([embedding, *[channels] * 6])):
+        for pool, (before, after) in zip(pools, pairwise([embedding, *[channels] * 6]), strict=True):
             layers += [nn.Conv1d(before, after, kernel, padding=kernel // 2), nn.BatchNorm1d(after), nn.ReLU()]
-            if index % 2:
-                layers.append(nn.MaxPool1d(4))
+            if pool > 1:
+                layers.append(nn.MaxPool1d(pool))
         self.features = nn.Sequential(*layers, nn.AdaptiveMaxPool1d(1), nn.Flatten())
         self.classifier = nn.Linear(channels, classes)
 
