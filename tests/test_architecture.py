@@ -26,6 +26,7 @@ statistics
 theory
 losses | metrics
 calibrators
+vocabulary
 evaluate
 study
 report | scale | adapters

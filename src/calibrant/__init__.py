@@ -3,7 +3,7 @@
 Train with calibration-aware losses, calibrate afterwards, measure with honest statistics, show the result, ship it.
 """
 
-from calibrant import binning, calibrators, errors, evaluate, losses, metrics, scores, statistics, theory
+from calibrant import binning, calibrators, errors, evaluate, losses, metrics, scores, statistics, theory, vocabulary
 from calibrant.calibrators import load
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import load_predictions, load_splits, save_predictions
@@ -28,4 +28,5 @@ __all__ = [
     "scores",
     "statistics",
     "theory",
+    "vocabulary",
 ]

@@ -1,0 +1,5 @@
+"""Large K: losses, measures and fits for vocabularies whose N × K logits are never held whole, or by no one process."""
+
+from calibrant.vocabulary.fused import FusedLinearLoss
+
+__all__ = ["FusedLinearLoss"]

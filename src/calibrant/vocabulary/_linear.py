@@ -1,0 +1,68 @@
+"""Logits that a last linear layer makes, a chunk of rows at a time."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from calibrant._check import check_count, refuse
+
+CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
+DEVICE_CHUNK_BYTES = 1 << 28
+
+
+def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Refuse a layer whose parts do not fit: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
+
+    Raises:
+        InputError: Naming what was expected and what was got.
+    """
+    for name, value in (("hidden", hidden), ("weight", weight), ("bias", bias)):
+        if value is None and name == "bias":
+            continue
+        if not isinstance(value, Tensor):
+            raise refuse(f"{name} as a tensor", type(value).__name__, "convert with torch.as_tensor")
+        if not value.is_floating_point():
+            raise refuse(f"{name} of a floating dtype", str(value.dtype), f"convert with {name}.float()")
+    if weight.dim() != 2:
+        raise refuse("weight of shape (K, H)", f"shape {tuple(weight.shape)}", "pass the last layer's weight")
+    if weight.shape[0] < 2:
+        raise refuse("K ≥ 2 classes", f"K = {weight.shape[0]}", "pass the last layer's weight, one row a class")
+    if hidden.dim() < 2 or hidden.shape[-1] != weight.shape[1]:
+        raise refuse(
+            f"hidden of shape (N, {weight.shape[1]})",
+            f"shape {tuple(hidden.shape)}",
+            "pass the last layer's input; its weight is (K, H), one row a class",
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number a class")
+    autocast = torch.is_autocast_enabled(hidden.device.type)
+    if not autocast and any(part is not None and part.dtype != hidden.dtype for part in (weight, bias)):
+        kinds = ", ".join(str(part.dtype) for part in (hidden, weight, bias) if part is not None)
+        raise refuse("hidden, weight and bias of one dtype", kinds, "convert them, or use torch.autocast")
+
+
+def product_dtype(hidden: Tensor) -> torch.dtype:
+    """Return the dtype of the product: autocast's where it is on, else that of ``hidden``."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return hidden.dtype
+
+
+def linear_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return hidden · weightᵀ + bias (n, K)."""
+    return hidden @ weight.t() if bias is None else torch.addmm(bias, hidden, weight.t())
+
+
+def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.device) -> Iterator[slice]:
+    """Yield slices over ``rows`` of ``chunk`` rows each; None takes as many as 64 MiB of float32 logits hold (256 on a device)."""
+    block = CHUNK_BYTES if device.type == "cpu" else DEVICE_CHUNK_BYTES
+    step = max(1, block // (4 * classes)) if chunk is None else chunk
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def check_chunk(chunk: int | None) -> int | None:
+    """Return ``chunk`` if it is None or an integer ≥ 1."""
+    return None if chunk is None else check_count(chunk, name="chunk")

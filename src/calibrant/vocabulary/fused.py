@@ -1,0 +1,222 @@
+"""A last linear layer and a loss in one: the logits exist a chunk of rows at a time, and so does their gradient."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._check import refuse
+from calibrant.errors import InputError
+from calibrant.losses._base import Loss
+from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits, product_dtype
+from calibrant.vocabulary._terms import Part, class_weights, one_step, parts_of, terms_of
+
+__all__ = ["FusedLinearLoss"]
+
+
+class FusedLinearLoss(nn.Module):
+    """loss(hidden · weightᵀ + bias, labels) for vocabularies whose N × K logits are not to be held.
+
+    A chunk of rows at a time: its logits, their terms of the loss, their gradient, and what that adds to the gradients
+    by ``hidden``, ``weight`` and ``bias``, summed in float32 at least. For a mean or a sum all this happens in the
+    forward pass, so that each product is computed once; with ``reduction="none"``, where the gradient of each term is
+    not known yet, the backward pass makes the logits again. Under autocast the products are in its dtype. There is no
+    second derivative, and ``torch.compile`` breaks its graph here (it cannot with ``fullgraph=True``).
+
+    Args:
+        loss: A loss with a term for each sample, whose reduction, class weights and ignored label hold. Losses of the
+            whole batch (MMCE, MDCA, soft-binned ECE) have none and are refused.
+        chunk: Rows at a time; None takes as many as 64 MiB of float32 logits hold, on an accelerator 256 MiB.
+
+    Example:
+        >>> from calibrant.losses import FocalLoss
+        >>> hidden, weight = torch.ones(2, 3, requires_grad=True), torch.eye(3)
+        >>> criterion = FusedLinearLoss(FocalLoss(3.0))
+        >>> criterion(hidden, weight, torch.tensor([0, 2]))
+        tensor(0.3255, grad_fn=<_FusedBackward>)
+    """
+
+    def __init__(self, loss: Loss, *, chunk: int | None = None) -> None:
+        super().__init__()
+        parts_of(loss)
+        self.loss = loss
+        self.chunk = check_chunk(chunk)
+
+    def extra_repr(self) -> str:
+        """Show the chunk, if one was given."""
+        return "" if self.chunk is None else f"chunk={self.chunk}"
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    def forward(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        *,
+        bias: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the reduced loss.
+
+        Args:
+            hidden: (N, H) or (…, H), the input of the last layer.
+            weight: (K, H), its weight.
+            labels: Class indices (N,) or (…,).
+            bias: (K,), or None.
+            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms, and of which with the class weights a mean
+                is divided by the sum; or None.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
+
+        Raises:
+            InputError: If shapes or dtypes do not fit, or labels are target probabilities.
+        """
+        check_linear(hidden, weight, bias)
+        _check_labels(hidden, labels, sample_weight)
+        flat, rows = labels.reshape(-1).long(), hidden.reshape(-1, hidden.shape[-1])
+        weights = None if sample_weight is None else sample_weight.reshape(-1)
+        scales = _scales(self.loss, flat, weights, classes=weight.shape[0], dtype=product_dtype(hidden))
+        job = _Job(self.loss, flat, scales, self.chunk, product_dtype(hidden))
+        eager = self.loss.reduction != "none" and torch.is_grad_enabled()
+        value: Tensor = _Fused.apply(rows, weight, bias, job, eager)
+        if self.loss.reduction == "none":
+            return value.reshape(labels.shape)
+        return value
+
+
+def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) -> None:
+    if not isinstance(labels, Tensor):
+        raise refuse("labels as a tensor", type(labels).__name__, "convert with torch.as_tensor")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index a sample")
+    shape = tuple(hidden.shape[:-1])
+    if tuple(labels.shape) != shape:
+        raise refuse(f"labels of shape {shape}", f"shape {tuple(labels.shape)}", "pass one class index a row of hidden")
+    if sample_weight is None:
+        return
+    if not isinstance(sample_weight, Tensor) or not sample_weight.is_floating_point():
+        got = str(sample_weight.dtype) if isinstance(sample_weight, Tensor) else type(sample_weight).__name__
+        raise refuse("sample_weight as a tensor of a floating dtype", got, "convert with torch.as_tensor(…).float()")
+    if tuple(sample_weight.shape) != shape:
+        raise refuse(f"sample_weight of shape {shape}", f"shape {tuple(sample_weight.shape)}", "pass one a sample")
+
+
+def _scales(
+    loss: Loss, labels: Tensor, weights: Tensor | None, *, classes: int, dtype: torch.dtype
+) -> list[tuple[Part, Tensor]]:
+    """Return each summand of ``loss`` with the factor (N,) of its terms: sample weight, scale, and a mean's divisor."""
+    found = []
+    for part in parts_of(loss):
+        own = class_weights(part.loss, labels, classes=classes, dtype=dtype)
+        factor = torch.ones_like(own) if weights is None else weights.detach().to(own.dtype)
+        divisor = (own * factor).sum() if loss.reduction == "mean" else 1.0
+        found.append((part, part.scale * factor / divisor))
+    return found
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    """Sums of the gradients by hidden (N, H), weight (K, H) and bias (K,); None where none is wanted."""
+
+    hidden: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+    @classmethod
+    def zeros(cls, parts: Sequence[Tensor | None], wanted: Sequence[bool], dtype: torch.dtype) -> "_Gradients":
+        wide = torch.promote_types(dtype, torch.float32)
+        hidden, weight, bias = (
+            torch.zeros_like(part, dtype=wide if place else dtype) if want and part is not None else None
+            for place, (part, want) in enumerate(zip(parts, wanted, strict=True))
+        )
+        return cls(hidden, weight, bias)
+
+    @property
+    def wanted(self) -> bool:
+        return any(part is not None for part in (self.hidden, self.weight, self.bias))
+
+    def add(self, rows: slice, gradient: Tensor, hidden: Tensor, weight: Tensor) -> None:
+        """Add what the gradient (n, K) by the logits of ``rows`` gives."""
+        if self.hidden is not None:
+            self.hidden[rows] = gradient @ weight
+        if self.weight is not None:
+            if self.weight.dtype == gradient.dtype:
+                self.weight.addmm_(gradient.t(), hidden)
+            else:
+                self.weight.add_(gradient.t() @ hidden)
+        if self.bias is not None:
+            self.bias.add_(gradient.sum(dim=0, dtype=self.bias.dtype))
+
+    def like(self, parts: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return them in the dtypes of ``parts``."""
+        found = (self.hidden, self.weight, self.bias)
+        pairs = zip(found, parts, strict=True)
+        return [None if sum_ is None or part is None else sum_.to(part.dtype) for sum_, part in pairs]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a pass over the chunks needs beside the layer."""
+
+    loss: Loss
+    labels: Tensor
+    scales: list[tuple[Part, Tensor]]
+    chunk: int | None
+    dtype: torch.dtype
+
+    def run(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, pull: Tensor | None, wanted: Sequence[bool]
+    ) -> tuple[Tensor, _Gradients]:
+        """Return the scaled terms (N,) and the gradients of their sum, or of their product with ``pull`` (N,)."""
+        h, w = hidden.to(self.dtype), weight.to(self.dtype)
+        b = None if bias is None else bias.to(self.dtype)
+        gradients = _Gradients.zeros((h, w, b), wanted, self.dtype)
+        terms = torch.zeros(h.shape[0], dtype=torch.promote_types(self.dtype, torch.float32), device=h.device)
+        with torch.autocast(h.device.type, enabled=False):
+            for rows in linear_chunks(h.shape[0], w.shape[0], self.chunk, h.device):
+                first = rows.start == 0 and pull is None
+                z = linear_logits(h[rows], w, b).requires_grad_(gradients.wanted)
+                with torch.set_grad_enabled(gradients.wanted), nullcontext() if first else one_step(self.loss):
+                    part = self._terms(z, rows)
+                terms[rows] = part.detach()
+                if gradients.wanted:
+                    upstream = torch.ones_like(part) if pull is None else pull[rows].to(part.dtype)
+                    (gradient,) = torch.autograd.grad(part, z, upstream)
+                    del z, part
+                    gradients.add(rows, gradient, h[rows], w)
+        return terms, gradients
+
+    def _terms(self, logits: Tensor, rows: slice) -> Tensor:
+        labels = self.labels[rows]
+        terms = [factor[rows] * terms_of(part.loss, logits, labels) for part, factor in self.scales]
+        return torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
+
+
+class _Fused(torch.autograd.Function):
+    """The terms (N,), or their sum with its gradients made at once."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, job: _Job, eager: bool) -> Tensor:
+        parts, reduced = (hidden, weight, bias), job.loss.reduction != "none"
+        wanted = ctx.needs_input_grad[:3] if eager else (False, False, False)
+        terms, gradients = job.run(*parts, None, wanted)
+        ctx.job, ctx.reduced = job, reduced
+        ctx.save_for_backward(*(gradients.like(parts) if reduced else parts))
+        return terms.double().sum().to(terms.dtype) if reduced else terms
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "expected first derivatives of FusedLinearLoss only, got create_graph=True; for second ones call the loss "
+                "on the logits"
+            )
+        saved = ctx.saved_tensors
+        if ctx.reduced:
+            return *(None if part is None else part * grad.to(part.dtype) for part in saved), None, None
+        _, gradients = ctx.job.run(*saved, grad, ctx.needs_input_grad[:3])
+        return *gradients.like(saved), None, None

@@ -1,0 +1,272 @@
+"""The fused layer and loss against the two in turn: every loss by rows, every option, and the memory it saves."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import losses
+from calibrant.errors import InputError
+from calibrant.losses._base import BatchPenalty, Loss
+from calibrant.vocabulary import FusedLinearLoss
+
+MAKE: dict[str, Callable[..., Loss]] = {
+    "ACLSLoss": lambda **common: losses.ACLSLoss(0.1, margin=0.2, **common),
+    "EntropyRegularizedLoss": lambda **common: losses.EntropyRegularizedLoss(0.1, **common),
+    "FocalLoss": lambda **common: losses.FocalLoss(3.0, **common),
+    "InverseFocalLoss": lambda **common: losses.InverseFocalLoss(2.0, **common),
+    "LabelSmoothingLoss": lambda **common: losses.LabelSmoothingLoss(0.1, **common),
+    "LpNormLoss": lambda **common: losses.LpNormLoss(0.01, 2.0, **common),
+    "MarginLabelSmoothingLoss": lambda **common: losses.MarginLabelSmoothingLoss(0.1, margin=0.2, **common),
+    "ProperFocalLoss": lambda **common: losses.ProperFocalLoss(3.0, **common),
+    "ScheduledFocalLoss": lambda **common: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **common),
+    "Weighted": lambda **common: losses.Weighted(
+        (1.0, losses.BrierLoss(**common)), (0.5, losses.FocalLoss(2.0, **common))
+    ),
+}
+BATCH = sorted(name for name in losses.__all__ if issubclass(getattr(losses, name), BatchPenalty))
+BY_ROW = [name for name in losses.__all__ if name not in BATCH]
+
+
+def make(name: str, **common: object) -> Loss:
+    return MAKE.get(name, getattr(losses, name))(**common)
+
+
+def layer(
+    rows: int = 11, width: int = 4, classes: int = 6, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return hidden, weight, bias and labels."""
+    generator = torch.Generator().manual_seed(3)
+    sizes = ((rows, width), (classes, width), (classes,))
+    parts = [torch.randn(size, generator=generator, dtype=dtype).requires_grad_() for size in sizes]
+    return parts[0], parts[1], parts[2], torch.randint(classes, (rows,), generator=generator)
+
+
+def gradients(value: Tensor, *parts: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(value, parts))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", BY_ROW)
+def test_every_loss_by_rows_equals_the_layer_and_the_loss_in_turn(name: str, reduction: str) -> None:
+    hidden, weight, bias, labels = layer()
+    labels[4] = -100
+    common = {"reduction": reduction, "weight": torch.linspace(0.5, 2, 6, dtype=torch.float64)}
+    fused = FusedLinearLoss(make(name, **common), chunk=3)
+    value = fused(hidden, weight, labels, bias=bias)
+    expected = make(name, **common)(hidden @ weight.t() + bias, labels)
+    assert torch.allclose(value, expected, rtol=1e-12)
+    pull = torch.linspace(-1, 2, 11, dtype=torch.float64) if reduction == "none" else torch.tensor(0.7)
+    ours = gradients((value * pull).sum(), hidden, weight, bias)
+    theirs = gradients((expected * pull).sum(), hidden, weight, bias)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_it_passes_gradcheck(reduction: str) -> None:
+    hidden, weight, bias, labels = layer(rows=5)
+    fused = FusedLinearLoss(make("FocalLoss", reduction=reduction), chunk=2)
+    assert torch.autograd.gradcheck(lambda h, w, b: fused(h, w, labels, bias=b), (hidden, weight, bias))
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 4, 11, 100])
+def test_the_chunk_does_not_change_the_answer(chunk: int | None) -> None:
+    hidden, weight, bias, labels = layer()
+    value = FusedLinearLoss(losses.BrierLoss(), chunk=chunk)(hidden, weight, labels, bias=bias)
+    assert torch.allclose(value, losses.BrierLoss()(hidden @ weight.t() + bias, labels), rtol=1e-12)
+
+
+def test_two_classes_by_hand() -> None:
+    # logits (log 3, 0): p = 3/4, and focal loss with γ = 2 is (1/4)² · log(4/3)
+    hidden, weight = torch.tensor([[3.0]]).log(), torch.tensor([[1.0], [0.0]])
+    value = FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, torch.tensor([0]))
+    assert value.item() == pytest.approx(0.2876820724 / 16, rel=1e-6)
+
+
+def test_sequences_keep_their_shape() -> None:
+    hidden, weight, _, labels = layer(rows=12)
+    fused = FusedLinearLoss(losses.FocalLoss(1.0, reduction="none"), chunk=5)
+    flat = fused(hidden, weight, labels)
+    shaped = fused(hidden.reshape(3, 4, 4), weight, labels.reshape(3, 4))
+    assert torch.equal(shaped, flat.reshape(3, 4))
+
+
+def test_sample_weights_multiply_the_terms_and_divide_the_mean() -> None:
+    hidden, weight, _, labels = layer()
+    labels[0] = -100
+    share = torch.linspace(0, 1, 11, dtype=torch.float64)
+    common = {"weight": torch.linspace(1, 2, 6, dtype=torch.float64)}
+    mean = FusedLinearLoss(losses.FocalLoss(2.0, **common), chunk=4)(hidden, weight, labels, sample_weight=share)
+    terms = losses.FocalLoss(2.0, reduction="none", **common)(hidden @ weight.t(), labels)
+    kept = labels != -100
+    expected = (share * terms).sum() / (share * common["weight"][labels.clamp_min(0)] * kept).sum()
+    assert torch.allclose(mean, expected, rtol=1e-12)
+    for one, other in zip(gradients(mean, hidden, weight), gradients(expected, hidden, weight), strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-13)
+
+
+def test_terms_of_a_sum_keep_their_own_class_weights() -> None:
+    hidden, weight, _, labels = layer()
+    loss = losses.Weighted(
+        (0.3, losses.CrossEntropyLoss(weight=torch.linspace(1, 3, 6, dtype=torch.float64))), (0.7, losses.BrierLoss())
+    )
+    value = FusedLinearLoss(loss, chunk=4)(hidden, weight, labels)
+    assert torch.allclose(value, loss(hidden @ weight.t(), labels), rtol=1e-12)
+
+
+def test_all_ignored_is_nan_as_in_torch() -> None:
+    hidden, weight, _, labels = layer()
+    assert FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, torch.full_like(labels, -100)).isnan()
+
+
+def test_a_frozen_layer_gets_no_gradient() -> None:
+    hidden, weight, bias, labels = layer()
+    value = FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight.detach(), labels, bias=bias.detach())
+    value.backward()
+    assert weight.grad is None
+    assert hidden.grad is not None
+    with torch.no_grad():
+        assert not FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, labels).requires_grad
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_autocast_computes_in_bfloat16_and_returns_gradients_of_the_parameters_dtype(reduction: str) -> None:
+    hidden, weight, bias, labels = layer(rows=64, width=16, classes=40, dtype=torch.float32)
+    loss = losses.FocalLoss(2.0, reduction=reduction)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fused = FusedLinearLoss(loss, chunk=20)(hidden, weight, labels, bias=bias)
+        plain = loss(torch.nn.functional.linear(hidden, weight, bias), labels)
+    assert fused.dtype == plain.dtype == torch.float32
+    assert torch.allclose(fused, plain, rtol=1e-5)  # the logits are the same, in bfloat16
+    exact = loss((hidden.double() @ weight.double().t() + bias.double()), labels)
+    truth = gradients(exact.sum(), hidden, weight, bias)
+    for one, best in zip(gradients(fused.sum(), hidden, weight, bias), truth, strict=True):
+        assert one.dtype == torch.float32
+        assert (one - best).norm() < 0.02 * best.norm()  # bfloat16 has 8 bits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_parameters_of_half_precision(dtype: torch.dtype) -> None:
+    hidden, weight, bias, labels = layer(rows=32, width=16, classes=40, dtype=torch.float32)
+    truth = gradients(losses.FocalLoss(2.0)(hidden @ weight.t() + bias, labels), hidden, weight, bias)
+    half = [part.detach().to(dtype).requires_grad_() for part in (hidden, weight, bias)]
+    value = FusedLinearLoss(losses.FocalLoss(2.0), chunk=7)(half[0], half[1], labels, bias=half[2])
+    assert value.dtype == torch.float32
+    for one, best in zip(gradients(value, *half), truth, strict=True):
+        assert one.dtype == dtype
+        assert (one.float() - best).norm() < 0.03 * best.norm()
+
+
+def test_the_chunks_of_a_batch_are_one_step_of_training() -> None:
+    hidden, weight, _, labels = layer()
+    loss = losses.AdaFocalLoss()
+    fused = FusedLinearLoss(loss, chunk=1)
+    for _ in range(3):
+        fused(hidden, weight, labels).backward()
+    assert loss._unused == 3
+    assert loss.training
+
+
+def test_a_second_derivative_is_refused() -> None:
+    hidden, weight, _, labels = layer()
+    value = FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, labels)
+    with pytest.raises(InputError, match="first derivatives of FusedLinearLoss only, got create_graph=True"):
+        torch.autograd.grad(value, hidden, create_graph=True)
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_losses_of_the_whole_batch_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"sum over samples, got {name}, which looks at the whole batch"):
+        FusedLinearLoss(getattr(losses, name)())
+    with pytest.raises(InputError, match="whole batch"):
+        FusedLinearLoss(losses.Weighted((1.0, losses.FocalLoss(2.0)), (1.0, getattr(losses, name)())))
+    with pytest.raises(InputError, match="whole batch"):
+        FusedLinearLoss(losses.LpNormLoss(0.1, base=getattr(losses, name)()))
+
+
+def test_other_modules_are_refused() -> None:
+    with pytest.raises(InputError, match=r"a loss of calibrant\.losses, got CrossEntropyLoss"):
+        FusedLinearLoss(torch.nn.CrossEntropyLoss())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a penalty on one loss"):
+        FusedLinearLoss(
+            losses.LpNormLoss(0.1, base=losses.Weighted((1.0, losses.FocalLoss(2.0)), (1.0, losses.BrierLoss())))
+        )
+    with pytest.raises(InputError, match="chunk as an integer ≥ 1, got 0"):
+        FusedLinearLoss(losses.FocalLoss(2.0), chunk=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p | {"hidden": p["hidden"][:, :3]}, r"hidden of shape \(N, 4\), got shape \(11, 3\)"),
+        (lambda p: p | {"hidden": p["hidden"][0]}, r"hidden of shape \(N, 4\), got shape \(4,\)"),
+        (lambda p: p | {"hidden": [1.0]}, "hidden as a tensor, got list"),
+        (lambda p: p | {"weight": p["weight"][0]}, r"weight of shape \(K, H\)"),
+        (lambda p: p | {"weight": p["weight"][:1]}, "K ≥ 2 classes, got K = 1"),
+        (lambda p: p | {"weight": p["weight"].float()}, "of one dtype, got torch.float64, torch.float32"),
+        (lambda p: p | {"weight": p["weight"].long()}, "weight of a floating dtype"),
+        (lambda p: p | {"bias": p["bias"][:2]}, r"bias of shape \(6,\), got shape \(2,\)"),
+        (lambda p: p | {"labels": p["labels"][:2]}, r"labels of shape \(11,\), got shape \(2,\)"),
+        (lambda p: p | {"labels": p["labels"].float()}, "integer labels, got dtype torch.float32"),
+        (lambda p: p | {"labels": 3}, "labels as a tensor, got int"),
+        (lambda p: p | {"sample_weight": torch.ones(2)}, r"sample_weight of shape \(11,\)"),
+        (lambda p: p | {"sample_weight": torch.ones(11).long()}, "sample_weight as a tensor of a floating dtype"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(change: Callable[[dict], dict], message: str) -> None:  # type: ignore[type-arg]
+    hidden, weight, bias, labels = layer()
+    parts = change({"hidden": hidden, "weight": weight, "bias": bias, "labels": labels})
+    with pytest.raises(InputError, match=message):
+        FusedLinearLoss(losses.FocalLoss(2.0))(**parts)
+
+
+def test_the_state_of_an_adaptive_loss_is_in_the_state_dict() -> None:
+    fused = FusedLinearLoss(losses.AdaFocalLoss())
+    other = copy.deepcopy(fused)
+    fused.loss.gammas.fill_(2.5)  # type: ignore[operator,union-attr]
+    other.load_state_dict(fused.state_dict())
+    assert other.loss.gammas.unique().tolist() == [2.5]  # type: ignore[operator,union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo looks at it
+def test_a_compiled_step_breaks_its_graph_here_and_agrees() -> None:
+    hidden, weight, _, labels = layer(dtype=torch.float32)
+    fused = FusedLinearLoss(losses.FocalLoss(2.0), chunk=4)
+
+    def step(h: Tensor, w: Tensor) -> Tensor:
+        return 2 * fused(torch.tanh(h), w, labels)
+
+    compiled = torch.compile(step, backend="aot_eager")
+    ours, plain = compiled(hidden, weight), step(hidden, weight)
+    assert torch.allclose(ours, plain)
+    assert torch.allclose(*(gradients(value, hidden, weight)[1] for value in (ours, plain)))
+
+
+MEMORY = """
+import resource, sys, torch
+from calibrant import losses
+from calibrant.vocabulary import FusedLinearLoss
+reduction = sys.argv[1]
+rows, classes, width = 2048, 128_256, 16
+hidden, weight = torch.randn(rows, width, requires_grad=True), torch.randn(classes, width, requires_grad=True)
+labels = torch.randint(classes, (rows,))
+fused = FusedLinearLoss(losses.FocalLoss(3.0, reduction=reduction))
+fused(hidden[:4], weight, labels[:4]).sum().backward()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fused(hidden, weight, labels).sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_logits_are_never_held(reduction: str) -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY, reduction], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 300  # MiB; the logits are 1,002, and with their gradient 2,004
