@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant import losses
-from calibrant.errors import InputError
+from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.mmce import laplacian_sums
 
 
@@ -34,6 +34,21 @@ def test_norms_entropy_and_margins() -> None:
     }
     for loss, value in expected.items():
         assert torch.allclose(loss(z, y), value, rtol=1e-12), loss
+
+
+def test_negative_smoothing_and_norms_are_what_the_formula_says_under_a_warning() -> None:
+    z, y = sample()
+    log_p = torch.log_softmax(z, 1)
+    with pytest.warns(UsageWarning, match=r"expected smoothing ≥ 0, got -0\.2"):
+        smoothed = losses.LabelSmoothingLoss(-0.2)
+    assert torch.allclose(smoothed(z, y), 1.2 * F.cross_entropy(z, y) + 0.2 * log_p.mean(), rtol=1e-12)
+    with pytest.warns(UsageWarning, match=r"expected strength ≥ 0, got -0\.1"):
+        rewarded = losses.LpNormLoss(-0.1)
+    assert torch.allclose(rewarded(z, y), F.cross_entropy(z, y) - 0.1 * z.abs().sum(1).mean(), rtol=1e-12)
+    value = smoothed(z.requires_grad_(), y)
+    (gradient,) = torch.autograd.grad(value, z)
+    target = 1.2 * F.one_hot(y, 5) - 0.2 / 5
+    assert torch.allclose(gradient, (torch.softmax(z, 1) - target) / 40, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 7.0])
@@ -196,7 +211,8 @@ def test_weighted_refuses_terms_that_do_not_fit() -> None:
         (lambda: losses.FocalLoss(-1.0), r"gamma in \[0, inf\), got -1"),
         (lambda: losses.FocalLoss(float("nan")), "gamma in"),
         (lambda: losses.InverseFocalLoss(-0.1), "gamma in"),
-        (lambda: losses.LabelSmoothingLoss(1.0), r"smoothing in \[0, 1\)"),
+        (lambda: losses.LabelSmoothingLoss(1.0), r"smoothing in \(-1, 1\)"),
+        (lambda: losses.LabelSmoothingLoss(-1.0), r"smoothing in \(-1, 1\)"),
         (lambda: losses.LabelSmoothingLoss(0.1, spread="some"), "spread"),  # type: ignore[arg-type]
         (lambda: losses.LpNormLoss(0.1, 0.5), r"p in \[1, inf\)"),
         (lambda: losses.EntropyRegularizedLoss(-0.1), "strength in"),

@@ -86,7 +86,7 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     assert torch.allclose(scale, torch.tensor(first.temperatures[0]).to(scale.dtype), rtol=1e-5)
     scale = first.before.logits[size] / first.after.logits[size]
     assert torch.allclose(scale, torch.tensor(first.temperatures[1]).to(scale.dtype), rtol=1e-5)
-    assert first.temperature == pytest.approx(math.sqrt(math.prod(first.temperatures)))
+    assert first.figures()["temperature"] == pytest.approx(math.sqrt(math.prod(first.temperatures)))
     assert first.validation_uses == {"fit the temperature": 1}
     line = summarise(measured)[0]
     values = [ECE()(m.before) for m in measured if m.objective == "CE"]
@@ -113,7 +113,7 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
             self.setting, self.objective, self.seed = "small", objective, seed
             self.ece = ece
 
-        def figures(self) -> dict[str, float]:
+        def figures(self, names: list[str]) -> dict[str, float]:
             return {"ece": self.ece}
 
     values = [Fake("CE", 0, 0.08), Fake("CE", 1, 0.09), Fake("Focal", 0, 0.02), Fake("Focal", 1, 0.04)]

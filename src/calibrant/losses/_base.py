@@ -5,7 +5,7 @@ A loss's forward checks shape and dtype only, never values, so that it compiles 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -103,7 +103,7 @@ class Penalty(Loss):
     """A base loss plus ``strength`` times a penalty; the base carries the class weights.
 
     Args:
-        strength: λ ≥ 0.
+        strength: λ ≥ ``lowest``.
         base: The loss that is penalised; None is cross-entropy. It has the reduction, class weights and ignored
             label, so with a base these are not given again.
         reduction: Of the cross-entropy, if there is no base.
@@ -111,11 +111,13 @@ class Penalty(Loss):
         ignore_index: Of the cross-entropy.
     """
 
+    lowest: ClassVar[float] = 0.0  # of strength
+
     def __init__(
         self, strength: float, base: Loss | None, reduction: Reduction, weight: Tensor | None, ignore_index: int
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.strength = check_number(strength, name="strength", low=0)
+        self.strength = check_number(strength, name="strength", low=self.lowest)
         if base is None:
             from calibrant.losses.cross_entropy import CrossEntropyLoss
 

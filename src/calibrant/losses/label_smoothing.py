@@ -1,11 +1,13 @@
 """Label smoothing in its two forms, which differ by K/(K − 1)."""
 
+import warnings
 from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._check import check_choice, check_number
+from calibrant.errors import UsageWarning
 from calibrant.losses._base import Reduction, RowLoss
 from calibrant.losses._rows import promoted
 from calibrant.losses._statistics import CrossEntropy
@@ -17,7 +19,8 @@ class LabelSmoothingLoss(RowLoss):
     """Cross-entropy against a smoothed target; minimised at the smoothed target.
 
     Args:
-        smoothing: α in [0, 1).
+        smoothing: α in (−1, 1). Below 0 the target is sharper than the label, as Wang et al. 2021 §5.2 try and give up: a
+            ``UsageWarning`` says so.
         spread: ``"all"`` takes target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` takes
             1 − α for the true class and α/(K − 1) for each other (Müller et al. 2019 as in Mukhoti et al. 2020).
             α spread over the others equals αK/(K − 1) spread over all.
@@ -41,7 +44,14 @@ class LabelSmoothingLoss(RowLoss):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
+        self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
+        if self.smoothing < 0:
+            warnings.warn(
+                f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss has no least value, so training may fail; "
+                "choose 0 or more",
+                UsageWarning,
+                stacklevel=2,
+            )
         self.spread = check_choice(spread, name="spread", choices=("all", "others"))
 
     def describe(self) -> str:

@@ -1,8 +1,13 @@
 """Cross-entropy with a penalty on the size of the logits."""
 
+import math
+import warnings
+from typing import ClassVar
+
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant.errors import UsageWarning
 from calibrant.losses._base import Loss, Reduction, RowPenalty
 from calibrant.losses._statistics import Norm
 
@@ -15,7 +20,8 @@ class LpNormLoss(RowPenalty):
     The norm is that of the logits themselves: adding a constant to a row changes it though the probabilities stay.
 
     Args:
-        strength: λ ≥ 0; Wang et al. choose .05 on SVHN and .01 elsewhere, and training fails from .05 on with many classes.
+        strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere, and training fails from .05 on with many classes.
+            Below 0 the norm is rewarded, as their §5.2 tries and gives up: a ``UsageWarning`` says so.
         p: Order of the norm, ≥ 1.
         base: The loss that is penalised; None is cross-entropy.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
@@ -32,6 +38,8 @@ class LpNormLoss(RowPenalty):
         Well-Calibrated Predictive Uncertainty.
     """
 
+    lowest: ClassVar[float] = -math.inf
+
     def __init__(
         self,
         strength: float,
@@ -44,6 +52,13 @@ class LpNormLoss(RowPenalty):
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
         self.p = check_number(p, name="p", low=1)
+        if self.strength < 0:
+            warnings.warn(
+                f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and has no least value, so "
+                "training may fail; choose 0 or more",
+                UsageWarning,
+                stacklevel=2,
+            )
 
     def describe(self) -> str:
         """Return the arguments."""

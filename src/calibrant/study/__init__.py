@@ -3,26 +3,27 @@
 Training stores predictions and a trajectory; every table and figure is computed from them.
 """
 
+from calibrant.study.load import load_study, presets
 from calibrant.study.recipe import (
     Cell,
     Claim,
+    FigureSpec,
     Objective,
     Published,
     Recipe,
     Setting,
     Study,
     Training,
-    load_study,
-    presets,
 )
 from calibrant.study.run import Step, execute, run_study
 from calibrant.study.store import Run, Store
-from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, record_of, rows, summarise
+from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, record_of, rows, summarise, wanted
 from calibrant.study.train import Outcome, training
 
 __all__ = [
     "Cell",
     "Claim",
+    "FigureSpec",
     "Measured",
     "Objective",
     "Outcome",
@@ -46,4 +47,5 @@ __all__ = [
     "run_study",
     "summarise",
     "training",
+    "wanted",
 ]

@@ -2,25 +2,21 @@
 
 import hashlib
 import json
-import tomllib
-import types
-import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from importlib import resources
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from calibrant._check import check_choice, check_count
 from calibrant._config import to_plain
-from calibrant.errors import FileFormatError, InputError
+from calibrant.study._tables import from_table
 
-__all__ = ["Cell", "Claim", "Objective", "Published", "Recipe", "Setting", "Study", "Training", "load_study", "presets"]
+__all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
-T = TypeVar("T")
 Plain = Mapping[str, Any]
-SCALES = ("cpu", "gpu", "paper")
-MEASURES = ("error", "nll", "ece", "temperature", "nll_at_t", "ece_at_t")
+FIGURE_KINDS = (
+    "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,12 +152,16 @@ class Setting:
         data: ``{"name": …, …}``.
         model: ``{"type": …, …}``.
         training: Fields of ``Training`` that these need changed.
+        losses: Label of an objective → fields of its loss that are others here, as a coefficient chosen for each data set.
+        like: Label of the paper's setting whose figures stand beside this one's, where that is not ``label``.
     """
 
     label: str
     data: Plain
     model: Plain
     training: Plain = field(default_factory=dict)
+    losses: Plain = field(default_factory=dict)
+    like: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Published:
 
     Args:
         objective: Label of the objective.
-        measure: ``error``, ``nll``, ``ece``, ``temperature``, ``nll_at_t`` or ``ece_at_t``.
+        measure: A key of ``measures.MEASURES``: ``error``, ``ece``, ``temperature``, ``ece_at_t`` …
         value: The figure.
         setting: Label of the setting; empty for the only one.
     """
@@ -196,6 +196,34 @@ class Claim:
     source: str
     measure: str
     falls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure of a study, drawn from its stored runs.
+
+    Args:
+        name: Of the file.
+        title: Its heading.
+        kind: A key of ``study.figures.KINDS``.
+        source: The figure of a paper that it stands for.
+        panels: What each panel shows: places in a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
+        objectives: Labels of those drawn; empty for all.
+        setting: Label of the one drawn; empty for the first that has runs.
+        sweep: Losses along whose number the figure goes, each ``[class, field]`` or ``[class, field, "-"]`` where the
+            axis is the number's negative.
+        bins: Which bins a figure of bins shows, from 0.
+    """
+
+    name: str
+    title: str
+    kind: str
+    source: str = ""
+    panels: tuple[tuple[str, ...], ...] = ()
+    objectives: tuple[str, ...] = ()
+    setting: str = ""
+    sweep: tuple[tuple[str, ...], ...] = ()
+    bins: tuple[int, ...] = (0, 7, 14)
 
 
 @dataclass(frozen=True)
@@ -227,6 +255,8 @@ class Study:
         objectives: Losses.
         published: Figures of papers.
         claims: Orderings of papers.
+        columns: Which tables are shown unless others are asked for: ``"main"``, ``"calibrators"``, ``"errors"``.
+        figures: What can be drawn.
     """
 
     name: str
@@ -238,6 +268,8 @@ class Study:
     objectives: tuple[Objective, ...]
     published: tuple[Published, ...] = ()
     claims: tuple[Claim, ...] = ()
+    columns: tuple[str, ...] = ("main",)
+    figures: tuple[FigureSpec, ...] = ()
 
     def cells(self) -> Iterator[Cell]:
         """Yield every training, all objectives of one seed before the next seed."""
@@ -247,7 +279,8 @@ class Study:
                     table = {**self.training, **setting.training, **objective.training}
                     training = from_table(Training, table, where=f"training of {objective.label!r}")
                     for fold in range(int(setting.data.get("folds", 1))):
-                        recipe = Recipe(setting.data, setting.model, objective.loss, training, seed, fold)
+                        loss = {**objective.loss, **setting.losses.get(objective.label, {})}
+                        recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)
                         yield Cell(setting.label, objective.label, recipe)
 
     def with_data_from(self, folder: Path) -> "Study":
@@ -267,125 +300,3 @@ class Study:
         """Return the study with only the objectives and seeds named."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
-
-
-def presets() -> list[str]:
-    """Return the names of the studies that come with the package."""
-    found = resources.files("calibrant.study").joinpath("presets").iterdir()
-    return sorted(entry.name.removesuffix(".toml") for entry in found if entry.name.endswith(".toml"))
-
-
-def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
-    """Return a study by the name of a preset or by the path of a TOML file.
-
-    Args:
-        name: One of ``presets()``, or a path that ends in ``.toml``.
-        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: which of the file's ``[scales.…]`` tables to lay over it; None: none.
-
-    Raises:
-        InputError: If there is no such study or scale, or the recipe is broken.
-        FileFormatError: If the file cannot be read as TOML.
-
-    Example:
-        >>> load_study("digits").name
-        'digits'
-    """
-    if scale is not None:
-        check_choice(scale, name="scale", choices=SCALES)
-    try:
-        table = tomllib.loads(_read(name))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
-    scales = table.pop("scales", {})
-    if scales and scale is not None and scale not in scales:
-        raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
-    study = _study({**table, **_overlay(table, scales.get(scale or "", {}))}, where=str(name))
-    _check_names(study, {entry.get("label") for entry in table.get("objectives", ())}, where=str(name))
-    return study
-
-
-def _read(name: str | Path) -> str:
-    if str(name).endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise FileFormatError(f"expected a study's TOML file, got no such file: {path}; check the path")
-        return path.read_text(encoding="utf-8")
-    if str(name) not in presets():
-        raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {str(name)!r}; choose one")
-    return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
-
-
-def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
-    """Return ``scale`` with its tables laid over those of ``table``, and ``keep`` lists resolved to entries."""
-    merged: dict[str, Any] = {}
-    for key, value in scale.items():
-        if key in ("keep_objectives", "keep_settings"):
-            family = key.removeprefix("keep_")
-            merged[family] = [entry for entry in table[family] if entry.get("label") in value]
-        elif isinstance(value, Mapping):
-            merged[key] = {**table.get(key, {}), **value}
-        else:
-            merged[key] = value
-    return merged
-
-
-def _study(table: Plain, *, where: str) -> Study:
-    values = dict(table)
-    shared = {"data": values.pop("data", {}), "model": values.pop("model", {})}
-    settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
-    values["settings"] = [
-        {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
-    ]
-    study = from_table(Study, values, where=where)
-    for required in ("seeds", "objectives"):
-        if not getattr(study, required):
-            raise InputError(f"expected at least one entry in {required} of {where}, got none; add one")
-    if not list(study.cells()):
-        raise InputError(f"expected at least one training in {where}, got none; raise folds to 1 or more")
-    return study
-
-
-def _check_names(study: Study, labels: set[Any], *, where: str) -> None:
-    """Refuse published figures and claims about measures or objectives that the file does not have at any scale."""
-    for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
-        check_choice(measure, name="measure", choices=MEASURES)
-    labels = labels | {objective.label for objective in study.objectives}
-    for name in [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]:
-        if name not in labels:
-            raise InputError(f"expected an objective of {where}, got {name!r}; add it or correct the name")
-
-
-def from_table(cls: type[T], table: Plain, *, where: str) -> T:
-    """Return a dataclass from a TOML table, checking names and types.
-
-    Raises:
-        InputError: Naming the place, what it may hold, and what it holds.
-    """
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-    unknown = set(table) - set(known)
-    if unknown:
-        raise InputError(f"expected {', '.join(known)} in {where}, got {', '.join(sorted(unknown))}; correct the name")
-    hints = typing.get_type_hints(cls)
-    values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise InputError(f"expected a whole table for {where}, got one that lacks some ({error}); add them") from error
-
-
-def _typed(value: Any, hint: Any, *, where: str) -> Any:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return None if value is None else _typed(value, inner[0], where=where)
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError(f"expected a list for {where}, got {value!r}; write it in brackets")
-        return tuple(_typed(item, inner[0], where=where) for item in value)
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        return from_table(hint, value, where=where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    wanted = Mapping if origin is not None else hint
-    if not isinstance(value, wanted) or (isinstance(value, bool) and hint is not bool):
-        raise InputError(f"expected {getattr(wanted, '__name__', wanted)} for {where}, got {value!r}; correct it")
-    return value

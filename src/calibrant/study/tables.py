@@ -17,26 +17,24 @@ from calibrant.metrics import ECE, NLL, Error
 from calibrant.metrics._base import Metric
 from calibrant.predictions import Predictions
 from calibrant.statistics import null_band, two_sample_test
+from calibrant.study.measures import COLUMNS, Fits
 from calibrant.study.recipe import Claim, Study
-from calibrant.study.store import Store
-from calibrant.study.trajectory import fit_temperature, judged
+from calibrant.study.store import Run, Store
 
-__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "record_of", "rows", "summarise"]
+__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "record_of", "rows", "summarise", "wanted"]
 
 NULL_DRAWS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One objective under one seed: the test predictions of all folds together, before and after temperature scaling.
+    """One objective under one seed: the test predictions of all folds together, before and after calibration.
 
     Args:
         setting: Name of data and network.
         objective: Name of the loss.
         seed: The seed.
-        before: Test predictions of all folds.
-        after: The same at each fold's temperature, which its validation data gave.
-        temperatures: T of each fold.
+        fits: Predictions of the folds, and the calibrators that their validation data gave.
         seconds: Training time of all folds.
         validation_uses: How often validation data were used, by purpose.
         device: What it was trained on.
@@ -46,29 +44,34 @@ class Measured:
     setting: str
     objective: str
     seed: int
-    before: Predictions
-    after: Predictions
-    temperatures: tuple[float, ...]
+    fits: Fits
     seconds: float
     validation_uses: dict[str, int]
     device: str
     versions: dict[str, str]
 
     @property
-    def temperature(self) -> float:
-        """Geometric mean of the folds' temperatures."""
-        return math.exp(float(np.mean(np.log(self.temperatures))))
+    def before(self) -> Predictions:
+        """Test predictions of all folds."""
+        return self.fits.before
 
-    def figures(self) -> dict[str, float]:
-        """Return the measures that tables, published figures and claims name."""
-        return {
-            "error": Error()(self.before),
-            "nll": NLL()(self.before),
-            "ece": ECE()(self.before),
-            "temperature": self.temperature,
-            "nll_at_t": NLL()(self.after),
-            "ece_at_t": ECE()(self.after),
-        }
+    @property
+    def after(self) -> Predictions:
+        """The same at each fold's temperature, which the log-loss of its validation data gave."""
+        return self.fits.after("at_t")
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """T of each fold."""
+        return tuple(calibrator.temperature for calibrator in self.fits.calibrators("at_t"))
+
+    def figures(self, names: Iterable[str] = COLUMNS["main"]) -> dict[str, float]:
+        """Return measures by name.
+
+        Args:
+            names: Keys of ``measures.MEASURES``.
+        """
+        return {name: self.fits.value(name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -124,14 +127,13 @@ def collect(study: Study, store: Store) -> list[Measured]:
     for cell in study.cells():
         groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
     return [
-        _pooled(*where, [store.load(recipe) for recipe in recipes])
+        _pooled(*where, [store.load(recipe) for recipe in recipes], [store.trajectory(recipe)[-1] for recipe in recipes])
         for where, recipes in groups.items()
         if all(store.finished(recipe) for recipe in recipes)
     ]
 
 
-def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Measured:
-    calibrators = [fit_temperature(run.validation) for run in runs]
+def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Run], ends: Sequence[Any]) -> Measured:
     uses: dict[str, int] = {"fit the temperature": 1}
     for run in runs:
         for purpose, count in run.record["validation_uses"].items():
@@ -140,9 +142,7 @@ def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Mea
         setting,
         objective,
         seed,
-        before=Predictions.cat([run.test for run in runs]),
-        after=Predictions.cat([judged(run.test, c) for run, c in zip(runs, calibrators, strict=True)]),
-        temperatures=tuple(calibrator.temperature for calibrator in calibrators),
+        fits=Fits([run.validation for run in runs], [run.test for run in runs], ends),
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,
         device=runs[0].record["device"],
@@ -150,20 +150,32 @@ def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Any]) -> Mea
     )
 
 
-def summarise(measured: Iterable[Measured]) -> list[Summary]:
+def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
     """Return a line for each setting and objective; the spread over seeds is the standard deviation with n − 1.
 
     Args:
         measured: What ``collect`` returned.
+        names: Keys of ``measures.MEASURES``.
     """
     groups: dict[tuple[str, str], list[Measured]] = {}
     for item in measured:
         groups.setdefault((item.setting, item.objective), []).append(item)
-    return [_summary(where, items) for where, items in groups.items()]
+    return [_summary(where, items, names) for where, items in groups.items()]
 
 
-def _summary(where: tuple[str, str], items: list[Measured]) -> Summary:
-    figures = [item.figures() for item in items]
+def wanted(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
+
+    Args:
+        study: The study.
+        columns: Keys of ``measures.COLUMNS``.
+    """
+    named = [name for table in ("main", *columns) for name in COLUMNS[table]]
+    return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
+
+
+def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]) -> Summary:
+    figures = [item.figures(names) for item in items]
     columns = {name: np.array([f[name] for f in figures]) for name in figures[0]}
     return Summary(
         *where,
@@ -188,7 +200,7 @@ def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdic
     by_seed: list[dict[int, float]] = []
     for name in claim.falls:
         found = [item for item in measured if (item.setting, item.objective) == (setting, name)]
-        by_seed.append({item.seed: item.figures()[claim.measure] for item in found})
+        by_seed.append({item.seed: item.figures([claim.measure])[claim.measure] for item in found})
     if not all(by_seed):
         return Verdict(claim, setting, None, None, ())
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
@@ -237,17 +249,19 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
     return found
 
 
-def record_of(study: Study, measured: Sequence[Measured], *, path: Path) -> None:
+def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
     """Write the small record of a study: figures of every seed, orderings, and where they come from.
 
     Args:
         study: The study.
         measured: What ``collect`` returned.
         path: A ``.json`` file.
+        columns: Keys of ``measures.COLUMNS``, beside "main" and what the study publishes and claims.
     """
+    names = wanted(study, columns)
     figures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}
-        | {name: round(value, 6) for name, value in m.figures().items()}
+        | {name: round(value, 6) for name, value in m.figures(names).items() if not math.isnan(value)}
         | {"validation_uses": m.validation_uses}
         for m in measured
     ]

@@ -1,0 +1,47 @@
+"""From a plain table, as TOML gives it, to a frozen dataclass, with names and types checked."""
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from calibrant.errors import InputError
+
+T = TypeVar("T")
+
+
+def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
+    """Return a dataclass from a TOML table, checking names and types.
+
+    Raises:
+        InputError: Naming the place, what it may hold, and what it holds.
+    """
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    unknown = set(table) - set(known)
+    if unknown:
+        raise InputError(f"expected {', '.join(known)} in {where}, got {', '.join(sorted(unknown))}; correct the name")
+    hints = typing.get_type_hints(cls)
+    values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise InputError(f"expected a whole table for {where}, got one that lacks some ({error}); add them") from error
+
+
+def _typed(value: Any, hint: Any, *, where: str) -> Any:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return None if value is None else _typed(value, inner[0], where=where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"expected a list for {where}, got {value!r}; write it in brackets")
+        return tuple(_typed(item, inner[0], where=where) for item in value)
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        return from_table(hint, value, where=where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wanted = Mapping if origin is not None else hint
+    if not isinstance(value, wanted) or (isinstance(value, bool) and hint is not bool):
+        raise InputError(f"expected {getattr(wanted, '__name__', wanted)} for {where}, got {value!r}; correct it")
+    return value

@@ -1,0 +1,153 @@
+"""Studies from TOML files: those that come with the package, at one of their scales, and the user's own."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from calibrant._check import check_choice
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study._tables import from_table
+from calibrant.study.measures import COLUMNS, MEASURES
+from calibrant.study.recipe import FIGURE_KINDS, Published, Study
+
+__all__ = ["load_study", "presets"]
+
+Plain = Mapping[str, Any]
+SCALES = ("cpu", "gpu", "paper")
+
+
+def presets() -> list[str]:
+    """Return the names of the studies that come with the package."""
+    found = resources.files("calibrant.study").joinpath("presets").iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in found if entry.name.endswith(".toml"))
+
+
+def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
+    """Return a study by the name of a preset or by the path of a TOML file.
+
+    Args:
+        name: One of ``presets()``, or a path that ends in ``.toml``.
+        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: which of the file's ``[scales.…]`` tables to lay over it; None: none.
+
+    Raises:
+        InputError: If there is no such study or scale, or the recipe is broken.
+        FileFormatError: If the file cannot be read as TOML.
+
+    Example:
+        >>> load_study("digits").name
+        'digits'
+    """
+    if scale is not None:
+        check_choice(scale, name="scale", choices=SCALES)
+    try:
+        table = tomllib.loads(_read(name))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
+    scales = table.pop("scales", {})
+    if scales and scale is not None and scale not in scales:
+        raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
+    study = _study({**table, **_overlay(table, scales.get(scale or "", {}))}, where=str(name))
+    _check_names(study, {entry.get("label") for entry in table.get("objectives", ())}, where=str(name))
+    return study
+
+
+def _read(name: str | Path) -> str:
+    if str(name).endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise FileFormatError(f"expected a study's TOML file, got no such file: {path}; check the path")
+        return path.read_text(encoding="utf-8")
+    if str(name) not in presets():
+        raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {str(name)!r}; choose one")
+    return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
+    """Return ``scale`` with its tables laid over those of ``table``, and ``keep`` lists resolved to entries."""
+    merged: dict[str, Any] = {}
+    for key, value in scale.items():
+        if key in ("keep_objectives", "keep_settings"):
+            family = key.removeprefix("keep_")
+            merged[family] = [entry for entry in table[family] if entry.get("label") in value]
+        elif isinstance(value, Mapping):
+            merged[key] = {**table.get(key, {}), **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _study(table: Plain, *, where: str) -> Study:
+    values = dict(table)
+    shared = {"data": values.pop("data", {}), "model": values.pop("model", {})}
+    settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
+    values["settings"] = [
+        {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
+    ]
+    printed = [from_table(Printed, entry, where=f"printed of {where}") for entry in values.pop("printed", ())]
+    published = [{**vars(figure)} for grid in printed for figure in grid.figures(where=where)]
+    values["published"] = [*values.get("published", ()), *published]
+    study = from_table(Study, values, where=where)
+    for required in ("seeds", "objectives"):
+        if not getattr(study, required):
+            raise InputError(f"expected at least one entry in {required} of {where}, got none; add one")
+    if not list(study.cells()):
+        raise InputError(f"expected at least one training in {where}, got none; raise folds to 1 or more")
+    return study
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A paper's table as it is printed: a row a setting, a group of numbers an objective, per cent where it has per cent.
+
+    Args:
+        source: Table of a paper.
+        measures: What the numbers of a group are.
+        objectives: Label of each group.
+        rows: Label of a setting (or "") → groups; an empty group is a cell that the paper lacks or does not print legibly.
+    """
+
+    source: str
+    measures: tuple[str, ...]
+    objectives: tuple[str, ...]
+    rows: Plain
+
+    def figures(self, *, where: str) -> Iterator[Published]:
+        """Yield every number in our units.
+
+        Raises:
+            InputError: If a row has not a group for each objective, or a group not a number for each measure.
+        """
+        for measure in self.measures:
+            check_choice(measure, name="measure", choices=MEASURES)
+        for setting, groups in self.rows.items():
+            if len(groups) != len(self.objectives):
+                raise InputError(
+                    f"expected {len(self.objectives)} groups in row {setting!r} of {self.source} in {where}, "
+                    f"got {len(groups)}; write [] for a missing one"
+                )
+            for objective, group in zip(self.objectives, groups, strict=True):
+                if group and len(group) != len(self.measures):
+                    raise InputError(
+                        f"expected {len(self.measures)} numbers for {objective!r} in row {setting!r} of {self.source} "
+                        f"in {where}, got {group}; give one for each measure"
+                    )
+                for measure, value in zip(self.measures, group, strict=False):
+                    scale = 100 if MEASURES[measure].percent else 1
+                    yield Published(objective, measure, round(value / scale, 8), setting)
+
+
+def _check_names(study: Study, labels: set[Any], *, where: str) -> None:
+    """Refuse published figures and claims about measures or objectives that the file does not have at any scale."""
+    for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
+        check_choice(measure, name="measure", choices=MEASURES)
+    for name in study.columns:
+        check_choice(name, name="columns", choices=COLUMNS)
+    for figure in study.figures:
+        check_choice(figure.kind, name="kind", choices=FIGURE_KINDS)
+    labels = labels | {objective.label for objective in study.objectives}
+    for name in [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]:
+        if name not in labels:
+            raise InputError(f"expected an objective of {where}, got {name!r}; add it or correct the name")

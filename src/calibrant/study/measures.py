@@ -1,0 +1,197 @@
+"""What a study measures of test predictions: metrics before and after calibrators that validation predictions fitted."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from calibrant.binning import EqualMass
+from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
+from calibrant.calibrators._base import Calibrator
+from calibrant.errors import BoundWarning, DuplicateRowsWarning
+from calibrant.metrics import ECE, NLL, ClasswiseECE, Error
+from calibrant.metrics._base import Metric
+from calibrant.predictions import Predictions
+
+__all__ = ["COLUMNS", "MEASURES", "Fits", "Measure"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column of a study's table.
+
+    Args:
+        label: Its heading, without the unit.
+        percent: Whether people read it in per cent; the value is a fraction.
+        digits: After the decimal point, as people read it.
+    """
+
+    label: str
+    percent: bool = True
+    digits: int = 2
+
+    def shown(self, value: float) -> str:
+        """Return ``value`` as people read it, without the unit.
+
+        Example:
+            >>> Measure("ECE").shown(0.0435)
+            '4.35'
+        """
+        return f"{100 * value if self.percent else value:.{self.digits}f}"
+
+    @property
+    def heading(self) -> str:
+        """The label with its unit."""
+        return f"{self.label} %" if self.percent else self.label
+
+
+METRICS: Mapping[str, tuple[Measure, Metric]] = {
+    "error": (Measure("error", digits=1), Error()),
+    "nll": (Measure("NLL", percent=False), NLL()),
+    "ece": (Measure("ECE"), ECE()),
+    "ece_mass": (Measure("AdaECE"), ECE(EqualMass(15))),
+    "ece_class": (Measure("classwise ECE"), ClasswiseECE()),
+}
+CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
+    "at_t": (" at T", TemperatureScaling),
+    "by_ece": (" at T by ECE", lambda: TemperatureScaling("ece")),
+    "by_mass": (" at T by AdaECE", lambda: TemperatureScaling(grid="komisarenko")),
+    "binned": (" binned", HistogramBinning),
+    "focal": (" at focal T", FocalTemperatureScaling),
+    "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
+}
+ORACLE = "optimal"  # the temperature that test labels choose by ECE
+FROM_TRAJECTORY = {"temperature_train": "train", "temperature_test": "test"}
+
+
+def _measures() -> dict[str, Measure]:
+    stages = {"": "", **{f"_{name}": words for name, (words, _) in CALIBRATORS.items()}, f"_{ORACLE}": " optimal (oracle)"}
+    found = {
+        f"{name}{stage}": Measure(measure.label + words, measure.percent, measure.digits)
+        for name, (measure, _) in METRICS.items()
+        for stage, words in stages.items()
+    }
+    temperatures = {
+        "temperature": "T",
+        "temperature_by_ece": "T by ECE",
+        "temperature_by_mass": "T by AdaECE",
+        "temperature_focal": "T of focal T",
+        "temperature_focal_by_mass": "T of focal T by AdaECE",
+        "gamma_focal": "γ of focal T",
+        "gamma_focal_by_mass": "γ of focal T by AdaECE",
+        "temperature_optimal": "T optimal (oracle)",
+        "temperature_train": "T on training data",
+        "temperature_test": "T on test data (oracle)",
+    }
+    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()}
+
+
+MEASURES: Mapping[str, Measure] = _measures()
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "main": ("error", "nll", "ece", "nll_at_t", "ece_at_t", "temperature"),
+    "calibrators": (
+        "ece", "ece_at_t", "ece_by_ece", "temperature_by_ece", "ece_binned",
+        "ece_focal", "gamma_focal", "temperature_focal", "ece_optimal",
+    ),
+    "errors": (
+        "ece_mass", "ece_mass_at_t", "ece_mass_by_ece", "ece_class", "ece_class_at_t", "ece_class_by_ece",
+    ),
+}  # fmt: skip
+
+
+class Fits:
+    """The test predictions of all folds, before and after each calibrator, made when they are asked for.
+
+    A calibrator is fitted on the validation predictions of the fold whose test predictions it changes; the oracle alone
+    sees test labels.
+
+    Args:
+        validation: Of each fold.
+        test: Of each fold.
+        ends: The last entry of each fold's trajectory.
+
+    Example:
+        >>> from calibrant import Predictions
+        >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
+        >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])], [{}])
+        >>> round(fits.value("temperature"), 4), fits.value("error")
+        (2.0, 0.5)
+    """
+
+    def __init__(
+        self, validation: Sequence[Predictions], test: Sequence[Predictions], ends: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.validation, self.test, self.ends = validation, test, ends
+        self._calibrators: dict[str, list[Any]] = {}
+        self._after: dict[str, Predictions] = {}
+        self._values: dict[str, float] = {}
+
+    @cached_property
+    def before(self) -> Predictions:
+        """Test predictions of all folds as the network gives them."""
+        return Predictions.cat(list(self.test))
+
+    def calibrators(self, name: str) -> list[Any]:
+        """Return the fitted calibrator of each fold.
+
+        Args:
+            name: ``"at_t"``, ``"by_ece"``, ``"by_mass"``, ``"binned"``, ``"focal"``, ``"focal_by_mass"`` or ``"optimal"``.
+        """
+        if name not in self._calibrators:
+            make = CALIBRATORS["by_ece" if name == ORACLE else name][1]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BoundWarning)  # where all validation rows are right, T is its bound
+                self._calibrators[name] = [
+                    make().fit(rows.logits, rows.labels) for rows in (self.test if name == ORACLE else self.validation)
+                ]
+        return self._calibrators[name]
+
+    def after(self, name: str) -> Predictions:
+        """Return the test predictions of all folds calibrated by ``name``: see ``calibrators``."""
+        if name not in self._after:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DuplicateRowsWarning)  # a saturated network repeats logits: no leak
+                self._after[name] = Predictions.cat(
+                    [
+                        rows.calibrated_by(calibrator, allow_fit_rows=name == ORACLE)
+                        for rows, calibrator in zip(self.test, self.calibrators(name), strict=True)
+                    ]
+                )
+        return self._after[name]
+
+    def value(self, measure: str) -> float:
+        """Return a measure; NaN where the run does not tell it.
+
+        Args:
+            measure: A key of ``MEASURES``.
+        """
+        if measure not in self._values:
+            self._values[measure] = self._value(measure)
+        return self._values[measure]
+
+    def _value(self, measure: str) -> float:
+        if measure in FROM_TRAJECTORY:
+            found = [end.get(FROM_TRAJECTORY[measure], {}).get("temperature") for end in self.ends]
+            return geometric_mean(found) if None not in found else math.nan
+        number, _, name = measure.partition("_")
+        if number == "temperature":
+            return geometric_mean([fitted.temperature for fitted in self.calibrators(name or "at_t")])
+        if number == "gamma":
+            return float(np.mean([fitted.gamma for fitted in self.calibrators(name)]))
+        metric = max((key for key in METRICS if measure == key or measure.startswith(f"{key}_")), key=len)
+        stage = measure.removeprefix(metric).removeprefix("_")
+        return METRICS[metric][1](self.after(stage) if stage else self.before)
+
+
+def geometric_mean(values: Sequence[Any]) -> float:
+    """Return the geometric mean of positive numbers.
+
+    Example:
+        >>> geometric_mean([1.0, 4.0])
+        2.0
+    """
+    return math.exp(float(np.mean(np.log(values))))
