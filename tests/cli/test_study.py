@@ -96,7 +96,9 @@ def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, argument
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("name", [n for n in presets() if n.startswith(("wang-", "komisarenko-"))])
+@pytest.mark.parametrize(
+    "name", [n for n in presets() if n.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
+)
 @pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
 def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: str, tmp_path: Path) -> None:
     done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
@@ -112,7 +114,7 @@ def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: 
     whole = load_study(name, scale="paper")
     places = {setting.label for setting in whole.settings} | {""}
     assert {figure.setting for figure in whole.published} <= places
-    assert {figure.objective for figure in whole.published} == {objective.label for objective in whole.objectives}
+    assert {figure.objective for figure in whole.published} <= {objective.label for objective in whole.objectives}
 
 
 def test_the_presets_are_listed(run: Run) -> None:

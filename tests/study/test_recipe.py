@@ -132,3 +132,66 @@ def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
         load_study(write(tmp_path, "name = "))
     with pytest.raises(InputError, match=r"expected a study of .*digits"):
         load_study("digit")
+
+
+def test_trainings_at_cpu_scale_are_shared_between_the_papers() -> None:
+    """One study runs what five others show; a drift of one recipe would cost minutes a training."""
+    shared = {cell.recipe.fingerprint for cell in load_study("cifar10").cells()}
+    alone = []
+    for name in ("mukhoti-table1", "komisarenko-table1", "wang-table1", "adafocal-table", "report-figure1"):
+        cells = [cell for cell in load_study(name).cells() if cell.recipe.data["name"] == "cifar10"]
+        assert cells
+        alone += [f"{name} {cell.objective}" for cell in cells if cell.recipe.fingerprint not in shared]
+    assert alone == ["report-figure1 Entropy .1"]
+    sst = {cell.recipe.fingerprint for cell in load_study("sst").cells()}
+    trees = [cell for cell in load_study("mukhoti-table1").cells() if cell.recipe.data["name"] == "sst"]
+    assert {c.objective for c in trees if c.recipe.fingerprint in sst} == {
+        "Cross-entropy", "Focal 3", "Label smoothing .05"
+    }  # fmt: skip
+
+
+PRINTED = """
+[[printed]]
+source = "Table 9"
+measures = ["ece", "temperature"]
+objectives = ["CE", "F"]
+[printed.rows]
+"small" = [[4.35, 2.5], []]
+"""
+
+
+def test_a_printed_table_becomes_figures_in_our_units(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path, SMALL + PRINTED))
+    assert [(p.objective, p.measure, p.value, p.setting) for p in study.published] == [
+        ("CE", "ece", 0.0435, "small"), ("CE", "temperature", 2.5, "small")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (", []]", "]", "expected 2 groups in row 'small' of Table 9"),
+        ("[4.35, 2.5]", "[4.35]", r"expected 2 numbers for 'CE' .* got \[4.35\]"),
+        ('"temperature"]', '"T"]', "expected measure to be one of"),
+        ('objectives = ["CE", "F"]', 'objectives = ["G", "F"]', "expected an objective .* got 'G'"),
+    ],
+)
+def test_a_printed_table_that_does_not_fit_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in PRINTED
+    with pytest.raises(InputError, match=said):
+        load_study(write(tmp_path, SMALL + PRINTED.replace(old, new, 1)))
+
+
+def test_a_setting_may_have_coefficients_of_its_own(tmp_path: Path) -> None:
+    text = SMALL + '[[settings]]\nlabel = "strong"\nlosses = { F = { gamma = 5.0 } }\n'
+    cells = list(load_study(write(tmp_path, text)).cells())
+    assert {c.recipe.loss.get("gamma") for c in cells if c.objective == "F"} == {5.0}
+    assert {c.recipe.loss["type"] for c in cells if c.objective == "CE"} == {"CrossEntropyLoss"}
+
+
+def test_tables_and_kinds_of_figures_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected columns to be one of 'main', 'calibrators', 'errors'"):
+        load_study(write(tmp_path, SMALL.replace("seeds", 'columns = ["all"]\nseeds', 1)))
+    figure = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "pie"\n'
+    with pytest.raises(InputError, match="expected kind to be one of 'trajectory'"):
+        load_study(write(tmp_path, SMALL + figure))

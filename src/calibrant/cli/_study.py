@@ -14,16 +14,9 @@ from calibrant.cli._output import console
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import Measured, Store, Study, Summary, Verdict, rows, run_study
+from calibrant.study.measures import MEASURES
 
 CHANCE = 0.05  # p above which an ordering is said to be no more than chance
-MEASURE_NAMES = {
-    "error": "error",
-    "nll": "NLL",
-    "ece": "ECE",
-    "temperature": "T",
-    "nll_at_t": "NLL at T",
-    "ece_at_t": "ECE at T",
-}
 NOTE = (
     "Mean ± standard deviation over seeds, on test data. ECE: 15 equal-width bins of the top label. After: at the "
     "temperature T (in brackets) that minimises the log-loss of the validation data. Null: the ECE that a perfectly "
@@ -98,14 +91,14 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
         )
         where = f" [{verdict.setting}]" if len(settings) > 1 else ""
         said.append(
-            f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {MEASURE_NAMES[verdict.claim.measure]} {values}{sure}"
+            f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {MEASURES[verdict.claim.measure].label} {values}{sure}"
         )
     return said
 
 
 def _unit(measure: str) -> tuple[int, str]:
     """Return the factor and the unit in which people read ``measure``."""
-    return (1, "") if measure in ("temperature", "nll", "nll_at_t") else (100, " %")
+    return (100, " %") if MEASURES[measure].percent else (1, "")
 
 
 def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
@@ -116,7 +109,7 @@ def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
             if line.objective == figure.objective and figure.setting in ("", line.setting):
                 scale, unit = _unit(figure.measure)
                 ours = _spread(line, figure.measure, scale=scale)
-                place = [line.setting, line.objective, MEASURE_NAMES[figure.measure]]
+                place = [line.setting, line.objective, MEASURES[figure.measure].label]
                 cells.append([*place, f"{scale * figure.value:.2f}{unit}", f"{ours}{unit}"])
     header = ["setting", "objective", "measure", "paper", "here"]
     note = (

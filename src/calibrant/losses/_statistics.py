@@ -14,7 +14,7 @@ _LOG_OF_ZERO = -1e4  # its exponential is 0 in float32, and 0 times it is 0, whe
 
 @dataclass(frozen=True)
 class CrossEntropy(RowStatistic):
-    """−Σ_k t_k log p_k with t = (1 − u) e_y + u/K: the true class's nll, or, for u > 0, label smoothing.
+    """−Σ_k t_k log p_k with t = (1 − u) e_y + u/K: the true class's nll, or, for u ≠ 0, label smoothing.
 
     Args:
         uniform: u, the part of the target that lies evenly on all classes.
@@ -24,11 +24,12 @@ class CrossEntropy(RowStatistic):
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy (N,)."""
-        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=min(self.uniform, 1.0))
-        if self.uniform <= 1:
+        held = min(max(self.uniform, 0.0), 1.0)  # torch refuses u > 1 and passes over u < 0 in silence
+        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=held)
+        if held == self.uniform:
             return nll
-        ahead = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)  # nll holds u = 1 already
-        return nll + (self.uniform - 1) * ahead
+        ahead = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)
+        return nll + (self.uniform - held) * ahead
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the cross-entropy (n,) from the softmax."""

@@ -69,7 +69,11 @@ FROM_TRAJECTORY = {"temperature_train": "train", "temperature_test": "test"}
 
 
 def _measures() -> dict[str, Measure]:
-    stages = {"": "", **{f"_{name}": words for name, (words, _) in CALIBRATORS.items()}, f"_{ORACLE}": " optimal (oracle)"}
+    stages = {
+        "": "",
+        **{f"_{name}": words for name, (words, _) in CALIBRATORS.items()},
+        f"_{ORACLE}": " optimal (oracle)",
+    }
     found = {
         f"{name}{stage}": Measure(measure.label + words, measure.percent, measure.digits)
         for name, (measure, _) in METRICS.items()

@@ -127,7 +127,9 @@ def collect(study: Study, store: Store) -> list[Measured]:
     for cell in study.cells():
         groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
     return [
-        _pooled(*where, [store.load(recipe) for recipe in recipes], [store.trajectory(recipe)[-1] for recipe in recipes])
+        _pooled(
+            *where, [store.load(recipe) for recipe in recipes], [store.trajectory(recipe)[-1] for recipe in recipes]
+        )
         for where, recipes in groups.items()
         if all(store.finished(recipe) for recipe in recipes)
     ]
