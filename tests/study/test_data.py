@@ -1,6 +1,7 @@
 """Data sets: every sample where it belongs, splits apart, the papers' index lists."""
 
 import gzip
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_the_validation_images_of_mukhoti_et_al_are_those_of_the_vector(vectors:
     assert held[:10].tolist() == vector["expected"]["val_first10"]
     assert fit[:5].tolist() == vector["expected"]["train_first5"]
     assert (len(held), len(fit)) == (vector["expected"]["n_val"], 45_000)
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed", "hashes"),
+    [  # SHA-256 of the int64 lists that np.random.seed, then shuffle of a list or permutation, give (numpy 2.4)
+        ("mukhoti", 1, ("342cfbdd821873094f2c3a8cfd5ad76e", "43b49072da2ed7dd73f069cc9cfaa9ea")),
+        ("wang", 101, ("ae2a7c0290520a984916a02894e215f8", "1fed58c20941892b33c3343c0d2f410f")),
+    ],
+)
+def test_index_lists_are_the_authors_index_for_index(rule: str, seed: int, hashes: tuple[str, str]) -> None:
+    found = split_rows(50_000, validation=5000, rule=rule, seed=seed)
+    assert tuple(hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:32] for rows in found) == hashes
 
 
 @pytest.mark.parametrize("rule", ["mukhoti", "wang", "plain"])

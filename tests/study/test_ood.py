@@ -22,7 +22,7 @@ about = "a"
 seeds = [0]
 data = { name = "digits", train = 400, validation = 60 }
 model = { type = "MLP", hidden = [16] }
-training = { epochs = 8, batch = 20, lr = 0.05 }
+training = { epochs = 4, batch = 20, lr = 0.05, momentum = 0.9, measure_every = 4 }
 [[objectives]]
 label = "CE"
 loss = { type = "CrossEntropyLoss" }

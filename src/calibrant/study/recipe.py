@@ -120,6 +120,8 @@ class Recipe:
         """
         plain = json.loads(self.canonical())
         plain["data"].pop("folder", None)
+        if isinstance(plain["data"].get("glove"), str):
+            plain["data"]["glove"] = Path(plain["data"]["glove"]).name
         usual = to_plain(Training(epochs=1, batch=1))
         plain["training"] = {
             key: value for key, value in plain["training"].items() if key in ("epochs", "batch") or value != usual[key]

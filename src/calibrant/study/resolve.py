@@ -29,7 +29,7 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
     return _build({"reduction": reduction, **table}, family=losses, what="loss")
 
 
-def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, int]) -> nn.Module:
+def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Module:
     """Return the network that ``{"type": name, argument: value …}`` describes.
 
     Args:

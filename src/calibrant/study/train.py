@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -159,7 +159,11 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
 
 def predict(model: nn.Module, split: Split) -> Predictions:
     """Return the predictions of ``model`` in evaluation mode, its mode put back, on the host."""
-    return Predictions.from_logits(_logits(model, split), split.labels.cpu(), unchecked_kind=True)
+    found = Predictions.from_logits(_logits(model, split), split.labels.cpu(), unchecked_kind=True)
+    if not split.decided:
+        return found
+    among = torch.tensor(split.decided)  # confidences stay those among all classes: nothing is renormalised
+    return replace(found, decision=among[found.logits[:, among].argmax(dim=1)])
 
 
 def _unlabelled(model: nn.Module, split: Split) -> Predictions:

@@ -8,16 +8,18 @@ from typing import Any
 from calibrant.errors import InputError
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
+from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
 from calibrant.study.data.text import newsgroups, sst
 
-__all__ = ["Fold", "Split", "TensorSplit", "digits", "images", "load_fold", "newsgroups", "sst"]
+__all__ = ["Fold", "Split", "TensorSplit", "digits", "imagenet", "images", "load_fold", "newsgroups", "sst"]
 
 DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "digits": digits,
     "sst": sst,
     "20news": newsgroups,
+    "imagenet": imagenet,
     **{name: partial(images, name) for name in SOURCES},
 }
 

@@ -18,6 +18,10 @@ class Split(Protocol):
     def labels(self) -> Tensor:
         """(N,) int64."""
 
+    @property
+    def decided(self) -> tuple[int, ...]:
+        """Classes among which a prediction is decided; () for all."""
+
     def __len__(self) -> int:
         """Return the number of samples."""
 
@@ -50,6 +54,11 @@ class TensorSplit:
     def __len__(self) -> int:
         return int(self.labels.shape[0])
 
+    @property
+    def decided(self) -> tuple[int, ...]:
+        """All classes may be decided for."""
+        return ()
+
     def __getitem__(self, rows: Any) -> "TensorSplit":
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows])
 
@@ -71,7 +80,7 @@ class Fold:
         train: Samples to train on.
         validation: Samples that AdaFocal, selection and temperature may use.
         test: Samples that nothing but the measurement uses.
-        sizes: What a network must know of the data: ``{"classes": K, …}``.
+        sizes: What a network must know of the data: ``{"classes": K, …}``, and word vectors where there are some.
         augment: Changes a prepared batch of training inputs, or None.
         ood: Out-of-distribution sets by name: predicted by the trained network, and nothing else.
     """
@@ -79,7 +88,7 @@ class Fold:
     train: Split
     validation: Split
     test: Split
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, Any]
     augment: Augment | None = None
     ood: Mapping[str, Split] = field(default_factory=dict)
 

@@ -52,10 +52,12 @@ class TreeSplit:
     Args:
         trees: N trees.
         device: Where batches are made.
+        decided: Classes among which a prediction is decided; () for all.
     """
 
     trees: Sequence[Tree]
     device: torch.device = CPU
+    decided: tuple[int, ...] = ()
 
     @property
     def labels(self) -> Tensor:

@@ -1,6 +1,7 @@
-"""CIFAR-10, CIFAR-100, SVHN and Tiny-ImageNet: from the hub or a folder, as uint8 on the device, augmented in batches."""
+"""CIFAR-10, CIFAR-100, SVHN, Tiny-ImageNet: from the hub or a folder, as uint8 on the device, augmented in batches."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,29 +14,26 @@ from torch.nn import functional as F
 
 from calibrant._check import check_choice, check_count
 from calibrant._files import read_arrays
-from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._hub import Source, check_classes, raw_split
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._split import Fold, TensorSplit
 
-
-@dataclass(frozen=True)
-class Source:
-    """Where a data set is on the hub, and what its columns and splits are called."""
-
-    hub: str
-    classes: int
-    size: int
-    image: str = "img"
-    label: str = "label"
-    test: str = "test"
-
-
 SOURCES = {
-    "cifar10": Source("uoft-cs/cifar10", 10, 32),
-    "cifar100": Source("uoft-cs/cifar100", 100, 32, label="fine_label"),
-    "svhn": Source("ufldl-stanford/svhn", 10, 32, image="image"),
-    "tiny-imagenet": Source("zh-plus/tiny-imagenet", 200, 64, image="image", test="valid"),
+    "cifar10": Source("uoft-cs/cifar10", 10, 32, config="plain_text"),
+    "cifar100": Source("uoft-cs/cifar100", 100, 32, config="cifar100", label="fine_label"),
+    "svhn": Source("ufldl-stanford/svhn", 10, 32, config="cropped_digits"),
+    "tiny-imagenet": Source(
+        "zh-plus/tiny-imagenet",
+        200,
+        64,
+        test="validation",
+        rule="per-class",
+        validation=10_000,
+        statistics="imagenet",
+    ),
 }
+DECODERS = 4  # threads
 STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # torrvision's, for CIFAR-100 too
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -103,7 +101,8 @@ class Options:
     Args:
         folder: A folder with the data set's files, as the hub has them, or with ``train*.npz`` and ``test*.npz`` parts
             that hold ``images`` (N, H, W, 3) uint8 and ``labels``; None takes it from the hub.
-        split: ``"mukhoti"``, ``"wang"`` or ``"plain"``: which training images are validated on.
+        split: ``"mukhoti"``, ``"wang"``, ``"plain"`` or ``"per-class"``: which training images are validated on. None,
+            here and below, is what the papers do with the data set.
         split_seed: Of that split; 1 in Mukhoti et al.'s code, 101 … in Wang et al.'s.
         validation: Validation images.
         statistics: ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``: mean and deviation of the channels.
@@ -113,20 +112,22 @@ class Options:
     """
 
     folder: str | None = None
-    split: str = "mukhoti"
+    split: str | None = None
     split_seed: int = 1
-    validation: int = 5000
-    statistics: str = "cifar10"
+    validation: int | None = None
+    statistics: str | None = None
     augment: bool = True
     train: int | None = None
     test: int | None = None
 
 
 def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
-    check_choice(options.statistics, name="statistics", choices=STATISTICS)
-    mean, deviation = STATISTICS[options.statistics]
+    statistics = check_choice(options.statistics or source.statistics, name="statistics", choices=STATISTICS)
+    mean, deviation = STATISTICS[statistics]
     pixels, labels = _read(name, "train", options.folder)
-    fit, held = split_rows(len(labels), validation=options.validation, rule=options.split, seed=options.split_seed)
+    count = source.validation if options.validation is None else options.validation
+    rule = options.split or source.rule
+    fit, held = split_rows(len(labels), validation=count, rule=rule, seed=options.split_seed, labels=labels)
     if options.train is not None:
         fit = np.random.default_rng(seed).permutation(fit)[: check_count(options.train, name="train")]
     prepare = Normalise(mean, deviation)
@@ -160,30 +161,29 @@ def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.nda
     """Return the images (N, H, W, 3) uint8 and labels (N,) int64 of a split."""
     if folder is not None and not Path(folder).is_dir():
         raise FileFormatError(f"expected the folder of {name}, got no such folder: {folder}; check the path")
+    source = SOURCES[name]
     parts = sorted(Path(folder).glob(f"{split}*.npz")) if folder is not None else []
     if parts:
-        arrays = [read_arrays(part) for part in parts]
-        return np.concatenate([a["images"] for a in arrays]), np.concatenate([a["labels"] for a in arrays]).astype(
-            np.int64
-        )
-    return _read_with_datasets(SOURCES[name], split, folder)
-
-
-def _read_with_datasets(source: Source, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError("datasets", extra="study") from error
-    wanted = source.test if split == "test" else split
-    try:
-        found = datasets.load_dataset(folder or source.hub, split=wanted, **({} if folder else {"name": None}))
-    except Exception as error:  # the library raises many kinds: no network, no folder, no such split
-        reason = str(error).strip().split("\n")[0][:160]
-        where = folder or f"{source.hub} on the hub"
-        raise FileFormatError(
-            f"expected the split {wanted!r} of {where}, got: {reason}; check it, or name a folder"
-        ) from error
-    image = source.image if source.image in found.column_names else "image"
+        read = [_read_part(part, source) for part in parts]
+        return np.concatenate([pixels for pixels, _ in read]), np.concatenate([labels for _, labels in read])
+    raw = raw_split(source, split, folder)
     size = (source.size, source.size)
-    pixels = np.stack([np.asarray(row.convert("RGB").resize(size), dtype=np.uint8) for row in found[image]])
-    return pixels, np.asarray(found[source.label], dtype=np.int64)
+    with ThreadPoolExecutor(DECODERS) as pool:  # decoding releases the interpreter's lock
+        images = pool.map(lambda row: np.asarray(raw.image(row).resize(size), dtype=np.uint8), range(len(raw)))
+        pixels = np.empty((len(raw), *size, 3), dtype=np.uint8)
+        for row, image in enumerate(images):
+            pixels[row] = image
+    return pixels, raw.labels
+
+
+def _read_part(part: Path, source: Source) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read_arrays(part)
+    if not {"images", "labels"} <= set(arrays):
+        raise FileFormatError(f"expected the arrays images and labels in {part}, got {sorted(arrays)}; rename them")
+    pixels, labels = arrays["images"], arrays["labels"]
+    shape = (len(labels), source.size, source.size, 3)
+    if pixels.dtype != np.uint8 or pixels.shape != shape:
+        raise FileFormatError(
+            f"expected images {shape} uint8 in {part}, got {pixels.shape} {pixels.dtype}; convert them"
+        )
+    return pixels, check_classes(labels.astype(np.int64), source.classes, str(part))

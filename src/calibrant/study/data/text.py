@@ -5,43 +5,63 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from calibrant._check import check_count
+from calibrant._check import check_choice, check_count
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data._trees import TreeSplit, build, parse
+from calibrant.study.data.glove import read_glove, table_of
 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
+TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
 WORD = re.compile(r"[a-z0-9']+")
 
 
-def sst(*, seed: int, fold: int, folder: str, train: int | None = None) -> Fold:
+def sst(
+    *, seed: int, fold: int, folder: str, train: int | None = None, classes: int = 2, glove: str | None = None
+) -> Fold:
     """Return the binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
 
+    With three classes a network learns neutral nodes inside the trees too, and decides between negative (0) and positive
+    (2) only: the confidence stays the share that the decided class has among the three, as in Mukhoti et al.'s code.
+
     Args:
-        seed: Draws the training trees if ``train`` is given.
+        seed: Draws the training trees if ``train`` is given, and vectors of words that ``glove`` lacks.
         fold: 0; the treebank has splits of its own.
         folder: Holds ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree a line.
         train: Use only so many training trees.
+        classes: 2, or 3 for the authors'.
+        glove: A file of word vectors, by its path or its name in ``folder``; a network asks for them as ``vectors``.
     """
     _only_fold(fold)
+    check_choice(str(classes), name="classes", choices=("2", "3"))
     roots = {name: [parse(line) for line in _lines(Path(folder), name)] for name in ("train", "dev", "test")}
-    counts = Counter(word for root in roots["train"] for word in _words(root))
-    index = {word: place for place, word in enumerate(sorted(counts), start=1)}
+    words = {name: {word for root in found for word in _words(root)} for name, found in roots.items()}
+    known = words["train"]
+    sizes: dict[str, Any] = {"classes": classes}
+    if glove is not None:
+        file = Path(glove) if Path(glove).is_file() else Path(folder) / glove
+        found = read_glove(file, words=set().union(*words.values()))
+        known = known | set(found)  # the file knows words of other trees without having seen their labels
+        sizes["vectors"] = table_of(found, sorted(known), seed=seed)
+    index = {word: place for place, word in enumerate(sorted(known), start=1)}
+    labels = BINARY if classes == 2 else TERNARY
     trees = {
-        name: [build(root, index=index, labels=BINARY) for root in found if root[0] in BINARY]
+        name: [build(root, index=index, labels=labels) for root in found if root[0] in BINARY]
         for name, found in roots.items()
     }
     kept = trees["train"]
     if train is not None:
         rows = np.random.default_rng(seed).permutation(len(kept))[: check_count(train, name="train")]
         kept = [kept[row] for row in rows]
-    sizes = {"classes": 2, "vocabulary": len(index) + 1}
-    return Fold(TreeSplit(kept), TreeSplit(trees["dev"]), TreeSplit(trees["test"]), sizes)
+    decided = () if classes == 2 else (0, 2)
+    train_split, dev, test = (TreeSplit(part, decided=decided) for part in (kept, trees["dev"], trees["test"]))
+    return Fold(train_split, dev, test, sizes={**sizes, "vocabulary": len(index) + 1})
 
 
 def newsgroups(

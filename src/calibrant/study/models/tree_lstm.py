@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from calibrant.errors import InputError
 from calibrant.study.data._trees import TreeBatch
 
 __all__ = ["TreeLSTM"]
@@ -18,14 +19,26 @@ class TreeLSTM(nn.Module):
         vocabulary: Words.
         embedding: Numbers a word.
         hidden: Numbers a node.
+        vectors: (vocabulary, embedding) first values of the embedding, or None for random ones.
+
+    Raises:
+        InputError: If ``vectors`` have another shape.
 
     References:
         Tai, Socher, Manning 2015, Eqs. 9–14.
     """
 
-    def __init__(self, classes: int, vocabulary: int, embedding: int = 100, hidden: int = 120) -> None:
+    def __init__(
+        self, classes: int, vocabulary: int, embedding: int = 100, hidden: int = 120, vectors: Tensor | None = None
+    ) -> None:
         super().__init__()
+        if vectors is not None and vectors.shape != (vocabulary, embedding):
+            raise InputError(
+                f"expected word vectors of {embedding} numbers, got {vectors.shape[1]}; set embedding to that"
+            )
         self.embedding = nn.Embedding(vocabulary, embedding)
+        if vectors is not None:
+            self.embedding.weight.data.copy_(vectors)
         self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
         self.node = nn.Linear(2 * hidden, 5 * hidden)  # input gate, two forget gates, output gate, update
         self.classifier = nn.Linear(hidden, classes)

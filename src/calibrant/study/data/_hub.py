@@ -1,0 +1,153 @@
+"""Labelled images through Hugging Face ``datasets``: from the hub, or from a folder with the hub's files or one a class."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._files import reason_of
+from calibrant.errors import FileFormatError, MissingExtraError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IMAGE_COLUMNS = ("img", "image")
+OTHER_NAMES = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is on the hub, what is in it, and what its papers do with it.
+
+    Args:
+        hub: Repository.
+        classes: K.
+        size: Height and width.
+        config: Its configuration there, which is also the name of a folder.
+        label: Column of the labels.
+        test: The split that is tested: ``"test"``, or ``"validation"`` where the test labels are secret.
+        rule: Default of which training images are validated on.
+        validation: Default of how many.
+        statistics: Default of mean and deviation.
+    """
+
+    hub: str
+    classes: int
+    size: int
+    config: str | None = None
+    label: str = "label"
+    test: str = "test"
+    rule: str = "mukhoti"
+    validation: int = 5000
+    statistics: str = "cifar10"
+
+
+@dataclass(frozen=True, eq=False)
+class RawSplit:
+    """Encoded images of one split.
+
+    Args:
+        table: Rows with ``{"bytes", "path"}`` under ``column``.
+        column: Name of the image column.
+        labels: (N,) int64.
+        classes: K.
+        where: What to call it in errors.
+    """
+
+    table: Any
+    column: str
+    labels: npt.NDArray[np.int64]
+    classes: int
+    where: str
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def image(self, row: int) -> "Image":
+        """Return one image as RGB.
+
+        Raises:
+            FileFormatError: If its bytes are no whole image.
+        """
+        import PIL.Image
+
+        found = self.table[row][self.column]
+        try:
+            return PIL.Image.open(io.BytesIO(found["bytes"]) if found["bytes"] else found["path"]).convert("RGB")
+        except Exception as error:  # decoders raise many kinds; each means that the image is broken
+            raise FileFormatError(
+                f"expected a whole image, got a broken one in row {row} of {self.where} ({reason_of(error)}); "
+                "get the data again"
+            ) from error
+
+
+def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
+    """Return the images of a split, encoded.
+
+    Args:
+        source: What is looked for.
+        split: ``"train"``, or ``"test"`` for what ``source`` tests.
+        folder: Holds the hub's parquet files or ``split/class/image`` files; None asks the hub.
+
+    Raises:
+        FileFormatError: If there are no such folder, split or columns, or labels are out of range.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", extra="study") from error
+    path, config = _place(source, folder)
+    wanted = OTHER_NAMES[source.test if split == "test" else split]
+    where = f"{folder or f'{source.hub} on the hub'}"
+    try:
+        names = datasets.get_dataset_split_names(path, config)
+        chosen = next((name for name in wanted if name in names), None)
+        if chosen is None:
+            raise FileFormatError(
+                f"expected the split {wanted[0]!r} of {where}, got only {', '.join(names)}; add its files"
+            )
+        table = datasets.load_dataset(path, name=config, split=chosen)
+    except FileFormatError:
+        raise
+    except Exception as error:  # the library raises many kinds: no network, no files, a broken file, a full disk
+        raise FileFormatError(
+            f"expected the split {wanted[0]!r} of {where}, got: {reason_of(error)}; check it, or name a folder"
+        ) from error
+    column = _column(IMAGE_COLUMNS, table.column_names, where)
+    _column((source.label,), table.column_names, where)
+    table = table.cast_column(column, datasets.Image(decode=False))
+    feature = table.features[source.label]
+    classes = getattr(feature, "num_classes", None) or source.classes
+    labels = np.asarray(table.with_format("numpy")[source.label][:], dtype=np.int64)
+    return RawSplit(table, column, check_classes(labels, classes, where), classes, f"split {chosen!r} of {where}")
+
+
+def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> npt.NDArray[np.int64]:
+    """Return ``labels``, or refuse those that are no class."""
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise FileFormatError(
+            f"expected labels in 0 … {classes - 1}, got {labels.min()} … {labels.max()} in {where}; check which data it is"
+        )
+    return labels
+
+
+def _place(source: Source, folder: str | None) -> tuple[str, str | None]:
+    """Return path and configuration for ``datasets``; a folder laid out as the hub is has one folder a configuration."""
+    if folder is None:
+        return source.hub, source.config
+    if source.config is not None and (Path(folder) / source.config).is_dir():
+        return str(Path(folder) / source.config), None
+    return folder, None
+
+
+def _column(wanted: Sequence[str], there: Sequence[str], where: str) -> str:
+    found = next((name for name in wanted if name in there), None)
+    if found is None:
+        raise FileFormatError(
+            f"expected a column {' or '.join(wanted)} in {where}, got {', '.join(there)}; rename it as the hub has it"
+        )
+    return found

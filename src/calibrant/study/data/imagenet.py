@@ -1,0 +1,161 @@
+"""ImageNet: decoded batch by batch, cropped as is usual; its validation images are the test set."""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._check import check_count
+from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._hub import RawSplit, Source, raw_split
+from calibrant.study.data._papers import split_rows
+from calibrant.study.data._split import Fold
+from calibrant.study.data.images import STATISTICS, Normalise
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SOURCE = Source("ILSVRC/imagenet-1k", 1000, 224, test="validation", rule="per-class", validation=50_000)
+AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Samples of a split that are decoded when they are asked for.
+
+    Args:
+        raw: The encoded images.
+        rows: (N,) which of them.
+        labels: (N,) int64.
+        size: Height and width given to the network; the shorter side is ``size · 8 / 7`` before the centre is cropped.
+        augment: Whether training batches take a random part of each image, and mirror half of them.
+        workers: Threads that decode.
+        device: Where batches go.
+    """
+
+    raw: RawSplit
+    rows: np.ndarray
+    labels: Tensor
+    size: int
+    augment: bool
+    workers: int
+    device: torch.device = CPU
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def decided(self) -> tuple[int, ...]:
+        """All classes may be decided for."""
+        return ()
+
+    def __getitem__(self, places: np.ndarray) -> "LazyImages":
+        return replace(self, rows=self.rows[places], labels=self.labels[torch.from_numpy(places)])
+
+    def to(self, device: torch.device) -> "LazyImages":
+        """Return the split sending its batches to ``device``."""
+        return replace(self, labels=self.labels.to(device), device=device)
+
+    def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
+        """Return normalised images (B, 3, size, size) and labels (B,); random parts come from torch's generator."""
+        draws = torch.rand(len(rows), TRIES + 1, 4).tolist() if training and self.augment else None
+
+        def work(place: int) -> np.ndarray:
+            image = self.raw.image(int(self.rows[places[place]]))
+            cut = _centre(image, self.size) if draws is None else _random_part(image, self.size, draws[place])
+            return np.asarray(cut, dtype=np.uint8)
+
+        places = rows.tolist()
+        with ThreadPoolExecutor(self.workers) as pool:
+            pixels = np.stack(list(pool.map(work, range(len(places)))))
+        prepare: Callable[[Tensor], Tensor] = Normalise(*STATISTICS["imagenet"])
+        return prepare(torch.from_numpy(pixels).to(self.device)), self.labels[rows]
+
+
+def imagenet(
+    *,
+    seed: int,
+    fold: int,
+    folder: str | None = None,
+    split_seed: int = 1,
+    validation: int = SOURCE.validation,
+    size: int = SOURCE.size,
+    augment: bool = True,
+    workers: int = 8,
+    train: int | None = None,
+    test: int | None = None,
+) -> Fold:
+    """Return ImageNet; its 50,000 validation images are the test set, ours are drawn from the training images.
+
+    Args:
+        seed: Draws the training images if ``train`` is given.
+        fold: 0.
+        folder: Holds the hub's parquet files, or ``train/class/*.JPEG`` and ``val/class/*.JPEG``; None asks the hub.
+        split_seed: Draws the validation images, as many of each class.
+        validation: Validation images.
+        size: Height and width given to the network.
+        augment: Whether training images are cropped at random and mirrored.
+        workers: Threads that decode.
+        train: Use only so many training images.
+        test: Use only so many test images.
+    """
+    if fold:
+        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
+    if folder is not None and not Path(folder).is_dir():
+        raise FileFormatError(f"expected the folder of imagenet, got no such folder: {folder}; check the path")
+    check_count(size, name="size")
+    check_count(workers, name="workers")
+    parts = {name: _lazy(raw_split(SOURCE, name, folder), size, augment, workers) for name in ("train", "test")}
+    whole, tested = parts["train"], parts["test"]
+    labels = whole.labels.numpy()
+    fit, held = split_rows(len(whole), validation=validation, rule=SOURCE.rule, seed=split_seed, labels=labels)
+    if train is not None:
+        fit = np.random.default_rng(seed).permutation(fit)[: check_count(train, name="train")]
+    if test is not None:
+        tested = tested[np.random.default_rng(0).permutation(len(tested))[: check_count(test, name="test")]]
+    sizes = {"classes": whole.raw.classes, "inputs": 3 * size**2}
+    return Fold(whole[fit], whole[held], tested, sizes)
+
+
+def _lazy(raw: RawSplit, size: int, augment: bool, workers: int) -> LazyImages:
+    return LazyImages(raw, np.arange(len(raw)), torch.from_numpy(raw.labels), size, augment, workers)
+
+
+def _centre(image: "Image", size: int) -> "Image":
+    """Return the centre of the image after its shorter side was brought to ``size · 8 / 7`` (256 for 224)."""
+    from PIL.Image import Resampling
+
+    shorter = round(size * 8 / 7)
+    factor = shorter / min(image.size)
+    width, height = (max(shorter, round(side * factor)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.resize((width, height), Resampling.BILINEAR).crop((left, top, left + size, top + size))
+
+
+def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image":
+    """Return a part of 8 to 100 % of the area with sides 3:4 to 4:3 in ``size``, mirrored half of the time.
+
+    References:
+        Szegedy et al. 2015 §6, as in the usual ImageNet code.
+    """
+    from PIL.Image import Resampling, Transpose
+
+    width, height = image.size
+    box: tuple[int, int, int, int] | None = None
+    for area, ratio, right, down in draws[:TRIES]:
+        wanted = width * height * (AREA[0] + (AREA[1] - AREA[0]) * area)
+        sides = math.exp(math.log(RATIO[0]) + (math.log(RATIO[1]) - math.log(RATIO[0])) * ratio)
+        w, h = round(math.sqrt(wanted * sides)), round(math.sqrt(wanted / sides))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(right * (width - w + 1)), int(down * (height - h + 1))
+            box = (left, top, left + w, top + h)
+            break
+    cut = _centre(image, size) if box is None else image.resize((size, size), Resampling.BILINEAR, box=box)
+    return cut.transpose(Transpose.FLIP_LEFT_RIGHT) if draws[-1][0] < 0.5 else cut

@@ -1,0 +1,226 @@
+"""Image data sets from small local folders that are laid out as the hub's are: configurations, columns, shards."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.study.data import load_fold
+from calibrant.study.data.imagenet import LazyImages, _centre, _random_part
+
+datasets = pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
+Image = pytest.importorskip("PIL.Image", reason="optional package 'PIL' is not installed")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+
+
+def picture(value: int, side: int, mode: str = "RGB") -> dict[str, Any]:
+    """Return an image as the hub's parquet files hold it: its top left pixel 255, its lower right quarter 200."""
+    pixels = np.full((side, side), value, dtype=np.uint8)
+    pixels[0, 0], pixels[side // 2 :, side // 2 :] = 255, 200
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, format="PNG")
+    return {"bytes": file.getvalue(), "path": f"{value}.png"}
+
+
+def shard(path: Path, *, side: int, labels: Sequence[int], image: str = "image", **more: Any) -> None:
+    """Write one parquet file; the image of row i is grey i."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    label = more.pop("label", "label")
+    columns = {image: [picture(i, side) for i in range(len(labels))], label: list(labels), **more}
+    features = {image: datasets.Image(), **{name: datasets.Value("int64") for name in columns if name != image}}
+    datasets.Dataset.from_dict(columns, features=datasets.Features(features)).to_parquet(str(path))
+
+
+def greys(split: Any) -> list[int]:
+    return split.inputs[:, 1, 1, 0].tolist()
+
+
+def test_cifar100_is_read_by_its_fine_labels(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar100" / "cifar100"
+    fine, coarse = list(range(30)), [0] * 30
+    shard(
+        folder / "train-00000-of-00001.parquet",
+        side=32,
+        labels=fine,
+        image="img",
+        label="fine_label",
+        coarse_label=coarse,
+    )
+    shard(
+        folder / "test-00000-of-00001.parquet",
+        side=32,
+        labels=[99, 0],
+        image="img",
+        label="fine_label",
+        coarse_label=[0, 1],
+    )
+    fold = load_fold(
+        {"name": "cifar100", "folder": str(tmp_path / "cifar100"), "validation": 6, "split": "wang", "split_seed": 101}
+    )
+    order = np.random.RandomState(101).permutation(30)
+    assert greys(fold.train) == order[:24].tolist() == fold.train.labels.tolist()
+    assert greys(fold.validation) == order[24:].tolist()
+    assert fold.test.labels.tolist() == [99, 0]
+    assert fold.test.inputs[:, 0, 0, 0].tolist() == [255, 255]  # type: ignore[attr-defined]
+    assert fold.sizes == {"classes": 100, "inputs": 3072}
+
+
+def test_svhn_is_its_cropped_digits_without_the_extra_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "svhn"
+    for name, count in (("train", 20), ("test", 5), ("extra", 9)):
+        shard(
+            folder / "cropped_digits" / f"{name}-00000-of-00001.parquet", side=32, labels=[i % 10 for i in range(count)]
+        )
+    shard(folder / "full_numbers" / "train-00000-of-00001.parquet", side=48, labels=[0] * 4)
+    fold = load_fold({"name": "svhn", "folder": str(folder), "validation": 4, "augment": False})
+    assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [16, 4, 5]
+    listed = list(range(20))
+    np.random.RandomState(1).shuffle(listed)
+    assert greys(fold.validation) == listed[:4]
+
+
+def test_tiny_imagenets_validation_images_are_the_test_set_and_ours_are_as_many_of_each_class(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-imagenet" / "data"
+    labels = [k for k in range(4) for _ in range(5)]
+    shard(folder / "train-00000-of-00002-1359597a978bc4fa.parquet", side=64, labels=labels[:12])
+    shard(folder / "train-00001-of-00002-1359597a978bc4fb.parquet", side=64, labels=labels[12:])
+    shard(folder / "valid-00000-of-00001-70d52db3c749a935.parquet", side=64, labels=[3, 1, 199])
+    data = {"name": "tiny-imagenet", "folder": str(tmp_path / "tiny-imagenet"), "validation": 8}
+    fold = load_fold(data)
+    assert fold.test.labels.tolist() == [3, 1, 199]
+    assert torch.bincount(fold.validation.labels).tolist() == [2, 2, 2, 2]
+    assert torch.bincount(fold.train.labels).tolist() == [3, 3, 3, 3]
+    inputs, _ = fold.test.batch(torch.tensor([0]))
+    assert inputs.shape == (1, 3, 64, 64)
+    assert inputs[0, :, 0, 0].tolist() == pytest.approx([(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225])
+    with pytest.raises(InputError, match=r"expected a multiple of 4 .* below 20 for validation, got 7"):
+        load_fold({**data, "validation": 7})
+    other = load_fold({**data, "split_seed": 2})
+    assert not torch.equal(other.validation.inputs, fold.validation.inputs)  # type: ignore[attr-defined]
+
+
+def imagenet(folder: Path) -> Path:
+    labels = [k for k in range(3) for _ in range(4)]
+    shard(folder / "data" / "train-00000-of-00001.parquet", side=70, labels=labels)
+    shard(folder / "data" / "validation-00000-of-00001.parquet", side=90, labels=[2, 0])
+    shard(folder / "data" / "test-00000-of-00001.parquet", side=90, labels=[-1] * 3)
+    return folder
+
+
+def test_imagenet_is_decoded_when_asked_for_and_tested_on_its_validation_images(tmp_path: Path) -> None:
+    data = {"name": "imagenet", "folder": str(imagenet(tmp_path / "imagenet")), "validation": 3, "size": 56}
+    fold = load_fold(data)
+    assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [9, 3, 2]
+    assert isinstance(fold.train, LazyImages)
+    inputs, labels = fold.test.batch(torch.tensor([1, 0]))
+    assert (inputs.shape, inputs.dtype, labels.tolist()) == ((2, 3, 56, 56), torch.float32, [0, 2])
+    assert float(inputs[0, 0, 20, 20]) == pytest.approx((1 / 255 - 0.485) / 0.229, abs=1e-5)
+    torch.manual_seed(3)
+    first, _ = fold.train.batch(torch.arange(9), training=True)
+    torch.manual_seed(3)
+    assert torch.equal(first, fold.train.batch(torch.arange(9), training=True)[0])
+    assert not torch.equal(first, fold.train.batch(torch.arange(9), training=True)[0])
+    fewer = load_fold({**data, "train": 4, "test": 1})
+    assert (len(fewer.train), len(fewer.test)) == (4, 1)
+
+
+def test_imagenet_from_folders_named_by_class(tmp_path: Path) -> None:
+    for split, names in (("train", ("n01", "n02")), ("val", ("n01", "n02"))):
+        for name in names:
+            (tmp_path / "i" / split / name).mkdir(parents=True)
+            for i in range(3):
+                found = picture(10 * i, 60, mode="L" if i else "RGB")  # grey files are among the real ones
+                (tmp_path / "i" / split / name / f"{i}.png").write_bytes(found["bytes"])
+    fold = load_fold({"name": "imagenet", "folder": str(tmp_path / "i"), "validation": 2, "size": 32})
+    assert fold.sizes == {"classes": 2, "inputs": 3 * 32 * 32}
+    assert [len(part) for part in (fold.train, fold.validation, fold.test)] == [4, 2, 6]
+    inputs, labels = fold.test.batch(torch.arange(6))
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert torch.isfinite(inputs).all()
+
+
+def test_the_usual_crops() -> None:
+    ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 128))).convert(
+        "RGB"
+    )  # 128 wide, 256 high
+    centre = np.asarray(_centre(ramp, 112))  # the shorter side is 128 already
+    assert centre.shape == (112, 112, 3)
+    assert centre[0, 0, 0] == (256 - 112) // 2
+    # half the area, square: a side of 128 = √(16384); the left edge at 0, the upper at ⌊.5 · 129⌋; not mirrored
+    half = (0.5 - 0.08) / 0.92
+    cut = np.asarray(_random_part(ramp, 128, [[half, 0.5, 0.9, 0.5]] * 10 + [[0.7, 0, 0, 0]]))
+    assert cut[0, 0, 0] == 64
+    assert cut[-1, 0, 0] == 64 + 127
+    mirrored = np.asarray(
+        _random_part(ramp.transpose(Image.Transpose.ROTATE_90), 128, [[half, 0.5, 0.5, 0.9]] * 10 + [[0.2, 0, 0, 0]])
+    )
+    plain = np.asarray(
+        _random_part(ramp.transpose(Image.Transpose.ROTATE_90), 128, [[half, 0.5, 0.5, 0.9]] * 10 + [[0.7, 0, 0, 0]])
+    )
+    assert np.array_equal(mirrored, plain[:, ::-1])
+    assert not np.array_equal(mirrored, plain)
+    thin = ramp.resize((256, 4))  # no part of it is less than 4 : 3
+    whole = _random_part(thin, 32, [[1.0, 0.5, 0, 0]] * 10 + [[0.7, 0, 0, 0]])
+    assert np.array_equal(np.asarray(whole), np.asarray(_centre(thin, 32)))
+
+
+def refuse(folder: Path, said: str, name: str = "svhn", **options: Any) -> None:
+    with pytest.raises(CalibrantError, match=said) as caught:
+        fold = load_fold({"name": name, "folder": str(folder), "validation": 3, **options})
+        for part in (fold.train, fold.validation):
+            part.batch(torch.arange(len(part)))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_as_the_hub_has_it_is_named(tmp_path: Path) -> None:
+    refuse(tmp_path / "none", "expected the folder of svhn, got no such folder")
+    refuse(tmp_path / "none", "expected the folder of imagenet, got no such folder", name="imagenet")
+    (tmp_path / "empty").mkdir()
+    refuse(tmp_path / "empty", "expected the split 'train' of .*empty, got:")
+    shard(tmp_path / "half" / "train-00000-of-00001.parquet", side=32, labels=[0] * 9)
+    refuse(tmp_path / "half", "expected the split 'test' of .*half, got only train; add its files")
+    shard(tmp_path / "named" / "train.parquet", side=32, labels=[0] * 9, label="digit")
+    refuse(tmp_path / "named", "expected a column label in .*named, got image, digit; rename it")
+    shard(tmp_path / "picture" / "train.parquet", side=32, labels=[0] * 9, image="pixels")
+    refuse(tmp_path / "picture", "expected a column img or image in .*picture, got pixels, label")
+    shard(tmp_path / "much" / "train.parquet", side=32, labels=[0, 10] * 5)
+    refuse(tmp_path / "much", r"expected labels in 0 … 9, got 0 … 10 in .*much")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "train.parquet").write_bytes(b"not parquet")
+    refuse(tmp_path / "text", "expected the split 'train' of .*text, got:")
+
+
+@pytest.mark.parametrize("name", ["svhn", "imagenet"])
+def test_a_truncated_image_is_named_by_its_row(tmp_path: Path, name: str) -> None:
+    whole = picture(9, 32)
+    rows = [whole, {"bytes": whole["bytes"][:60], "path": None}, whole, whole]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    for part in ("train", "test", "validation"):
+        table = datasets.Dataset.from_dict({"image": rows, "label": [0] * 4}, features=features)
+        (tmp_path / "broken").mkdir(exist_ok=True)
+        table.to_parquet(str(tmp_path / "broken" / f"{part}.parquet"))
+    refuse(tmp_path / "broken", "expected a whole image, got a broken one in row 1 of split 'train' of", name=name)
+
+
+def test_broken_parts_are_named(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    for arrays, said in (
+        ({"images": pixels}, "expected the arrays images and labels in .*, got \\['images'\\]"),
+        ({"images": pixels[:3], "labels": np.zeros(4)}, r"expected images \(4, 32, 32, 3\) uint8 in"),
+        ({"images": pixels.astype(float), "labels": np.zeros(4)}, r"got \(4, 32, 32, 3\) float64"),
+        ({"images": pixels, "labels": np.full(4, 10)}, r"expected labels in 0 … 9, got 10 … 10"),
+    ):
+        np.savez(tmp_path / "train.npz", **arrays)  # type: ignore[arg-type]
+        refuse(tmp_path, said)
+        with pytest.raises(FileFormatError):
+            load_fold({"name": "svhn", "folder": str(tmp_path)})
