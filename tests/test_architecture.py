@@ -29,7 +29,8 @@ calibrators
 vocabulary
 evaluate
 study
-report | scale | adapters
+report
+scale | adapters
 __init__
 cli
 __main__

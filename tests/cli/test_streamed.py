@@ -53,6 +53,41 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
     assert "1,000" in run("evaluate", folder)[1]
 
 
+def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, tmp_path: Path) -> None:
+    code, _, err = run("report", folder, "-o", "flat.json")
+    assert code == 0, err
+    [flat] = json.loads(Path("flat.json").read_text())["models"]
+    assert (flat["name"], flat["calibrator"]) == ("data", None)
+    splits = tmp_path / "splits"
+    for name, part in (("val", 0), ("test", 1)):
+        (splits / name).mkdir(parents=True)
+        (splits / name / "a.parquet").write_bytes((folder / f"{part}.parquet").read_bytes())
+    code, _, err = run("report", splits, folder, "-o", "both.json")
+    assert code == 0, err
+    models = json.loads(Path("both.json").read_text())["models"]
+    val = calibrant.load_predictions(folder / "0.parquet")
+    expected = calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels)
+    assert [model["name"] for model in models] == ["splits", "data"]
+    assert models[0]["calibrator"] == repr(expected)
+    assert models[0]["diagram_after"]["n"] == 500
+    assert run("report", splits, "-m", "none", "-o", "none.json")[0] == 0
+    assert json.loads(Path("none.json").read_text())["models"][0]["calibrator"] is None
+    assert run("report", splits, "--split", "train", "-o", "r.json")[0] == 2
+    assert not Path("r.json").exists()
+
+
+@pytest.mark.slow
+def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2")[0] == 0
+    assert run("apply", "c.safetensors", folder, "-o", "one")[0] == 0
+    code, _, err = run("apply", "c.safetensors", folder, "-o", "two", "--workers", "2")
+    assert code == 0, err
+    assert "2 files written" in err
+    for name in ("0.parquet", "1.parquet"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    assert "0 files written" in run("apply", "c.safetensors", folder, "-o", "two")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -60,6 +95,8 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
         (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
         (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
         (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),
+        (["report", "data", "-m", "TemperatureScaling", "-o", "r.html"], "pass it as --calibrator"),
+        (["report", "data/0.parquet", "--executor", "ray", "-o", "r.html"], "beside --executor"),
         (["evaluate", "."], "a folder of them, got none"),
         (["evaluate", "data/0.parquet", "--executor", "ray"], "a folder of Parquet files beside --executor"),
         (["fit", "data/0.parquet", "--executor", "spark", "-o", "c.safetensors"], "beside --executor"),

@@ -15,7 +15,8 @@ import torch
 
 import calibrant
 from calibrant import Predictions, metrics
-from calibrant.calibrators import TemperatureScaling
+from calibrant.binning import EqualWidth
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.scale import ParquetRows, apply_streamed, evaluate_streamed, rows, sum_metrics
 
@@ -106,15 +107,59 @@ def test_apply_writes_whole_files_and_goes_on(folder: Path, tmp_path: Path) -> N
     data = whole(folder)
     scaling = TemperatureScaling().fit(data.logits, data.need_labels())
     out = tmp_path / "out"
-    assert apply_streamed(scaling, folder, out) == 9
+    assert apply_streamed(scaling, folder, out) == 3
     with torch.no_grad():
         expected = scaling(data.logits)
     assert torch.equal(whole(out).logits, expected)
     assert torch.equal(whole(out).need_labels(), data.need_labels())
-    victim = sorted(out.glob("*.parquet"))[3]
+    assert [file.name for file in sorted(out.iterdir())] == [file.name for file in sorted(folder.iterdir())]
+    victim = out / "part-1.parquet"
     victim.unlink()
     assert apply_streamed(scaling, folder, out) == 1
     assert not [name for name in os.listdir(out) if name.endswith(".part")]
+
+
+def test_apply_keeps_other_columns_and_a_decision_and_says_whose_file_it_finds(tmp_path: Path) -> None:
+    home, out = tmp_path / "in", tmp_path / "out"
+    home.mkdir()
+    rng = np.random.default_rng(0)
+    probs = torch.softmax(torch.from_numpy(rng.normal(size=(60, 3))), dim=1).float()
+    labels = rng.integers(0, 3, 60)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(probs.numpy().reshape(-1)), 3)
+    table = pa.table({"id": [f"row {i}" for i in range(60)], "probs": flat, "label": labels})
+    pq.write_table(table, home / "a.parquet", row_group_size=25)
+    binned = HistogramBinning().fit(probs.log(), labels)
+    assert apply_streamed(binned, home, out) == 1
+    written = pq.read_table(out / "a.parquet")
+    assert written.column_names == ["id", "logits", "label", "decision"]
+    assert written["id"].to_pylist() == table["id"].to_pylist()
+    after = Predictions.from_probs(probs, labels).calibrated_by(binned, allow_fit_rows=True)
+    [streamed] = evaluate_streamed(out, metrics=[metrics.ECE()])
+    assert streamed.value == pytest.approx(metrics.ECE()(after), rel=1e-6)  # float32 on disk
+    other = HistogramBinning(EqualWidth(3)).fit(probs.log(), labels)
+    for calibrator in (other, TemperatureScaling().fit(probs.log(), labels)):
+        with pytest.raises(FileFormatError, match="written by this calibrator from these data, got another file"):
+            apply_streamed(calibrator, home, out)
+    (out / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FileFormatError, match="broken or truncated"):
+        apply_streamed(binned, home, out)
+
+
+def test_apply_refuses_before_any_work(folder: Path, tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    scaling, narrow = (
+        TemperatureScaling().fit(z, (z / 2).softmax(1).multinomial(1, generator=rng)[:, 0])
+        for z in (4 * torch.randn(90, 6, generator=rng), 4 * torch.randn(90, 4, generator=rng))
+    )
+    (tmp_path / "file").touch()
+    for calibrator, out, text in (
+        (scaling, folder, "a folder other than the input's"),
+        (scaling, tmp_path / "file", "got the file"),
+        (narrow, tmp_path / "new", r"shape \(N, 4\) as in fit"),
+    ):
+        with pytest.raises((InputError, FileFormatError), match=text):
+            apply_streamed(calibrator, folder, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
 
 
 def test_bad_rows_are_named(folder: Path) -> None:
@@ -150,14 +195,16 @@ def test_files_of_two_models_are_refused(folder: Path) -> None:
 
 MEMORY = """
 import resource, sys
-import pyarrow.parquet, torch, calibrant
-from calibrant.scale import evaluate_streamed, apply_streamed
+import jinja2, matplotlib.figure, pyarrow.parquet, scipy.stats, torch, calibrant
+from calibrant.report import write_report
+from calibrant.scale import apply_streamed, diagnose_streamed, evaluate_streamed
 from calibrant.calibrators import TemperatureScaling
 torch.set_num_threads(1)
 calibrator = TemperatureScaling().fit(torch.randn(50, 1000), torch.arange(50))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 evaluate_streamed(sys.argv[1])
 apply_streamed(calibrator, sys.argv[1], sys.argv[2])
+write_report([diagnose_streamed(sys.argv[1], calibrator=calibrator)], sys.argv[2] + ".html")
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 

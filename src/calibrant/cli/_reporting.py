@@ -28,7 +28,7 @@ class Source:
 
 
 def load_model(
-    source: Source, *, method: str | None, saved: str | None, class_names: Sequence[str] | None = None
+    source: Source, *, method: str | None, saved: Calibrator | None, class_names: Sequence[str] | None = None
 ) -> Model:
     """Return the model of a file.
 
@@ -38,7 +38,7 @@ def load_model(
     """
     name = Path(source.shown).stem
     before = calibrant.load_predictions(source.path, source.split, **source.axes)
-    calibrator = calibrant.load(saved) if saved is not None else _fit(source, method)
+    calibrator = saved if saved is not None else _fit(source, method)
     if calibrator is None:
         return Model(name, before, source=source.shown, split=source.split, class_names=class_names)
     after = with_logits(before, file=source.shown, split=source.split).calibrated_by(calibrator)

@@ -1,9 +1,10 @@
 """Data sets larger than memory on the command line: a folder of Parquet files is streamed, with progress and resume."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,13 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._output import console
 from calibrant.errors import InputError
+from calibrant.report import Section
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.scale import (
     Executor,
     apply_streamed,
+    diagnose_streamed,
     evaluate_streamed,
     fit_temperature_streamed,
     in_turn,
@@ -27,6 +30,7 @@ from calibrant.scale import (
     ray_cluster,
     sum_metrics,
 )
+from calibrant.scale.checkpoint import calibrator_identity
 
 ExecutorName = Annotated[
     str, typer.Option("--executor", help="For a folder of Parquet files: local, or ray for a cluster.")
@@ -58,8 +62,9 @@ class Crew:
             )
         return False
 
-    def make(self) -> Executor:
-        """Return the executor that the options name."""
+    @cached_property
+    def workforce(self) -> Executor:
+        """The executor that the options name, the same one for every pass."""
         check_choice(self.executor, name="--executor", choices=("local", "ray"))
         if self.executor == "ray":
             return ray_cluster(self.address, workers=self.workers if self.workers > 1 else None)
@@ -75,12 +80,15 @@ def is_streamed(file: str) -> bool:
 
 def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None) -> list[Row]:
     """Return the panel's sums over a folder of Parquet files; stopped and started again, it goes on."""
-    identity = f"{Path(file).resolve()} {calibrator!r}"
-    checkpoint = CHECKPOINTS / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    metrics = sum_metrics()
     with bar(f"measuring {file}") as progress:
-        metrics = sum_metrics()
         figures = evaluate_streamed(
-            file, metrics=metrics, calibrator=calibrator, checkpoint=checkpoint, executor=crew.make(), progress=progress
+            file,
+            metrics=metrics,
+            calibrator=calibrator,
+            checkpoint=_checkpoint(file, calibrator, "evaluate"),
+            executor=crew.workforce,
+            progress=progress,
         )
     name = None if calibrator is None else in_one_line(calibrator)
     return [
@@ -102,14 +110,65 @@ def fit_streamed(file: str, method: str | None, crew: Crew) -> TemperatureScalin
     screen = console(err=True)
     with screen.status(f"fitting {file}") as status:
         return fit_temperature_streamed(
-            file, executor=crew.make(), progress=lambda done: status.update(f"fitting {file}: pass {done}")
+            file, executor=crew.workforce, progress=lambda done: status.update(f"fitting {file}: pass {done}")
         )
 
 
-def apply_to_folder(calibrator: Calibrator, file: str, output: str) -> None:
-    """Write a folder of calibrated Parquet files; stopped and started again, it goes on."""
+def apply_to_folder(calibrator: Calibrator, file: str, output: str, crew: Crew) -> int:
+    """Write a folder of calibrated Parquet files; stopped and started again, it goes on. Returns the files written."""
     with bar(f"calibrating {file}") as progress:
-        apply_streamed(calibrator, file, output, progress=progress)
+        return apply_streamed(calibrator, file, output, executor=crew.workforce, progress=progress)
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """What of a folder is reported: which splits, through which calibrator.
+
+    A folder of folders has splits, named as they are; one with Parquet files in it is a single, unnamed split.
+    """
+
+    method: str | None
+    saved: Calibrator | None
+    split: str
+    fit_split: str
+    class_names: Sequence[str] | None
+
+    def section(self, file: str, crew: Crew) -> Section:
+        """Return what the report says of the folder ``file``.
+
+        Raises:
+            InputError: If a method is named and there is no split to fit it on.
+        """
+        home = Path(file)
+        flat = any(home.glob("*.parquet"))
+        judged, fitted_on = (home, None) if flat else (home / self.split, home / self.fit_split)
+        calibrator = self.saved
+        if calibrator is None and self.method != "none":
+            if fitted_on is not None and fitted_on.is_dir():
+                calibrator = fit_streamed(str(fitted_on), self.method, crew)
+            elif self.method is not None:
+                raise InputError(
+                    f"expected folders {self.fit_split} and {self.split} in {file} to fit {self.method} on one and judge on "
+                    "the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
+                )
+        with bar(f"reporting on {file}") as progress:
+            return diagnose_streamed(
+                judged,
+                name=home.resolve().name,
+                calibrator=calibrator,
+                class_names=self.class_names,
+                source=file,
+                split="all" if flat else self.split,
+                checkpoint=_checkpoint(judged, calibrator, "report"),
+                executor=crew.workforce,
+                progress=progress,
+            )
+
+
+def _checkpoint(path: str | Path, calibrator: Calibrator | None, what: str) -> Path:
+    """Return where the progress of this work on these data is kept, in the working folder."""
+    identity = f"{what} {Path(path).resolve()} {None if calibrator is None else calibrator_identity(calibrator)}"
+    return CHECKPOINTS / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from calibrant.cli._files import readable, writable
 from calibrant.cli._layout import calibrate_file, write_like
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
-from calibrant.cli._streamed import apply_to_folder, is_streamed
+from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, apply_to_folder
 from calibrant.report.model import in_one_line
 
 
@@ -22,21 +22,31 @@ def apply(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
     class_dim: ClassDim = 1,
     ignore_index: IgnoreIndex = None,
+    executor: ExecutorName = "local",
+    workers: Workers = 1,
+    address: Address = None,
 ) -> None:
     """Write the calibrated logits of every split; whatever else is in the file stays as it is.
 
-    A folder of Parquet files becomes a folder: any number of rows, in bounded memory, resumed when stopped.
+    A folder of Parquet files becomes a folder of files of the same names: any number of rows, in bounded memory, resumed
+    when stopped.
 
     Examples:
 
         calibrant apply c.safetensors predictions.npz -o calibrated.npz
 
+        calibrant apply c.safetensors folder/ -o calibrated/ --workers 8
+
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
     """
     fitted = calibrant.load(calibrator)
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    if is_streamed(file):
-        apply_to_folder(fitted, file, output)
+    crew = Crew(executor, workers, address)
+    if crew.takes(file):
+        written = apply_to_folder(fitted, file, output, crew)
+        console(err=True).print(
+            f"{file} through {in_one_line(fitted)} to {output}: {written} files written", style="dim"
+        )
         return
     inputs = [calibrator, file]
     with (

@@ -4,11 +4,13 @@ from typing import Annotated
 
 import typer
 
+import calibrant
 from calibrant.cli._files import readable, writable
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import console, working
 from calibrant.cli._reporting import Source, load_model, read_names
-from calibrant.report import write_report
+from calibrant.cli._streamed import Address, Crew, ExecutorName, FolderReport, Workers
+from calibrant.report import Model, Section, write_report
 
 
 def report(
@@ -33,8 +35,14 @@ def report(
     ignore_index: IgnoreIndex = None,
     class_names: Annotated[str | None, typer.Option(help="A text file with one class name a line.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
+    executor: ExecutorName = "local",
+    workers: Workers = 1,
+    address: Address = None,
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
+
+    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. With folders
+    test/ and val/ in it a temperature is fitted on val and judged on test.
 
     Examples:
 
@@ -43,15 +51,23 @@ def report(
         calibrant report a.npz b.npz c.npz --method VectorScaling -o report.html
 
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
+
+        calibrant report folder/ --workers 8 -o report.html
     """
     names = read_names(class_names) if class_names else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    models = []
+    crew = Crew(executor, workers, address)
+    saved = calibrant.load(calibrator) if calibrator else None
+    folder = FolderReport(method, saved, split, fit_split, names)
+    models: list[Model | Section] = []
     with writable(output, suffix=f".{format or 'html'}", inputs=files) as target:
         for file in files:
+            if crew.takes(file):
+                models.append(folder.section(file, crew))
+                continue
             with readable(file) as path, working(f"calibrating {file}"):
                 source = Source(path, file, split, fit_split, axes)
-                models.append(load_model(source, method=method, saved=calibrator, class_names=names))
+                models.append(load_model(source, method=method, saved=saved, class_names=names))
         with working(f"reporting on {len(models)} models"):
             write_report(models, target, title=title, format=format)
-    console(err=True).print(f"report on {', '.join(model.name for model in models)} written to {output}", style="dim")
+    console(err=True).print(f"report on {', '.join(files)} written to {output}", style="dim")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.binning import EqualWidth
+from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Data, Model
@@ -105,11 +105,25 @@ def diagram_of(data: Data, *, bins: int = BINS) -> Diagram:
         >>> [(bin.count, bin.off) for bin in diagram.bins]
         [(10, True)]
     """
-    from scipy.stats import binom
-
     pairs = data.top_label()
     binning = EqualWidth(bins)
-    table, edges = binning.table(pairs.p, pairs.y), binning.edges(pairs.p).tolist()
+    return diagram_from(binning.table(pairs.p, pairs.y), edges=binning.edges(pairs.p).tolist())
+
+
+def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
+    """Return the reliability diagram of sums, however many rows they were made from.
+
+    Args:
+        table: Counts and sums of B bins that hold every row.
+        edges: Their B + 1 edges.
+
+    Example:
+        >>> table = EqualWidth(2).table(torch.tensor([0.9, 0.8]), torch.tensor([1.0, 0.0]))
+        >>> round(diagram_from(table, edges=[0.0, 0.5, 1.0]).confidence, 4)
+        0.85
+    """
+    from scipy.stats import binom
+
     filled = []
     for b, (count, p, y) in enumerate(
         zip(table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist(), strict=True)
@@ -118,7 +132,8 @@ def diagram_of(data: Data, *, bins: int = BINS) -> Diagram:
             # Binomial with the mean confidence: a little wider than the sum of unequal Bernoullis, so never too strict
             low, high = binom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], count, min(p / count, 1.0)) / count
             filled.append(Bin(edges[b], edges[b + 1], count, p / count, y / count, float(low), float(high)))
-    return Diagram(filled, float(pairs.p.mean()), float(pairs.y.mean()), table.error(), len(pairs))
+    confidence, accuracy = (float(sums.sum()) / table.total for sums in (table.sum_p, table.sum_y))
+    return Diagram(filled, confidence, accuracy, table.error(), table.total)
 
 
 def risk_coverage(data: Data) -> Curve:
@@ -151,7 +166,7 @@ def by_class(model: Model) -> list[Part]:
     parts = []
     for k, (error, expected, observed, n) in enumerate(old):
         parts.append(Part(model.class_name(k), n, expected, observed, error, new[k][0] if new else None, k))
-    return _worst_first(parts)
+    return worst_first(parts)
 
 
 def by_group(model: Model) -> list[Part]:
@@ -167,14 +182,15 @@ def by_group(model: Model) -> list[Part]:
         error_after = None if after is None else metric(after)
         expected = float(before.p.mean())
         parts.append(Part(str(group), len(before), expected, Accuracy()(before), metric(before), error_after, group))
-    return _worst_first(parts)
+    return worst_first(parts)
 
 
 def _top(data: Data | None, rows: Tensor) -> BinaryPairs | None:
     return None if data is None else data.top_label()[rows]
 
 
-def _worst_first(parts: list[Part]) -> list[Part]:
+def worst_first(parts: Sequence[Part]) -> list[Part]:
+    """Return ``parts`` by their error after calibration, or before if there is none, the largest first."""
     return sorted(parts, key=lambda part: -(part.error_before if part.error_after is None else part.error_after))
 
 

@@ -62,17 +62,43 @@ class Model:
     @property
     def calibrated_with(self) -> str | None:
         """The calibrator as text."""
-        return in_one_line(self.calibrator) if isinstance(self.calibrator, Calibrator) else self.calibrator
+        return as_text(self.calibrator)
 
     @property
     def calibrated_in_short(self) -> str:
         """The calibrator as it fits into a sentence: its class alone where the rest is long."""
-        name = self.calibrated_with or "calibration"
-        return name if len(name) <= LONGEST_NAME else name.split("(")[0]
+        return in_short(self.calibrator)
 
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""
         return str(index) if self.class_names is None else str(self.class_names[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a section is about where its figures come from sums over rows that nobody holds in memory.
+
+    Args:
+        name: What people call the model.
+        calibrator: What the figures after calibration went through, or None.
+        source: Where the rows lie.
+        split: Which part of it.
+    """
+
+    name: str
+    calibrator: Calibrator | str | None = None
+    source: str = ""
+    split: str = ""
+
+    @property
+    def calibrated_with(self) -> str | None:
+        """The calibrator as text."""
+        return as_text(self.calibrator)
+
+    @property
+    def calibrated_in_short(self) -> str:
+        """The calibrator as it fits into a sentence."""
+        return in_short(self.calibrator)
 
 
 @dataclass(frozen=True)
@@ -97,6 +123,17 @@ class Table:
             raise InputError(
                 f"expected {len(self.header)} cells in every row of {self.title!r}, got {len(wrong[0])}; fill the row"
             )
+
+
+def as_text(calibrator: Calibrator | str | None) -> str | None:
+    """Return a calibrator, or the name given for one, as text."""
+    return in_one_line(calibrator) if isinstance(calibrator, Calibrator) else calibrator
+
+
+def in_short(calibrator: Calibrator | str | None) -> str:
+    """Return a calibrator as it fits into a sentence: its class alone where the rest is long."""
+    name = as_text(calibrator) or "calibration"
+    return name if len(name) <= LONGEST_NAME else name.split("(")[0]
 
 
 def in_one_line(calibrator: Calibrator) -> str:

@@ -35,7 +35,7 @@ from calibrant.report.diagnosis import (
     risk_coverage,
     worst_bins,
 )
-from calibrant.report.model import Model, Table, fingerprint
+from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.words import HOW_TO_READ, LIMITS, bin_sentence, summary
 
@@ -46,7 +46,7 @@ FORMATS = ("html", "md", "json")
 class Section:
     """All that a report says of one model."""
 
-    model: Model
+    model: Model | Subject
     before: list[Row]
     after: list[Row]
     diagrams: tuple[Diagram, Diagram | None]
@@ -56,6 +56,7 @@ class Section:
     panels: dict[str, list[tuple[str, Diagram]]]
     words: list[str]
     fingerprint: str
+    remarks: Sequence[str] = ()
 
     @property
     def worst(self) -> list[str]:
@@ -77,8 +78,8 @@ class Section:
         if not isinstance(calibrator, Calibrator):
             return []
         chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
-        rows = f"{len(calibrator.fit_rows):,}"
-        return [*chosen, f"It was fitted on {rows} rows, none of which should be among those judged here."]
+        rows = f"{len(calibrator.fit_rows):,} rows" if len(calibrator.fit_rows) else "rows that it kept no record of"
+        return [*chosen, f"It was fitted on {rows}, none of which should be among those judged here."]
 
     @property
     def evidence(self) -> Evidence | None:
@@ -87,7 +88,7 @@ class Section:
 
 
 def write_report(
-    models: Sequence[Model],
+    models: Sequence[Model | Section],
     path: str | os.PathLike[str],
     *,
     title: str = "Calibration report",
@@ -99,7 +100,7 @@ def write_report(
     """Write one self-contained report on one or many models, atomically.
 
     Args:
-        models: What to report on, in order.
+        models: What to report on, in order; a ``Section`` is one that was diagnosed already, as of rows on disk.
         path: Where to write it.
         title: Its heading.
         tables: Tables computed elsewhere, shown before the models.
@@ -124,7 +125,7 @@ def write_report(
         raise InputError("expected at least one model to report on, got none; pass a list of Model")
     suffix = Path(path).suffix.removeprefix(".")
     chosen = check_choice(format or (suffix if suffix in FORMATS else "html"), name="format", choices=FORMATS)
-    sections = [diagnose(model, draws=draws) for model in models]
+    sections = [model if isinstance(model, Section) else diagnose(model, draws=draws) for model in models]
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {"title": title, "notes": list(notes), "tables": list(tables), "sections": sections}
     )
@@ -218,6 +219,7 @@ def _json(context: dict[str, Any]) -> str:
             "evidence": None if section.evidence is None else evidence_in_plain(section.evidence),
             "words": section.words,
             "worst_bins": section.worst,
+            "remarks": list(section.remarks),
             "diagram_before": asdict(section.diagrams[0]),
             "diagram_after": None if section.diagrams[1] is None else asdict(section.diagrams[1]),
             "classes": [asdict(part) for part in section.classes],

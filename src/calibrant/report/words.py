@@ -2,7 +2,7 @@
 
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.report.diagnosis import Bin, Diagram
-from calibrant.report.model import Model
+from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
 
 HOW_TO_READ = (
@@ -37,7 +37,7 @@ LIMITS = (
 )
 
 
-def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram) -> list[str]:
+def summary(model: Model | Subject, before: list[Row], after: list[Row], diagram: Diagram) -> list[str]:
     """Return the findings on one model, the most important first.
 
     Args:
@@ -49,7 +49,7 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
     accuracy, ece = _find(before, Accuracy()), _find(before, ECE())
     sentences = [
         (
-            f"On {len(model.before):,} rows the model is right in {_with_interval(accuracy)} of cases and on average "
+            f"On {diagram.n:,} rows the model is right in {_with_interval(accuracy)} of cases and on average "
             f"{100 * diagram.confidence:.1f} % sure: {_direction(diagram.confidence - diagram.accuracy)}."
         ),
         f"Its calibration error (ECE) is {_with_interval(ece)}; {_against_null(ece)}.",
@@ -59,7 +59,7 @@ def summary(model: Model, before: list[Row], after: list[Row], diagram: Diagram)
     return sentences
 
 
-def _change(model: Model, before: list[Row], after: list[Row]) -> list[str]:
+def _change(model: Model | Subject, before: list[Row], after: list[Row]) -> list[str]:
     ece, old, accuracy = _find(after, ECE()), _find(before, ECE()), _find(after, Accuracy())
     name = model.calibrated_in_short
     if old.value > 0 and ece.value < old.value:

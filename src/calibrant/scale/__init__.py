@@ -1,16 +1,21 @@
 """Data larger than memory, and more than one machine: the same answers from sums that merge."""
 
-from calibrant.scale.execute import Executor, in_turn, processes, ray_cluster
+from calibrant.scale.apply import apply_streamed
+from calibrant.scale.diagnose import diagnose_streamed
+from calibrant.scale.execute import Executor, Processes, RayCluster, in_turn, processes, ray_cluster
 from calibrant.scale.fit import fit_temperature_streamed
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.stream import StreamedFigure, apply_streamed, evaluate_streamed, shard_states, sum_metrics
+from calibrant.scale.stream import StreamedFigure, evaluate_streamed, shard_states, sum_metrics
 
 __all__ = [
     "Executor",
     "ParquetRows",
+    "Processes",
+    "RayCluster",
     "Shard",
     "StreamedFigure",
     "apply_streamed",
+    "diagnose_streamed",
     "evaluate_streamed",
     "fit_temperature_streamed",
     "in_turn",

@@ -1,14 +1,18 @@
-"""Who works on the shards: this process, several processes, or a Ray cluster. All yield results in the shards' order."""
+"""Who works on the shards: this process, several processes, or a Ray cluster. All yield results in the shards' order.
 
+A shard is what ``ParquetRows`` lists, or any other picklable piece of work.
+"""
+
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from calibrant._check import check_count
-from calibrant.errors import CalibrantError, MissingExtraError
-from calibrant.scale.rows import Shard
+from calibrant._files import reason_of
+from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
 
-__all__ = ["Executor", "in_turn", "processes", "ray_cluster"]
+__all__ = ["Executor", "Processes", "RayCluster", "in_turn", "processes", "ray_cluster"]
 
 RETRIES = 3  # of a shard whose worker died; a shard that kills four workers is at fault itself
 
@@ -16,11 +20,11 @@ RETRIES = 3  # of a shard whose worker died; a shard that kills four workers is 
 class Executor(Protocol):
     """Runs a picklable function on every shard and yields the results in order."""
 
-    def __call__(self, function: Callable[[Shard], Any], shards: Sequence[Shard], /) -> Iterator[Any]:
+    def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
         """Yield ``function(shard)`` for every shard, in order."""
 
 
-def in_turn(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:
+def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
     """Run the shards one after the other in this process.
 
     Args:
@@ -30,64 +34,141 @@ def in_turn(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterat
     return map(function, shards)
 
 
-def processes(workers: int) -> Executor:
-    """Return an executor of ``workers`` processes on this machine, one thread each.
+class Processes:
+    """An executor of processes on this machine, one thread each; they start at the first call and serve later ones too.
 
     Args:
         workers: How many, ≥ 1.
     """
-    check_count(workers, name="workers")
 
-    def run(function: Callable[[Shard], Any], shards: Sequence[Shard], /) -> Iterator[Any]:
-        from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
+    def __init__(self, workers: int) -> None:
+        self.workers = check_count(workers, name="workers")
+        self._pool: Any = None
 
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-            waiting: deque[Any] = deque()
+    def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
+        """Yield ``function(shard)`` for every shard, in order.
+
+        Raises:
+            WorkerError: If a process died.
+        """
+        from concurrent.futures.process import BrokenProcessPool
+
+        pool = self._started()
+        waiting: deque[Any] = deque()
+        try:
             for shard in shards:
                 waiting.append(pool.submit(function, shard))
-                if len(waiting) >= 2 * workers:  # no more results than that are ever held
+                if len(waiting) >= 2 * self.workers:  # no more results than that are ever held
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise WorkerError(
+                "expected every worker process to finish, got one that was killed; check memory, use fewer workers, and run "
+                "it again: what was finished is kept"
+            ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
 
-    return run
+    def close(self) -> None:
+        """Stop the processes; a later call starts new ones."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def _started(self) -> Any:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"), initializer=_one_thread)
+            weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+        return self._pool
 
 
-def ray_cluster(address: str | None = None, *, workers: int | None = None) -> Executor:
+def processes(workers: int) -> Processes:
+    """Return an executor of ``workers`` processes on this machine, one thread each.
+
+    They start at the first use and stop when the executor is gone, or closed.
+
+    Args:
+        workers: How many, ≥ 1.
+    """
+    return Processes(workers)
+
+
+class RayCluster:
+    """An executor on a Ray cluster; a shard whose worker dies is run again, up to three times.
+
+    Args:
+        address: The cluster's, or None for one started on this machine.
+        workers: Processors of the cluster started here; None takes all.
+    """
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        self.address = address
+        self.workers = None if workers is None else check_count(workers, name="workers")
+        self._own = False
+
+    def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
+        """Yield ``function(shard)`` for every shard, in order.
+
+        Raises:
+            InputError: If there is no cluster at the address.
+            WorkerError: If a shard's worker died four times.
+        """
+        import ray
+
+        if not ray.is_initialized():
+            self._start(ray)
+        yield from _on_ray(ray, function, shards)
+
+    def close(self) -> None:
+        """Leave the cluster, and stop it if it was started here."""
+        if self._own:
+            import ray
+
+            ray.shutdown()
+            self._own = False
+
+    def _start(self, ray: Any) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        if self.address is None:
+            ray.init(num_cpus=self.workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        else:
+            try:
+                ray.init(address=self.address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"expected a Ray cluster at {self.address!r}, got none ({reason_of(error)}); start one with "
+                    "`ray start --head`"
+                ) from error
+        self._own = True
+        weakref.finalize(self, ray.shutdown)
+
+
+def ray_cluster(address: str | None = None, *, workers: int | None = None) -> RayCluster:
     """Return an executor on a Ray cluster; a shard whose worker dies is run again, up to three times.
 
     The data's path must be readable from every node.
 
     Args:
-        address: The cluster's, or None for one started on this machine and stopped afterwards.
+        address: The cluster's, or None for one started on this machine and stopped when the executor is gone, or closed.
         workers: Processors of the cluster started here; None takes all. Not for an existing cluster.
 
     Raises:
         MissingExtraError: If Ray is not installed.
     """
     try:
-        import ray
+        import ray  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("ray", extra="ray") from error
-
-    def run(function: Callable[[Shard], Any], shards: Sequence[Shard], /) -> Iterator[Any]:
-        own = not ray.is_initialized()
-        if own:
-            local: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-            ray.init(
-                address=address, log_to_driver=False, configure_logging=False, **(local if address is None else {})
-            )
-        try:
-            yield from _on_ray(ray, function, shards)
-        finally:
-            if own:
-                ray.shutdown()
-
-    return run
+    return RayCluster(address, workers)
 
 
-def _on_ray(ray: Any, function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:
+def _on_ray(ray: Any, function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_work)
     shared = ray.put(function)
     window = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
@@ -102,10 +183,15 @@ def _on_ray(ray: Any, function: Callable[[Shard], Any], shards: Sequence[Shard])
             result = ray.get(waiting.popleft())
         except ray.exceptions.RayTaskError as error:  # the work's own error, wrapped: ours are for the user
             raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+        except ray.exceptions.WorkerCrashedError as error:
+            raise WorkerError(
+                f"expected every worker to finish, got one that died {RETRIES + 1} times on the same rows; check memory, and "
+                "run it again: what was finished is kept"
+            ) from error
         yield result
 
 
-def _work(function: Callable[[Shard], Any], shard: Shard) -> Any:
+def _work(function: Callable[[Any], Any], shard: Any) -> Any:
     _one_thread()
     return function(shard)
 

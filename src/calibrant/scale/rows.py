@@ -2,21 +2,23 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant._check import as_tensor, check_labels
 from calibrant._files import reason_of
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import Predictions
 
-__all__ = ["ParquetRows", "Shard"]
+__all__ = ["ParquetRows", "Shard", "open_parquet"]
 
 PIECE_BYTES = 16 << 20  # of logits held at a time; the float64 work on a piece takes a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 _LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
+MOST_CLASSES = 1 << 22  # a row then takes as much as a piece; a header that claims more is broken
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class ParquetRows:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._home = self.folder.absolute()  # a worker may stand in another folder
         files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
         if not files or not all(file.is_file() for file in files):
             raise FileFormatError(f"expected a parquet file or a folder of them, got none at {path}; check the path")
@@ -81,18 +84,27 @@ class ParquetRows:
 
     def read(self, shard: Shard) -> Iterator[Predictions]:
         """Yield the rows of ``shard`` in order, in pieces of about 16 MiB."""
-        with _open(self.folder / shard.file) as parquet:
+        for _, piece in self.pieces(shard):
+            yield piece
+
+    def pieces(self, shard: Shard) -> Iterator[tuple[Any, Predictions]]:
+        """Yield the rows of ``shard`` in order as Arrow batches with all columns, and as predictions."""
+        with open_parquet(self._home / shard.file) as parquet:
             step = max(1, PIECE_BYTES // (4 * self.classes))
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
             for batch in _guarded(batches, self.folder / shard.file):
-                yield self._predictions(batch, shard, offset)
+                yield batch, self._predictions(batch, shard, offset)
                 offset += batch.num_rows
         if offset != shard.rows:
             raise FileFormatError(
                 f"expected {shard.rows} rows in row group {shard.row_group}, got {offset} in {self.folder / shard.file}; "
                 "write it again"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a worker needs to read a shard it is given: the list of all of them stays where it was made."""
+        return {**self.__dict__, "shards": [], "files": []}
 
     def __iter__(self) -> Iterator[Predictions]:
         for shard in self.shards:
@@ -101,7 +113,7 @@ class ParquetRows:
     def _add(self, file: Path) -> None:
         import pyarrow as pa
 
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
             kind = next((name for name in ("logits", "probs") if name in schema.names), None)
             if kind is None or not pa.types.is_fixed_size_list(schema.field(kind).type):
@@ -110,9 +122,9 @@ class ParquetRows:
                     "write it with calibrant.save_predictions or pyarrow"
                 )
             classes = schema.field(kind).type.list_size
-            if classes < 2:
+            if not 2 <= classes <= MOST_CLASSES:
                 raise FileFormatError(
-                    f"expected K ≥ 2 classes, got K = {classes} in {file}; write one column entry a class"
+                    f"expected 2 to {MOST_CLASSES} classes, got K = {classes} in {file}; write one column entry a class"
                 )
             if (self.kind, self.classes) not in (("", 0), (kind, classes)):
                 raise FileFormatError(
@@ -131,19 +143,24 @@ class ParquetRows:
         if values.null_count or values.flatten().null_count:
             raise InputError(f"{where}: expected no nulls, got some; fill or drop them")
         matrix = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.classes)
-        labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
-        groups = next((_integers(columns[name]) for name in _GROUPS if name in columns), None)
         try:
-            if self.kind == "probs":
-                return Predictions.from_probs(matrix, labels, groups=groups)
-            return Predictions.from_logits(matrix, labels, groups=groups)
+            labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
+            groups = next((_integers(columns[name]) for name in _GROUPS if name in columns), None)
+            make = Predictions.from_probs if self.kind == "probs" else Predictions.from_logits
+            found = make(matrix, labels, groups=groups)
+            if "decision" not in columns:
+                return found
+            decision = check_labels(
+                as_tensor(_integers(columns["decision"]), name="decision"), rows=len(found), classes=self.classes
+            )
+            return replace(found, decision=decision)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
 
 
 def _integers(column: Any) -> Any:
     if column.null_count:
-        raise InputError("expected labels and groups without nulls, got some; fill or drop them")
+        raise InputError("expected labels, groups and decisions without nulls, got some; fill or drop them")
     return np.array(column.to_numpy(zero_copy_only=False))
 
 
@@ -160,7 +177,15 @@ def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
         yield batch
 
 
-def _open(file: Path) -> Any:
+def open_parquet(file: Path) -> Any:
+    """Return a Parquet file opened for reading through a small buffer.
+
+    Args:
+        file: Its path.
+
+    Raises:
+        FileFormatError: If it is missing or broken.
+    """
     import pyarrow.parquet
 
     try:

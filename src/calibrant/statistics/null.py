@@ -118,6 +118,22 @@ def null_outcomes(index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int)
     mean = np.clip(np.bincount(cell, weights=probabilities) / count, 0.0, 1.0)
     home = np.empty(count.shape[0], dtype=np.int64)
     home[cell] = where
+    return cell_outcomes(home, count, mean, bins=bins, draws=draws, seed=seed)
+
+
+def cell_outcomes(
+    home: NDArray[np.int64], count: NDArray[np.int64], mean: Floats, *, bins: int, draws: int, seed: int
+) -> Tensor:
+    """Return the sums of outcomes (draws, bins) of cells of nearly equal probabilities.
+
+    Args:
+        home: (C,) bin of each cell, ascending.
+        count: (C,) rows in it, ≥ 1.
+        mean: (C,) their mean probability.
+        bins: B.
+        draws: Sets of outcomes.
+        seed: Same seed, same sums.
+    """
     rng = np.random.default_rng(seed)
     drawn = rng.binomial(count[:, None], mean[:, None], size=(count.shape[0], draws))
     starts = np.concatenate([[0], np.flatnonzero(np.diff(home)) + 1])  # cells are sorted by bin
