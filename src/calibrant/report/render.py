@@ -44,7 +44,21 @@ FORMATS = ("html", "md", "json")
 
 @dataclass(frozen=True)
 class Section:
-    """All that a report says of one model."""
+    """All that a report says of one model.
+
+    Args:
+        model: What it is about.
+        before: Its figures before calibration.
+        after: The same after, or none.
+        diagrams: Reliability before and after, or None.
+        curves: Risk by coverage, each with its label.
+        classes: Every class, the worst calibrated first.
+        groups: Every group of rows likewise.
+        panels: Small diagrams by ``"class"`` and ``"group"``, each with its name.
+        words: The findings.
+        fingerprint: Of the data, 16 hexadecimal digits.
+        remarks: What is left out and why.
+    """
 
     model: Model | Subject
     before: list[Row]
