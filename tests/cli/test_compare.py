@@ -32,3 +32,18 @@ def test_other_rows_are_one_sentence_and_exit_code_2(good: Path, tmp_path: Path,
     done = run("compare", good, other)
     assert done.exit_code == 2
     assert "same rows" in done.stderr
+
+
+def test_other_classes_are_one_sentence_that_names_their_numbers(good: Path, tmp_path: Path, run: Any) -> None:
+    arrays = dict(np.load(good))
+    wider = np.concatenate([arrays["test_logits"], arrays["test_logits"][:, :1]], axis=1)
+    np.savez(tmp_path / "wider.npz", test_logits=wider, test_labels=arrays["test_labels"])
+    done = run("compare", good, tmp_path / "wider.npz")
+    assert done.exit_code == 2
+    assert "expected A and B over the same classes, got K = " in done.stderr
+
+
+def test_a_calibrator_without_data_says_how_to_name_them(fitted: Path, run: Any) -> None:
+    done = run("compare", "none", fitted)
+    assert done.exit_code == 2
+    assert done.stderr == "error: expected two files of predictions, got 'none' without --on; add --on PREDICTIONS\n"

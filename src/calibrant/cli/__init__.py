@@ -7,6 +7,7 @@ import typer
 
 import calibrant
 from calibrant.cli._guard import guarded
+from calibrant.cli._usage import OneSentenceGroup
 from calibrant.cli.apply import apply
 from calibrant.cli.compare import compare
 from calibrant.cli.demo import demo
@@ -23,6 +24,7 @@ COMMANDS: list[Callable[..., None]] = [demo, evaluate, fit, apply, compare, repo
 
 main = typer.Typer(
     name="calibrant",
+    cls=OneSentenceGroup,
     help=calibrant.__doc__,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -46,8 +46,13 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:
     """Say ``sentence`` on stderr and leave with ``code``."""
-    typer.echo(typer.style("error: ", fg="red", bold=True) + " ".join(sentence.split()), err=True)
+    say_error(sentence)
     raise typer.Exit(code)
+
+
+def say_error(sentence: str) -> None:
+    """Say ``sentence`` on stderr, on one line."""
+    typer.echo(typer.style("error: ", fg="red", bold=True) + " ".join(sentence.split()), err=True)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

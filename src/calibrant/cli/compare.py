@@ -11,6 +11,7 @@ from rich.table import Table
 import calibrant
 from calibrant.cli._calibrators import with_logits
 from calibrant.cli._output import console, working
+from calibrant.errors import InputError
 from calibrant.evaluate import Comparison, ComparisonRow
 from calibrant.evaluate import compare as compare_predictions
 from calibrant.predictions import BinaryPairs, Predictions
@@ -47,6 +48,8 @@ def compare(
 
 def _load(name: str, *, on: str | None, split: str) -> Predictions | BinaryPairs:
     if on is None:
+        if name == UNCALIBRATED:
+            raise InputError(f"expected two files of predictions, got {name!r} without --on; add --on PREDICTIONS")
         return calibrant.load_predictions(name, split)
     data = calibrant.load_predictions(on, split)
     if name == UNCALIBRATED:

@@ -195,6 +195,10 @@ def _list(names: Sequence[str]) -> str:
 def _check_same_rows(a: Data, b: Data) -> None:
     if len(a) != len(b):
         raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
+    if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
+        raise InputError(
+            f"expected A and B over the same classes, got K = {a.classes} and {b.classes}; compare one task"
+        )
     if (isinstance(a, Predictions) and a.labels is None) or (isinstance(b, Predictions) and b.labels is None):
         raise InputError("expected labelled predictions of A and B, got unlabelled ones; pass labels when making them")
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):

@@ -1,0 +1,42 @@
+"""A command line that cannot be read is one sentence, as every other mistake is."""
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from calibrant.cli._guard import say_error
+
+
+class OneSentenceGroup(TyperGroup):
+    """The group of all commands; says a usage error in one sentence instead of the box of the command-line library."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; in standalone mode leave with its exit code."""
+        extra["standalone_mode"] = False  # errors then come here instead of being shown
+        if not standalone_mode:
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **extra)
+        except typer.Abort:
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # the library's errors have it, in each of its versions
+                raise
+            sys.exit(_said(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: Any) -> int:
+    """Say an error of the command-line library and return its exit code."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "calibrant"
+    if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked for: the help is the answer
+        error.show()
+    else:
+        message = error.format_message().rstrip(".?").replace(". Did", "; did")
+        say_error(
+            f"expected arguments as {path} --help lists them, got: {message[:1].lower()}{message[1:]}; correct it"
+        )
+    return int(error.exit_code)
