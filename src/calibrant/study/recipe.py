@@ -120,8 +120,9 @@ class Recipe:
         """
         plain = json.loads(self.canonical())
         plain["data"].pop("folder", None)
-        if isinstance(plain["data"].get("glove"), str):
-            plain["data"]["glove"] = Path(plain["data"]["glove"]).name
+        for table, name in (("data", "glove"), ("data", "tokenizer"), ("model", "weights")):
+            if isinstance(plain[table].get(name), str):
+                plain[table][name] = Path(plain[table][name]).name
         usual = to_plain(Training(epochs=1, batch=1))
         plain["training"] = {
             key: value for key, value in plain["training"].items() if key in ("epochs", "batch") or value != usual[key]

@@ -12,8 +12,21 @@ from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
 from calibrant.study.data.text import newsgroups, sst
+from calibrant.study.data.tokens import newsgroups_tokens, sst_tokens
 
-__all__ = ["Fold", "Split", "TensorSplit", "digits", "imagenet", "images", "load_fold", "newsgroups", "sst"]
+__all__ = [
+    "Fold",
+    "Split",
+    "TensorSplit",
+    "digits",
+    "imagenet",
+    "images",
+    "load_fold",
+    "newsgroups",
+    "newsgroups_tokens",
+    "sst",
+    "sst_tokens",
+]
 
 DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "digits": digits,
@@ -22,6 +35,7 @@ DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "imagenet": imagenet,
     **{name: partial(images, name) for name in SOURCES},
 }
+TOKENISED: Mapping[str, Callable[..., Fold]] = {"sst": sst_tokens, "20news": newsgroups_tokens}
 
 
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
@@ -46,7 +60,9 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
     if name not in DATA_SETS:
         raise InputError(f"expected a data set of {', '.join(DATA_SETS)}, got {name!r}; choose one")
     try:
-        found = DATA_SETS[name](seed=seed, fold=fold, **options)
+        found = (TOKENISED if "tokenizer" in options and name in TOKENISED else DATA_SETS)[name](
+            seed=seed, fold=fold, **options
+        )
     except TypeError as error:
         raise InputError(f"expected options of data set {name!r}, got {options} ({error}); correct them") from error
     if not isinstance(outside, list | tuple):

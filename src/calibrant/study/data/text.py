@@ -12,9 +12,10 @@ import torch
 
 from calibrant._check import check_choice, check_count
 from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._labelled_text import read_texts
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._split import Fold, TensorSplit
-from calibrant.study.data._trees import TreeSplit, build, parse
+from calibrant.study.data._trees import Node, TreeSplit, build, parse
 from calibrant.study.data.glove import read_glove, table_of
 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
@@ -40,8 +41,8 @@ def sst(
     """
     _only_fold(fold)
     check_choice(str(classes), name="classes", choices=("2", "3"))
-    roots = {name: [parse(line) for line in _lines(Path(folder), name)] for name in ("train", "dev", "test")}
-    words = {name: {word for root in found for word in _words(root)} for name, found in roots.items()}
+    roots = {name: roots_of(Path(folder), name) for name in ("train", "dev", "test")}
+    words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
     known = words["train"]
     sizes: dict[str, Any] = {"classes": classes}
     if glove is not None:
@@ -113,14 +114,13 @@ def _long(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _table(folder: Path, name: str) -> tuple[list[list[str]], np.ndarray]:
-    import pyarrow.parquet
+    texts, labels = read_texts(folder, name, classes=20)
+    return [WORD.findall(text.lower()) for text in texts], labels
 
-    files = sorted(folder.glob(f"{name}*.parquet"))
-    if not files:
-        raise FileFormatError(f"expected {name}*.parquet in {folder}, got none; name the folder that holds them")
-    tables = [pyarrow.parquet.read_table(file, columns=["text", "label"]) for file in files]
-    texts = [WORD.findall(text.lower()) for table in tables for text in table["text"].to_pylist()]
-    return texts, np.concatenate([table["label"].to_numpy() for table in tables]).astype(np.int64)
+
+def roots_of(folder: Path, name: str) -> list[Node]:
+    """Return the parsed trees of ``train``, ``dev`` or ``test``."""
+    return [parse(line) for line in _lines(folder, name)]
 
 
 def _lines(folder: Path, name: str) -> Iterable[str]:
@@ -133,12 +133,13 @@ def _lines(folder: Path, name: str) -> Iterable[str]:
     )
 
 
-def _words(node: list) -> Iterable[str]:
+def leaves_of(node: Node) -> Iterable[str]:
+    """Yield the words of a parsed tree, from left to right."""
     if len(node) == 2:
-        yield node[1]
+        yield str(node[1])
     else:
-        yield from _words(node[1])
-        yield from _words(node[2])
+        yield from leaves_of(node[1])
+        yield from leaves_of(node[2])
 
 
 def _only_fold(fold: int) -> None:

@@ -3,6 +3,7 @@
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """
 
+from calibrant.study.models.bert import BertClassifier
 from calibrant.study.models.convnets import VGG, DenseNet, SmallCNN, WideResNet
 from calibrant.study.models.mlp import MLP
 from calibrant.study.models.resnet import ResNet, ThinResNet
@@ -12,6 +13,7 @@ from calibrant.study.models.tree_lstm import TreeLSTM
 __all__ = [
     "MLP",
     "VGG",
+    "BertClassifier",
     "DeepTextCNN",
     "DenseNet",
     "PooledTextCNN",

@@ -1,0 +1,124 @@
+"""Sentences and newsgroup texts as the tokens of a pretrained network: ``data = {name = "sst", tokenizer = "…"}``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._check import check_count
+from calibrant._files import reason_of
+from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.study.data._labelled_text import read_texts
+from calibrant.study.data._papers import split_rows
+from calibrant.study.data._split import Fold, TensorSplit
+from calibrant.study.data.text import BINARY, leaves_of, roots_of
+
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Token ids (B, length) without the columns that are padding in all rows.
+
+    Args:
+        pad: Id of the padding.
+    """
+
+    pad: int
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return ids (B, longest) int64."""
+        used = (ids != self.pad).any(dim=0).nonzero()
+        return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
+
+
+def sst_tokens(
+    *, seed: int, fold: int, folder: str, tokenizer: str, length: int = 128, train: int | None = None
+) -> Fold:
+    """Return the sentences of the binary treebank, without their trees.
+
+    Args:
+        seed: Draws the training sentences if ``train`` is given.
+        fold: 0.
+        folder: As for the trees.
+        tokenizer: A folder with a tokenizer's files, or a name on the hub.
+        length: Tokens kept, the first ones.
+        train: Use only so many training sentences.
+    """
+    _only_fold(fold)
+    parts: list[tuple[list[str], np.ndarray]] = []
+    for name in ("train", "dev", "test"):
+        roots = [root for root in roots_of(Path(folder), name) if root[0] in BINARY]
+        texts = [" ".join(BRACKETS.get(word, word) for word in leaves_of(root)) for root in roots]
+        parts.append((texts, np.asarray([BINARY[root[0]] for root in roots], dtype=np.int64)))
+    if train is not None:
+        rows = np.random.default_rng(seed).permutation(len(parts[0][0]))[: check_count(train, name="train")]
+        parts[0] = ([parts[0][0][row] for row in rows], parts[0][1][rows])
+    return _tokenised(parts, tokenizer, length, classes=2)
+
+
+def newsgroups_tokens(
+    *,
+    seed: int,
+    fold: int,
+    folder: str,
+    tokenizer: str,
+    length: int = 256,
+    validation: int = 900,
+    train: int | None = None,
+) -> Fold:
+    """Return 20 Newsgroups (bydate) as tokens; validation texts are drawn from the training ones.
+
+    Args:
+        seed: Draws the validation texts, and the training texts if ``train`` is given.
+        fold: 0.
+        folder: As for words.
+        tokenizer: A folder with a tokenizer's files, or a name on the hub.
+        length: Tokens kept, the first ones.
+        validation: Validation texts.
+        train: Use only so many training texts.
+    """
+    _only_fold(fold)
+    texts, labels = read_texts(Path(folder), "train", classes=20)
+    fit, held = split_rows(len(texts), validation=validation, rule="plain", seed=seed)
+    fit = fit[: check_count(train, name="train")] if train is not None else fit
+    parts = [([texts[row] for row in rows], labels[rows]) for rows in (fit, held)]
+    return _tokenised([*parts, read_texts(Path(folder), "test", classes=20)], tokenizer, length, classes=20)
+
+
+def _tokenised(parts: Sequence[tuple[list[str], np.ndarray]], name: str, length: int, *, classes: int) -> Fold:
+    tokenizer = _load(name)
+    check_count(length, name="length", low=2)
+    pad = tokenizer.pad_token_id
+    splits = []
+    for texts, labels in parts:
+        encoded = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="np")
+        ids = torch.from_numpy(np.asarray(encoded["input_ids"], dtype=np.int32))
+        splits.append(TensorSplit(ids, torch.from_numpy(labels), prepare=Trim(pad)))
+    sizes = {"classes": classes, "vocabulary": len(tokenizer), "padding": pad}
+    return Fold(splits[0], splits[1], splits[2], sizes)
+
+
+def _load(name: str) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError("transformers", extra="transformers") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # no folder, no network, broken files: the library raises many kinds
+        raise FileFormatError(
+            f"expected a tokenizer's folder or name, got {name!r} ({reason_of(error)}); check it"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"expected a tokenizer with padding, got {name!r} without; choose an encoder's, as BERT's")
+    return tokenizer
+
+
+def _only_fold(fold: int) -> None:
+    if fold:
+        raise InputError(f"expected fold 0 of data with splits of their own, got {fold}; leave folds out")

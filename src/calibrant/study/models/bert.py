@@ -1,0 +1,78 @@
+"""BERT through ``transformers``, from a folder of weights or freshly drawn."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from calibrant._files import reason_of
+from calibrant.errors import FileFormatError, InputError, MissingExtraError
+
+__all__ = ["BertClassifier"]
+
+
+class BertClassifier(nn.Module):
+    """A BERT encoder whose pooled first token goes through dropout and one linear layer.
+
+    Args:
+        classes: K.
+        weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub; None draws new
+            weights.
+        config: Fields of ``transformers.BertConfig`` for new weights; what is not named is BERT-base's.
+        vocabulary: Tokens of the data.
+        padding: Id of the padding token, which no other token attends to.
+        dropout: Share of the pooled numbers dropped.
+
+    Raises:
+        MissingExtraError: If ``transformers`` is not installed.
+        FileFormatError: If there are no such weights.
+        InputError: If both or wrong fields are given, or the data have tokens that the weights do not know.
+
+    References:
+        Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        weights: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        vocabulary: int | None = None,
+        padding: int = 0,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        try:
+            from transformers import BertConfig, BertModel
+        except ImportError as error:
+            raise MissingExtraError("transformers", extra="transformers") from error
+        if weights is not None and config is not None:
+            raise InputError("expected weights or a config, got both; weights bring their config, leave it out")
+        if weights is not None:
+            self.encoder = _pretrained(BertModel, weights)
+        else:
+            known = {} if vocabulary is None else {"vocab_size": vocabulary}
+            self.encoder = BertModel(BertConfig(**{**known, "pad_token_id": padding, **(config or {})}))
+        if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
+            raise InputError(
+                f"expected at most {self.encoder.config.vocab_size} tokens, got {vocabulary} in the data; use the "
+                "tokenizer that belongs to the weights"
+            )
+        self.padding = padding
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(self.encoder.config.hidden_size, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits (N, K) of token ids (N, length)."""
+        pooled = self.encoder(input_ids=ids, attention_mask=(ids != self.padding).long()).pooler_output
+        return self.classifier(self.dropout(pooled))
+
+
+def _pretrained(family: Any, weights: str) -> Any:
+    try:
+        return family.from_pretrained(weights, local_files_only=Path(weights).is_dir(), use_safetensors=True)
+    except Exception as error:  # no folder, no network, broken files: the library raises many kinds
+        raise FileFormatError(
+            f"expected a folder or a name of BERT's weights as safetensors, got {weights!r} ({reason_of(error)}); check it"
+        ) from error
