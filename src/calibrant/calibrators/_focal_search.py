@@ -130,6 +130,25 @@ class Search:
         _minimise(loss, low, high, tolerance=1e-4)
         return min(seen, key=self.rule)
 
+    def penalised(self, ends: tuple[float, float], start: tuple[float, float], *, pull: float) -> Best:
+        """Return the local minimum of log-loss + pull/2 · ((log T)² + log(1 + γ)²) that is found from ``start``, (γ, T).
+
+        A quasi-Newton search with γ between ``ends``, to about 1e-4 in log T and log(1 + γ).
+        """
+        from scipy.optimize import minimize
+
+        low, high = math.log1p(min(ends)), math.log1p(max(ends))
+
+        def objective(x: np.ndarray) -> float:
+            loss = self.grid.at(math.exp(x[0]), [math.expm1(x[1])])[0].log_loss
+            return loss + pull * float(x @ x) / 2
+
+        first = np.array([math.log(start[1]), min(max(math.log1p(start[0]), low), high)])
+        bounds = [(math.log(T_LOW), math.log(T_HIGH)), (low, high)]
+        found = minimize(objective, first, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-6, "ftol": 1e-12})
+        x = found.x if found.fun <= objective(first) else first
+        return self.at(math.expm1(x[1]), math.exp(x[0]))
+
     def _best_temperature(self, gamma: float, near: Best) -> Best:
         """Return the T of a local minimum of the log-loss at ``gamma``, to 1e-5 in log T, searched from ``near``."""
         if self.binning is not None:

@@ -19,11 +19,11 @@ from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.temperature_mixture import TemperatureMixture
 from calibrant.calibrators.vector import VectorScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 
@@ -34,6 +34,7 @@ MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
 RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
 PRIOR = 0.5  # standard deviation of log T
+_GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
@@ -103,11 +104,13 @@ class AutoCalibrator(Calibrator):
     Args:
         keep_argmax: Try only candidates that never change the decision.
         folds: How many parts, ≥ 2.
-        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; vector scaling;
-            matrix scaling with a ridge of 20 rows; structured matrix scaling with a fifth of the published ridge; centred
-            isotonic; these two one after the other; beta and spline for two classes. With more than 20 classes structured
-            vector scaling takes the place of those that need more than 20 rows a class. With ``keep_argmax`` ensemble
-            temperature and temperature with uniform mixing. All temperatures have a prior of 0.5 on log T.
+        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal
+            temperature scaling, alone and before structured matrix scaling with a fifth of the published ridge; vector
+            scaling; matrix scaling with a ridge of 20 rows; centred isotonic, alone and before
+            that same structured matrix scaling; beta and spline for two classes. With more than 20
+            classes, focal temperature scaling before structured vector scaling, and what else has at least 20 rows a
+            class. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures have a prior
+            of 0.5 on log T.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
@@ -218,13 +221,14 @@ class AutoCalibrator(Calibrator):
             return True
         if isinstance(member, BetaCalibration | SplineCalibration):
             return classes == 2
-        if isinstance(member, EnsembleTemperatureScaling | TemperatureMixture):
+        if isinstance(member, EnsembleTemperatureScaling | FocalTemperatureScaling):
             return True
-        if isinstance(member, StructuredVectorScaling):
+        first, last = (member.stages[0], member.stages[-1]) if isinstance(member, Chain) else (member, member)
+        if isinstance(last, StructuredVectorScaling):
             return classes > _FEW_CLASSES
-        if isinstance(member, MatrixScaling):
+        if isinstance(last, MatrixScaling):
             return classes <= _MATRIX_CLASSES
-        enough = isinstance(member, VectorScaling | StructuredMatrixScaling) and rows >= _ROWS_A_CLASS * classes
+        enough = not isinstance(first, CentredIsotonic) and rows >= _ROWS_A_CLASS * classes
         return classes <= _FEW_CLASSES or enough
 
     def _weigh(self, scores: Sequence[Tensor | None], weight: Tensor) -> None:
@@ -268,14 +272,19 @@ class _Rows:
 
 def _usual(keep_argmax: bool) -> list[Calibrator]:
     """Return the candidates that did best together on the half of the real sets that fixed the constants."""
+
+    def focal() -> Calibrator:
+        return FocalTemperatureScaling(gammas=_GAMMAS, search="continuous", prior=PRIOR)
+
     if keep_argmax:
-        return [TemperatureMixture(prior=PRIOR), EnsembleTemperatureScaling(prior=PRIOR)]
+        return [EnsembleTemperatureScaling(prior=PRIOR), focal()]
     return [
         EnsembleTemperatureScaling(prior=PRIOR),
-        StructuredVectorScaling(prior=PRIOR),
+        focal(),
+        Chain(focal(), StructuredVectorScaling(prior=PRIOR)),
+        Chain(focal(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
         VectorScaling(prior=PRIOR),
         MatrixScaling(ridge=20.0, prior=PRIOR),
-        StructuredMatrixScaling(strength=0.2, prior=PRIOR),
         CentredIsotonic(),
         Chain(CentredIsotonic(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
         BetaCalibration(),

@@ -10,12 +10,13 @@ from torch import Tensor
 from calibrant._check import check_choice
 from calibrant._config import to_plain
 from calibrant.binning import Binning
+from calibrant.calibrators._affine import total_weight
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, least_change, warn_at_end
 from calibrant.calibrators._grids import PRESETS, Grid, as_list, check_binning, check_grid, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
-from calibrant.calibrators._tempering import narrowed
+from calibrant.calibrators._tempering import check_prior, fit_temperature, narrowed
 from calibrant.calibrators.focal import focal_log_probs
 from calibrant.errors import InputError
 from calibrant.scores import FocalScore
@@ -42,6 +43,10 @@ class FocalTemperatureScaling(Calibrator):
             Kull §5.2). "continuous" leaves the grid: γ between the outermost two and any T in [1e-3, 1e3], to 1e-4 in
             γ and 1e-5 in log T for "nll"; for "ece", which jumps, by grids around the best, to 1/64 of the grid's step.
             Both also try the best temperature at γ = 0 and keep the better.
+        prior: Standard deviation of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
+            all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", whose search
+            is then a quasi-Newton descent from the best temperature at γ = 0 (from its own answer where it was fitted
+            before), to about 1e-4 in log T and log(1 + γ).
 
     Attributes:
         temperature: The fitted T.
@@ -74,6 +79,7 @@ class FocalTemperatureScaling(Calibrator):
         gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
         grid: Grid = None,
         search: Literal["full", "line", "continuous"] = "full",
+        prior: float | None = None,
     ) -> None:
         super().__init__()
         self.criterion = (
@@ -85,6 +91,15 @@ class FocalTemperatureScaling(Calibrator):
             raise InputError("expected at least one of gammas, got none; name some")
         self.grid = check_grid(grid)
         self.search = check_choice(search, name="search", choices=("full", "line", "continuous"))
+        self.prior = check_prior(prior)
+        if self.prior is not None and (
+            self.search != "continuous"
+            or resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])[0] != "nll"
+        ):
+            raise InputError(
+                f"expected criterion 'nll' and search 'continuous' with a prior, got {criterion or 'nll'!r} and {search!r}; "
+                "leave out the prior, or set both"
+            )
         self._declare("log_temperature", "exponent", "reached")
 
     @property
@@ -110,6 +125,7 @@ class FocalTemperatureScaling(Calibrator):
             "gammas": self.gammas,
             "grid": self.grid,
             "search": self.search,
+            "prior": self.prior,
         }
 
     def learned(self) -> str:
@@ -124,7 +140,14 @@ class FocalTemperatureScaling(Calibrator):
             )
         binning = preset.binning if criterion == "ece" else None
         search = Search(FocalGrid.of(logits, labels, weight), binning, least_change, ignore_zero=preset.ignore_zero)
-        if self.search == "full":
+        if self.prior is not None:
+            again = self.fitted and self.temperature > 0
+            start = (
+                (self.gamma, self.temperature) if again else (0.0, fit_temperature(logits, labels, weight, self.prior))
+            )
+            pull = self.prior**-2 / total_weight(labels, weight)
+            best = search.penalised((self.gammas[0], self.gammas[-1]), start, pull=pull)
+        elif self.search == "full":
             best = search.best(self.gammas, temps)
         else:
             best = search.line(self.gammas, temps) if self.search == "line" else search.continuous(self.gammas, temps)
@@ -133,7 +156,8 @@ class FocalTemperatureScaling(Calibrator):
                 root = fit_log_temperature(logits, labels, weight)
                 plain = min(plain, search.at(0.0, math.exp(root.x)), key=least_change)
             best = min(best, plain, key=least_change)
-        warn_at_end(best, temps)
+        if self.prior is None:
+            warn_at_end(best, temps)
         values = (math.log(best.temperature), best.gamma, best.value)
         self.log_temperature, self.exponent, self.reached = (
             torch.tensor(value, dtype=torch.float64, device=logits.device) for value in values
