@@ -19,6 +19,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators._folds import fold_of_rows
 from calibrant.calibrators.auto import IDENTITY_ODDS, RATE
 from calibrant.errors import InputError
+from calibrant.theory import focal_map
 
 
 def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float = 2.5) -> tuple[Tensor, Tensor]:
@@ -95,6 +96,18 @@ def test_keeping_the_decision_tries_only_what_keeps_it() -> None:
     assert not free.preserves_argmax
     assert torch.equal(kept(z).argmax(1), z.argmax(1))
     assert loss(free(z), y) < loss(kept(z), y) - 0.1
+
+
+def test_what_focal_loss_does_to_a_model_is_undone_without_moving_decisions() -> None:
+    """Logits whose focal map is the truth: no temperature repairs them, focal temperature scaling does."""
+    g = torch.Generator().manual_seed(0)
+    z = 4 * torch.randn(4000, 5, generator=g, dtype=torch.float64)
+    y = torch.multinomial(focal_map(z, -0.8).exp(), 1, generator=g)[:, 0]
+    kept = AutoCalibrator(keep_argmax=True).fit(z[:2000], y[:2000])
+    plain = TemperatureScaling().fit(z[:2000], y[:2000])
+    best = loss(focal_map(z[2000:], -0.8), y[2000:])
+    assert loss(kept(z[2000:]), y[2000:]) < best + 0.2 * (loss(plain(z[2000:]), y[2000:]) - best)
+    assert torch.equal(kept(z).argmax(1), z.argmax(1))
 
 
 def test_the_evidence_survives_saving(tmp_path: Path) -> None:

@@ -157,6 +157,36 @@ def test_the_continuous_search_recovers_what_made_the_data() -> None:
     assert float((found(logits).exp() - truth).abs().max()) < 0.03
 
 
+def test_a_prior_ends_where_an_independent_search_does_and_holds_back_few_rows() -> None:
+    from scipy.optimize import minimize
+
+    for rows, weighted in ((200, False), (30, True)):
+        logits, labels = sample(rows, 4, seed=5)
+        weight = torch.arange(1.0, rows + 1, dtype=torch.float64) / 10 if weighted else None
+        mass = torch.ones(rows, dtype=torch.float64) if weight is None else weight
+
+        def summed(x: Any, z: Tensor = logits, y: Tensor = labels, w: Tensor = mass) -> float:
+            log_p = focal_map(z * math.exp(-x[0]), math.expm1(x[1])).gather(1, y[:, None])[:, 0]
+            return -float(w @ log_p) + (x[0] ** 2 + x[1] ** 2) / (2 * 0.3**2)
+
+        found = FocalTemperatureScaling(gammas=(-0.9, 5.0), search="continuous", prior=0.3)
+        found.fit(logits, labels, sample_weight=weight)
+        oracle = minimize(summed, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
+        assert math.log(found.temperature) == pytest.approx(oracle[0], abs=1e-4)
+        assert math.log1p(found.gamma) == pytest.approx(oracle[1], abs=1e-4)
+    logits, _ = sample(50, 4)
+    held = FocalTemperatureScaling(search="continuous", prior=0.5).fit(logits, logits.argmax(1))
+    assert 0.2 < held.temperature < 1
+
+
+def test_a_prior_needs_the_continuous_search_by_log_loss() -> None:
+    for settings in ({}, {"search": "line"}, {"search": "continuous", "criterion": "ece"}):
+        with pytest.raises(InputError, match="'nll' and search 'continuous' with a prior"):
+            FocalTemperatureScaling(**settings, prior=0.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="prior"):
+        FocalTemperatureScaling(search="continuous", prior=0.0)
+
+
 def test_weights_are_refused_by_the_ece() -> None:
     logits, labels = sample(50)
     with pytest.raises(InputError, match="sample_weight"):
