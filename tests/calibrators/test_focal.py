@@ -187,10 +187,25 @@ def test_a_prior_needs_the_continuous_search_by_log_loss() -> None:
         FocalTemperatureScaling(search="continuous", prior=0.0)
 
 
-def test_weights_are_refused_by_the_ece() -> None:
+def test_weights_count_as_repeated_rows_in_the_ece_of_fixed_bins() -> None:
+    logits, labels = sample(60, 4, seed=7)
+    times = torch.arange(60) % 3  # rows of weight 0, 1 and 2
+    again = torch.repeat_interleave(torch.arange(60), times)
+    for make in (
+        lambda: TemperatureScaling("ece"),
+        lambda: FocalTemperatureScaling("ece", binning=EqualWidth(7), gammas=[-0.5, 0.0, 1.0]),
+    ):
+        weighted = make().fit(logits, labels, sample_weight=times)
+        repeated = make().fit(logits[again], labels[again])
+        assert weighted.temperature == repeated.temperature
+        assert float(weighted(logits).sum()) == pytest.approx(float(repeated(logits).sum()))
+
+
+def test_weights_are_refused_by_bins_of_equal_mass() -> None:
     logits, labels = sample(50)
-    with pytest.raises(InputError, match="sample_weight"):
-        FocalTemperatureScaling("ece").fit(logits, labels, sample_weight=torch.ones(50))
+    for calibrator in (FocalTemperatureScaling("ece"), TemperatureScaling(grid="komisarenko")):
+        with pytest.raises(InputError, match=r"no sample_weight with bins of equal mass.*EqualWidth\(15\)"):
+            calibrator.fit(logits, labels, sample_weight=torch.ones(50))
 
 
 def test_saturated_rows_do_not_score_a_false_zero() -> None:

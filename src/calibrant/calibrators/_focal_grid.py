@@ -54,8 +54,9 @@ class _Block:
 class FocalGrid:
     """The data, ready to be evaluated at any (γ, T)."""
 
-    def __init__(self, blocks: list[_Block], classes: int) -> None:
+    def __init__(self, blocks: list[_Block], classes: int, *, weighted: bool = False) -> None:
         self.blocks = blocks
+        self.weighted = weighted
         self.classes = classes
         self.correct = torch.cat([block.correct for block in blocks]).double()
         self.weight = torch.cat([block.weight for block in blocks])
@@ -96,7 +97,7 @@ class FocalGrid:
                     share[chunk],
                 )
             )
-        return cls(blocks, int(z.shape[1]))
+        return cls(blocks, int(z.shape[1]), weighted=weight is not None)
 
     def at(self, temperature: float, gammas: Sequence[float], *, dtype: torch.dtype = torch.float64) -> list[Figures]:
         """Return the figures at one T for each γ; ``dtype`` is that of the (N, K) arithmetic, sums are float64."""

@@ -260,8 +260,14 @@ def _minimise(function: Callable[[float], float], low: float, high: float, *, to
 
 
 def binned_error(binning: Binning, figures: Figures, grid: FocalGrid) -> float:
-    """Return the ECE of ``figures``: that of ``binning.table``, by one sort where the bins are of equal mass."""
+    """Return the ECE of ``figures``: that of ``binning.table``, by one sort where the bins are of equal mass.
+
+    Rows count by their weight in bins of fixed edges; callers refuse weights with bins of equal mass.
+    """
     p = figures.confidence
+    if grid.weighted:
+        by_bin = torch.bincount(binning.assign(p), weights=(p - grid.correct) * grid.weight, minlength=binning.bins)
+        return float(by_bin.abs().sum())
     if not isinstance(binning, EqualMass) or binning.ties != "together" or p.device.type != "cpu":
         return binning.table(p, grid.correct).error()
     values = p.numpy()

@@ -14,7 +14,7 @@ from calibrant.calibrators._affine import total_weight
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, least_change, warn_at_end
-from calibrant.calibrators._grids import PRESETS, Grid, as_list, check_binning, check_grid, resolve
+from calibrant.calibrators._grids import PRESETS, Grid, as_list, check_binning, check_grid, check_weights_count, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
 from calibrant.calibrators._tempering import check_prior, fit_temperature, narrowed
 from calibrant.calibrators.focal import focal_log_probs
@@ -35,7 +35,7 @@ class FocalTemperatureScaling(Calibrator):
 
     Args:
         criterion: "nll" or "ece"; None is the preset's, else "nll". Choosing by ECE can wreck the log-loss.
-        binning: Bins of the ECE; None is the preset's, else ``EqualMass(15)``.
+        binning: Bins of the ECE; None is the preset's, else ``EqualMass(15)``. Weights need ``EqualWidth``.
         gammas: Candidates γ > −1, used as given; the published nine alone are ``FocalTemperatureScaling.published``.
         grid: Temperatures, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5.
         search: "full" returns the best of all pairs, exactly, though most are ruled out unseen. "line" takes the best T
@@ -134,11 +134,9 @@ class FocalTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
         criterion, preset, temps = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["komisarenko"])
-        if criterion == "ece" and weight is not None:
-            raise InputError(
-                "expected no sample_weight with criterion='ece', got one; fit by log-loss, or repeat the rows"
-            )
         binning = preset.binning if criterion == "ece" else None
+        if binning is not None:
+            check_weights_count(binning, weight)
         search = Search(FocalGrid.of(logits, labels, weight), binning, least_change, ignore_zero=preset.ignore_zero)
         if self.prior is not None:
             again = self.fitted and self.temperature > 0

@@ -7,10 +7,9 @@ from torch import Tensor
 
 from calibrant._check import check_choice, check_number
 from calibrant._config import to_plain
-from calibrant.binning import Binning, EqualMass, EqualWidth
+from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._grids import check_binning
-from calibrant.errors import InputError
+from calibrant.calibrators._grids import check_binning, check_weights_count
 from calibrant.theory._pairs import log_pairs
 
 __all__ = ["HistogramBinning"]
@@ -68,10 +67,7 @@ class HistogramBinning(Calibrator):
         return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
 
     def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        if weight is not None and isinstance(self.binning, EqualMass):
-            raise InputError(
-                "expected no sample_weight with bins of equal mass, got one; use EqualWidth, or repeat the rows"
-            )
+        check_weights_count(self.binning, weight)
         weight = torch.ones_like(labels, dtype=torch.float64) if weight is None else weight
         log_q, _ = log_pairs(logits.double())
         confidence, decided = log_q.exp().max(dim=1)

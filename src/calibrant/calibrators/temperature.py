@@ -12,9 +12,8 @@ from calibrant.binning import Binning
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, smallest_temperature, warn_at_end
-from calibrant.calibrators._grids import PRESETS, Grid, check_binning, check_grid, resolve
+from calibrant.calibrators._grids import PRESETS, Grid, check_binning, check_grid, check_weights_count, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
-from calibrant.errors import InputError
 
 __all__ = ["TemperatureScaling"]
 
@@ -33,7 +32,7 @@ class TemperatureScaling(Calibrator):
 
     Args:
         criterion: "nll" or "ece"; None is the preset's, else "nll". The ECE jumps with T, so a T chosen by it is the
-            best of its grid and no more, and it can cost log-loss.
+            best of its grid and no more, and it can cost log-loss. It takes weights with bins of equal width only.
         binning: Bins of the ECE; None is the preset's, else ``EqualWidth(15)``.
         grid: Temperatures, or a preset's name; None is the continuous fit for "nll" and .01 … 10 for "ece".
 
@@ -99,10 +98,8 @@ class TemperatureScaling(Calibrator):
             root = fit_log_temperature(logits, labels, weight, start=start)
             found, certificate = root.x, [root.value]
         else:
-            if criterion == "ece" and weight is not None:
-                raise InputError(
-                    "expected no sample_weight with criterion='ece', got one; fit by log-loss, or repeat the rows"
-                )
+            if criterion == "ece":
+                check_weights_count(preset.binning, weight)
             search = Search(
                 FocalGrid.of(logits, labels, weight),
                 preset.binning if criterion == "ece" else None,
