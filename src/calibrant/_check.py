@@ -16,6 +16,7 @@ from calibrant.errors import InputError
 
 PROBABILITY_TOLERANCE = 1e-4  # rows of float16 probabilities over 1,000 classes still sum to 1 within this
 _CHUNK_ROWS = 4096
+_CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
 
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
@@ -85,7 +86,11 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
 
 def look_like_probs(values: Tensor) -> bool:
     """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
-    return all(_rows_are_probs(chunk) for chunk in torch.split(values, _CHUNK_ROWS))
+    return all(_rows_are_probs(chunk) for chunk in _chunks(values))
+
+
+def _chunks(values: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(values, max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1])))
 
 
 def _rows_are_probs(chunk: Tensor) -> bool:
@@ -99,7 +104,7 @@ def check_probs(probs: Tensor) -> Tensor:
     """Return ``probs`` (N, K) if its entries lie in [0, 1] and its rows sum to 1 within 1e-4."""
     check_matrix(probs, name="probs")
     start = 0
-    for chunk in torch.split(probs, _CHUNK_ROWS):
+    for chunk in _chunks(probs):
         inside = ((chunk >= 0) & (chunk <= 1)).all(dim=1)
         if not inside.all():
             row = int(torch.nonzero(~inside)[0])

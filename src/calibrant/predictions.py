@@ -291,8 +291,9 @@ class Predictions:
         scores, largest = (self.logits, self.row_max) if self.probs is None else (self.probs, self.probs.amax(dim=1))
         hit = scores.gather(1, labels[:, None])[:, 0] == largest
         unsettled = torch.nonzero(hit & (self.confidence < 0.51))[:, 0]
-        if unsettled.numel():
-            hit[unsettled] = scores[unsettled].argmax(dim=1) == labels[unsettled]
+        for part in row_chunks(unsettled.shape[0], self.classes, itemsize=scores.itemsize, device=scores.device):
+            rows = unsettled[part]
+            hit[rows] = scores[rows].argmax(dim=1) == labels[rows]
         return hit
 
     @cached_property
@@ -313,8 +314,10 @@ class Predictions:
     @cached_property
     def log_norm(self) -> Tensor:
         """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
-        chunks = row_chunks(len(self), self.classes, device=self.logits.device)
-        return torch.cat([torch.logsumexp(self.logits[rows].double(), dim=1) for rows in chunks])
+        norm = torch.empty(len(self), dtype=torch.float64, device=self.logits.device)
+        for rows in row_chunks(len(self), self.classes, device=self.logits.device):
+            torch.logsumexp(self.logits[rows].double(), dim=1, out=norm[rows])
+        return norm
 
     @cached_property
     def confidence(self) -> Tensor:

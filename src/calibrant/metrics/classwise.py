@@ -16,6 +16,8 @@ from calibrant.statistics import Interval, corrected_error, error_interval, mean
 
 __all__ = ["ClasswiseECE"]
 
+_DENSE_BYTES = 1 << 28  # of tables drawn at once; beyond, only the cells that a label was drawn into are looked at
+
 
 @dataclass(frozen=True)
 class ClassTables:
@@ -76,18 +78,25 @@ class ClasswiseECE(SumMetric[ClassTables]):
         """Return the metric (draws,) with labels drawn from the probabilities."""
         predictions = need_predictions(data, metric=self)
         table = self._table(predictions)
+        hits = self._drawn_cells(predictions, draws=draws, seed=seed)
+        if 8 * draws * table.count.shape[0] > _DENSE_BYTES:
+            return _sparse_errors(table, torch.cat([cells.int() for cells in hits])) / predictions.classes
         sums = torch.zeros(draws * table.count.shape[0], dtype=torch.float64, device=predictions.logits.device)
-        generator = torch.Generator().manual_seed(seed)
         offset = torch.arange(draws, device=sums.device) * table.count.shape[0]
+        for cells in hits:
+            flat = (cells + offset)[cells >= 0]
+            sums.index_add_(0, flat, sums.new_ones(1).expand(flat.shape[0]))
+        return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
+
+    def _drawn_cells(self, predictions: Predictions, *, draws: int, seed: int) -> Iterator[Tensor]:
+        """Yield, for blocks of rows, the cells (n, draws) of labels drawn from the probabilities; −1 for none."""
+        generator = torch.Generator().manual_seed(seed)
         for _, block, cells in self._cells(predictions):
             for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
                 cumulative, cell = block[rows].cumsum(dim=1), cells[rows]
                 uniform = torch.rand(cell.shape[0], draws, dtype=torch.float64, generator=generator).to(cell.device)
                 drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
-                hit = cell.gather(1, drawn)
-                flat = (hit + offset)[hit >= 0]
-                sums.index_add_(0, flat, sums.new_ones(1).expand(flat.shape[0]))
-        return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
+                yield cell.gather(1, drawn)
 
     def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
         """Return the interval of the error in these bins; rows of one group are not taken for independent."""
@@ -114,18 +123,18 @@ class ClasswiseECE(SumMetric[ClassTables]):
             flat, values = cell.reshape(-1), p.reshape(-1)
             if isinstance(self.binning, EqualMass) and self.binning.ties == "interpolated":
                 hit, values, flat = hit[hit >= 0], values[flat >= 0], flat[flat >= 0]
-            count += torch.bincount(flat, minlength=size)
-            sum_p += torch.bincount(flat, weights=values, minlength=size)
-            sum_y += torch.bincount(hit, minlength=size)
+            _count_in(count, flat)
+            _sum_in(sum_p, flat, values)
+            _count_in(sum_y, hit)
         return BinTable(count, sum_p, sum_y, len(predictions))
 
     def _signed(self, predictions: Predictions, table: BinTable) -> Tensor:
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), predictions.need_labels()
-        parts = []
+        signed = torch.empty(len(predictions), dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(predictions):
             signs = sign[cell]  # a cell of −1 is no cell: it reads the 0 at the end
-            parts.append((signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0])
-        return torch.cat(parts)
+            signed[rows] = (signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0]
+        return signed
 
     def _cells(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 for none."""
@@ -142,3 +151,38 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
             index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
             yield rows, p, torch.where(index >= 0, index + offset, -1) if columns is not None else index + offset
+
+
+def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
+    """Return Σ_b |Σp − Σy| / N (draws,) where the outcomes of a draw are ``hits`` (N, draws), cells or −1.
+
+    Most cells are hit by no label: their sum is one number, from which the few that are hit are told apart.
+    """
+    size, draws = table.sum_p.abs(), hits.shape[1]
+    cells = torch.sort(hits.t().contiguous(), dim=1).values
+    new = torch.ones_like(cells, dtype=torch.bool)
+    new[:, 1:] = cells[:, 1:] != cells[:, :-1]
+    first = torch.nonzero(new.reshape(-1))[:, 0]
+    counts = torch.diff(first, append=first.new_tensor([cells.numel()])).double()
+    cell, draw = cells.reshape(-1)[first].long(), first // cells.shape[1]
+    inside = cell >= 0
+    cell, draw, counts = cell[inside], draw[inside], counts[inside]
+    change = (table.sum_p[cell] - counts).abs() - size[cell]
+    return (
+        torch.zeros(draws, dtype=torch.float64, device=size.device).index_add_(0, draw, change) + size.sum()
+    ) / table.total
+
+
+def _count_in(counts: Tensor, index: Tensor) -> None:
+    """Add how often each place is in ``index`` to ``counts``; a histogram as long as ``counts`` where that is worth it."""
+    if index.shape[0] < counts.shape[0]:
+        counts.index_add_(0, index, counts.new_ones(1).expand(index.shape[0]))
+    else:
+        counts += torch.bincount(index, minlength=counts.shape[0])
+
+
+def _sum_in(sums: Tensor, index: Tensor, values: Tensor) -> None:
+    if index.shape[0] < sums.shape[0]:
+        sums.index_add_(0, index, values)
+    else:
+        sums += torch.bincount(index, weights=values, minlength=sums.shape[0])

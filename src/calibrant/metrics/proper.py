@@ -65,7 +65,7 @@ class Brier(MeanMetric):
         """Return Σ_k (p_k − y_k)² (N,)."""
         predictions = need_predictions(data, metric=self)
         labels = predictions.need_labels()
-        parts = []
+        terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
         for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
             if predictions.probs is not None:
                 p = predictions.probs[rows].to(torch.float64, copy=True)
@@ -73,5 +73,5 @@ class Brier(MeanMetric):
                 p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
             index = labels[rows, None]
             p.scatter_add_(1, index, p.new_full(index.shape, -1.0))
-            parts.append(p.square_().sum(dim=1))
-        return torch.cat(parts)
+            torch.sum(p.square_(), dim=1, out=terms[rows])
+        return terms
