@@ -76,6 +76,14 @@ def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, tmp_pat
     assert not Path("r.json").exists()
 
 
+def test_other_methods_of_a_few_numbers_are_fitted_on_a_folder(folder: Path) -> None:
+    for method in ("TemperatureMixture", "EnsembleTemperatureScaling"):
+        code, _, err = run("fit", folder, "-m", method, "-o", "c.safetensors")
+        assert code == 0, err
+        assert type(calibrant.load("c.safetensors")).__name__ == method
+    assert not list(Path(CHECKPOINTS).iterdir())
+
+
 @pytest.mark.slow
 def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2")[0] == 0
@@ -91,7 +99,12 @@ def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["fit", "data", "-m", "PlattScaling", "-o", "c.safetensors"], "--method TemperatureScaling for a folder"),
+        (
+            ["fit", "data", "-m", "PlattScaling", "-o", "c.safetensors"],
+            "or PlattScaling for two classes), got PlattScaling",
+        ),
+        (["fit", "data", "-m", "auto", "-o", "c.safetensors"], "got AutoCalibrator for 4 classes; fit it on a sample"),
+        (["fit", "data", "-m", "FocalCalibration", "-o", "c.safetensors"], "construct and save it in Python"),
         (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
         (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
         (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),

@@ -67,17 +67,14 @@ class Search:
     def best(self, gammas: Sequence[float], temperatures: Sequence[float]) -> Best:
         """Return the best of all pairs."""
         temps = sorted(temperatures)
-        coarse = _coarse(temps)
+        coarse = coarse_of(temps)
         drops_rows = isinstance(self.binning, EqualMass) and self.binning.ties == "interpolated"
         if drops_rows or len(coarse) * 2 > len(temps):
             return self._every(gammas, temps)
         scans = [self.grid.at(temps[i], gammas, dtype=torch.float32) for i in coarse]
-        candidates = []
         if self.binning is None:
-            for g, gamma in enumerate(gammas):
-                losses = [scan[g].log_loss for scan in scans]
-                found = self._valley(gamma, temps, coarse, losses)
-                candidates.append(found or self._every([gamma], temps))
+            losses = [[scan[g].log_loss for scan in scans] for g in range(len(gammas))]
+            candidates = self.valleys(gammas, temps, coarse, losses)
         else:
             means = [[self.grid.mean_confidence(scan[g]) for scan in scans] for g in range(len(gammas))]
             falling = [all(b <= a + _NARROW_ERROR for a, b in pairwise(m)) for m in means]
@@ -86,6 +83,15 @@ class Search:
             candidates = [self._every(irregular, temps)] if irregular else []
             candidates.append(self._band(regular, temps, coarse, candidates))
         return min(candidates, key=self.rule)
+
+    def valleys(
+        self, gammas: Sequence[float], temps: Sequence[float], coarse: Sequence[int], losses: Sequence[Sequence[float]]
+    ) -> list[Best]:
+        """Return the best of each γ by log-loss, given its ``losses`` at the coarse temperatures."""
+        found = []
+        for gamma, mine in zip(gammas, losses, strict=True):
+            found.append(self._valley(gamma, temps, coarse, mine) or self._every([gamma], temps))
+        return found
 
     def value(self, figures: Figures) -> float:
         """Return the objective of ``figures``."""
@@ -101,13 +107,17 @@ class Search:
     def line(self, gammas: Sequence[float], temperatures: Sequence[float]) -> Best:
         """Return the best on the line through the best temperatures of the outermost two γ, as many points as temperatures."""
         low, high = (self.best([gamma], temperatures) for gamma in (min(gammas), max(gammas)))
+        return min((self.at(*point) for point in self.points(low, high, len(temperatures))), key=self.rule)
+
+    def points(self, low: Best, high: Best, count: int) -> list[tuple[float, float]]:
+        """Return ``count`` pairs (γ, T), or two at least, on the line from ``low`` to ``high``; one if they are at the same γ."""
         span = high.gamma - low.gamma
         if span == 0:
-            return low
-        count = max(len(temperatures), 2)
+            return [(low.gamma, low.temperature)]
+        count = max(count, 2)
         slope = (high.temperature - low.temperature) / span
-        points = [low.gamma + span * i / (count - 1) for i in range(count)]
-        return min((self.at(gamma, low.temperature + slope * (gamma - low.gamma)) for gamma in points), key=self.rule)
+        gammas = [low.gamma + span * i / (count - 1) for i in range(count)]
+        return [(gamma, low.temperature + slope * (gamma - low.gamma)) for gamma in gammas]
 
     def continuous(self, gammas: Sequence[float], temperatures: Sequence[float]) -> Best:
         """Return the best (γ, T) off the grid that a local search from the grid's best finds."""
@@ -284,7 +294,7 @@ def binned_error(binning: Binning, figures: Figures, grid: FocalGrid) -> float:
     return float(np.abs(np.diff(at)).sum() / len(ranked))
 
 
-def _coarse(temps: Sequence[float]) -> list[int]:
+def coarse_of(temps: Sequence[float]) -> list[int]:
     """Return indices, first and last among them, of temperatures not more than 15 % apart where the grid allows it."""
     chosen = [0]
     for i in range(1, len(temps) - 1):

@@ -67,8 +67,13 @@ class OneVsRest(Calibrator):
 def platt_targets(hit: Tensor, weight: Tensor) -> Tensor:
     """Return (N₊ + 1) / (N₊ + 2) for hits and 1 / (N₋ + 2) for the rest: one imagined row of each kind (Platt 1999)."""
     hits = float(weight @ hit)
-    misses = float(weight.sum()) - hits
-    return torch.where(hit > 0, (hits + 1) / (hits + 2), 1 / (misses + 2))
+    high, low = platt_levels(hits, float(weight.sum()) - hits)
+    return torch.where(hit > 0, high, low)
+
+
+def platt_levels(hits: float, misses: float) -> tuple[float, float]:
+    """Return the target of a hit and that of a miss."""
+    return (hits + 1) / (hits + 2), 1 / (misses + 2)
 
 
 @dataclass(frozen=True)

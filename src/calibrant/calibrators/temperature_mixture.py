@@ -9,13 +9,12 @@ from torch import Tensor
 from calibrant._check import check_number
 from calibrant.calibrators._affine import total_weight
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._mixture import HIGH, LOW, POINTS, Mixture, mixture_sums, settle
 from calibrant.calibrators._solver import golden_section
 from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform, narrowed
 from calibrant.errors import InputError
 
 __all__ = ["TemperatureMixture"]
-
-_LOW, _HIGH = math.log(0.02), math.log(50.0)
 
 
 class TemperatureMixture(Calibrator):
@@ -24,8 +23,8 @@ class TemperatureMixture(Calibrator):
     By default ε = 1 / (N + 1), Laplace's share for the answer never seen, and T minimises the validation log-loss
     before mixing. With ``mixing="fit"`` both are fitted to the log-loss of the mixture, with one more, imagined row of
     which nothing but the uniform part is known, so that ε > 0. That problem is not convex: for each T the best ε is
-    exact, and T is searched on 41 points in [0.02, 50], evenly in log T, then by golden section to 1e-5 of log T.
-    The decision never changes.
+    exact, and T is searched on 41 points in [0.02, 50], evenly in log T, then by golden section and Newton's method in
+    (log T, log ε). The decision never changes.
 
     Args:
         mixing: ``"laplace"``, ``"fit"``, or ε itself in [0, 1).
@@ -108,8 +107,10 @@ def _fit_both(logits: Tensor, labels: Tensor, weight: Tensor | None, prior: floa
         loss = -float(weight @ ((1 - share) * p + share / classes).log()) - math.log(share)
         return (loss + (0.0 if prior is None else u**2 / (2 * prior**2))) / total, share
 
-    best = golden_section(lambda u: profile(u)[0], low=_LOW, high=_HIGH, points=41, width=1e-5)
-    return math.exp(best), profile(best)[1]
+    best = golden_section(lambda u: profile(u)[0], low=LOW, high=HIGH, points=POINTS, width=1e-3)
+    start = Mixture(best, profile(best)[1])
+    found = settle(lambda at: mixture_sums(logits, labels, weight, at), start, total=total, prior=prior)
+    return math.exp(found.log_temperature), found.share
 
 
 def _best_share(p: Tensor, weight: Tensor, classes: int) -> float:

@@ -12,8 +12,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant._check import check_choice
-from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._base import Calibrator
+from calibrant.cli._calibrators import make_calibrator
 from calibrant.cli._output import console
 from calibrant.errors import InputError
 from calibrant.report import Section
@@ -24,7 +24,7 @@ from calibrant.scale import (
     apply_streamed,
     diagnose_streamed,
     evaluate_streamed,
-    fit_temperature_streamed,
+    fit_streamed,
     in_turn,
     processes,
     ray_cluster,
@@ -97,20 +97,22 @@ def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None
     ]
 
 
-def fit_streamed(file: str, method: str | None, crew: Crew) -> TemperatureScaling:
-    """Fit temperature scaling on a folder of Parquet files.
+def fit_on_folder(file: str, method: str | None, crew: Crew) -> Calibrator:
+    """Fit a calibrator of one or two numbers, temperature scaling if none is named, on a folder of Parquet files.
+
+    Stopped and started again, it goes on.
 
     Raises:
-        InputError: For another method.
+        InputError: For a method that cannot be fitted by sums.
     """
-    if method not in (None, "TemperatureScaling"):
-        raise InputError(
-            f"expected --method TemperatureScaling for a folder, got {method!r}; fit other methods on a sample in one file"
-        )
-    screen = console(err=True)
-    with screen.status(f"fitting {file}") as status:
-        return fit_temperature_streamed(
-            file, executor=crew.workforce, progress=lambda done: status.update(f"fitting {file}: pass {done}")
+    calibrator = make_calibrator(method or "TemperatureScaling")
+    with bar(f"fitting {file}") as progress:
+        return fit_streamed(
+            calibrator,
+            file,
+            executor=crew.workforce,
+            checkpoint=_checkpoint(file, None, f"fit {calibrator!r}"),
+            progress=lambda begun, done, total: progress(done, total, f"fitting {file}, pass {begun}"),
         )
 
 
@@ -145,7 +147,7 @@ class FolderReport:
         calibrator = self.saved
         if calibrator is None and self.method != "none":
             if fitted_on is not None and fitted_on.is_dir():
-                calibrator = fit_streamed(str(fitted_on), self.method, crew)
+                calibrator = fit_on_folder(str(fitted_on), self.method, crew)
             elif self.method is not None:
                 raise InputError(
                     f"expected folders {self.fit_split} and {self.split} in {file} to fit {self.method} on one and judge on "
@@ -172,10 +174,14 @@ def _checkpoint(path: str | Path, calibrator: Calibrator | None, what: str) -> P
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, to a person only; gives the function to call with rows done and in all."""
+def bar(what: str) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr, to a person only; gives the function to call with rows done, in all, and other words."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = console(err=True)
     with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def tell(done: int, total: int, now: str = what) -> None:
+            progress.update(task, completed=done, total=total, description=now)
+
+        yield tell

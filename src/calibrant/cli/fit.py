@@ -10,7 +10,7 @@ from calibrant.cli._files import readable, writable
 from calibrant.cli._fitting import fit_and_measure, say_fit
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_streamed
+from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_on_folder
 
 
 def fit(
@@ -35,16 +35,21 @@ def fit(
 ) -> None:
     """Fit a calibrator on the validation split, and say what it did there.
 
+    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. TemperatureScaling
+    unless another method of one or two numbers is named.
+
     Examples:
 
         calibrant fit predictions.npz -o c.safetensors
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
+
+        calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
     """
     crew = Crew(executor, workers, address)
     if crew.takes(file):
         with writable(output, suffix=".safetensors") as path:
-            streamed = fit_streamed(file, method, crew)
+            streamed = fit_on_folder(file, method, crew)
             streamed.save(path)
         say_fit(streamed, [], output=output, split="all", as_json=as_json)
         return

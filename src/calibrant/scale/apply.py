@@ -20,6 +20,7 @@ from calibrant.scale.rows import ParquetRows, Shard, open_parquet
 
 __all__ = ["apply_streamed"]
 
+_SHARE = 4  # of a piece: beside the rows stand their calibrated copy and what the writer holds
 _MARK = (
     b"calibrant.apply"  # in a written file's footer: what it was made from, so that a second call knows its own work
 )
@@ -97,7 +98,7 @@ class _Work:
         with atomic_write(job.target) as file, torch.no_grad():
             try:
                 for shard in job.shards:
-                    for batch, piece in self.rows.pieces(shard):
+                    for batch, piece in self.rows.pieces(shard, share=_SHARE):
                         table = _calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
                         if writer is None:
                             schema = table.schema.with_metadata({_MARK: job.mark})

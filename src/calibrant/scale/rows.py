@@ -87,10 +87,15 @@ class ParquetRows:
         for _, piece in self.pieces(shard):
             yield piece
 
-    def pieces(self, shard: Shard) -> Iterator[tuple[Any, Predictions]]:
-        """Yield the rows of ``shard`` in order as Arrow batches with all columns, and as predictions."""
+    def pieces(self, shard: Shard, *, share: int = 1) -> Iterator[tuple[Any, Predictions]]:
+        """Yield the rows of ``shard`` in order as Arrow batches with all columns, and as predictions.
+
+        Args:
+            shard: Which row group.
+            share: Pieces are this many times smaller than 16 MiB.
+        """
         with open_parquet(self._home / shard.file) as parquet:
-            step = max(1, PIECE_BYTES // (4 * self.classes))
+            step = max(1, PIECE_BYTES // (4 * self.classes * share))
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
             for batch in _guarded(batches, self.folder / shard.file):
