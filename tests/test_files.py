@@ -3,7 +3,10 @@
 import io
 import json
 import os
+import platform
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -128,3 +131,22 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="No space left"), _files.atomic_write(tmp_path / "x.npz"):
         raise OSError(28, "No space left on device")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a.npz"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    here = platform.node()
+    names = {
+        f".a.npz.{gone.pid}@{here}.x1.part": False,
+        f".a.npz.{os.getpid()}@{here}.x2.part": True,  # alive
+        f".a.npz.{gone.pid}@elsewhere-{here}.x3.part": True,  # another machine's
+        f".b.npz.{gone.pid}@{here}.x4.part": True,  # another file's
+        ".a.npz.notes.part": True,
+    }
+    for name in names:
+        (tmp_path / name).touch()
+    _files.write_arrays(target, {"logits": np.eye(2)})
+    assert {name: (tmp_path / name).exists() for name in names} == names
+    assert target.exists()

@@ -4,8 +4,10 @@ Formats by suffix: ``.npz``, ``.safetensors``, ``.parquet``. Headers are checked
 against the memory of this machine, before anything is unpacked.
 """
 
+import glob
 import io
 import os
+import platform
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +95,8 @@ def write_arrays(
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path`` for writing bytes; it takes the name only if the block ends without error.
 
+    A process that is killed leaves its temporary file; the next one to write ``path`` on that machine removes it.
+
     Raises:
         FileFormatError: If the folder is missing or cannot be written, or the disk is full.
     """
@@ -101,7 +105,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         if path.is_dir():
             raise FileFormatError(f"expected a file to write, got the folder {path}; name a file inside it")
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        _remove_leftovers(path)
+        mine = f".{path.name}.{os.getpid()}@{platform.node()}."
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=mine, suffix=".part")
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -118,6 +124,27 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files for ``path`` of processes of this machine that are no more."""
+    start = f".{path.name}."
+    for found in path.parent.glob(f"{glob.escape(start)}*@{glob.escape(platform.node())}.*.part"):
+        process = found.name.removeprefix(start).split("@")[0]
+        if process.isdigit() and not _is_alive(int(process)):
+            found.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere a signal 0 is no question
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def _by_suffix(path: Path, known: Mapping[str, T]) -> T:
