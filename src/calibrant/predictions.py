@@ -306,7 +306,7 @@ class Predictions:
         rows, classes = self.logits.shape
         dtype = torch.float64 if self.logits.dtype == torch.float64 else torch.float32
         sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
-        for chunk in row_chunks(rows, classes, itemsize=dtype.itemsize, device=self.logits.device):
+        for chunk in row_chunks(rows, classes, itemsize=3 * dtype.itemsize, device=self.logits.device):
             exponentials = self.logits[chunk].to(dtype).sub(self.row_max[chunk, None].to(dtype)).exp_()
             torch.sum(exponentials, dim=1, dtype=torch.float64, out=sums[chunk])
         return sums
@@ -314,10 +314,17 @@ class Predictions:
     @cached_property
     def log_norm(self) -> Tensor:
         """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
-        norm = torch.empty(len(self), dtype=torch.float64, device=self.logits.device)
-        for rows in row_chunks(len(self), self.classes, device=self.logits.device):
-            torch.logsumexp(self.logits[rows].double(), dim=1, out=norm[rows])
-        return norm
+        rows, classes = self.logits.shape
+        sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
+        # To subtract the maximum of each row costs more than the exponentials: it is done where float64 needs it.
+        shift = torch.where((self.row_max > -500) & (self.row_max < 650), 0.0, self.row_max.double())
+        ones = sums.new_ones(classes)
+        for chunk in row_chunks(rows, classes, itemsize=16, device=self.logits.device):
+            block, by = self.logits[chunk].double(), shift[chunk]
+            if bool(by.any()):
+                block = block - by[:, None]
+            torch.mv(torch.exp(block), ones, out=sums[chunk])
+        return sums.log_().add_(shift)
 
     @cached_property
     def confidence(self) -> Tensor:
