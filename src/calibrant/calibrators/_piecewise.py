@@ -13,11 +13,13 @@ from calibrant.calibrators._one_vs_rest import OneVsRest
 
 def pool_ties(odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct log-odds in order, the mean hit and the weight of each; rows of weight 0 are left out."""
-    kept = weight > 0
-    places, inverse = torch.unique(odds[kept], return_inverse=True)
-    mass = torch.zeros_like(places).index_add_(0, inverse, weight[kept])
-    hits = torch.zeros_like(places).index_add_(0, inverse, weight[kept] * hit[kept])
-    return places.cpu().numpy(), (hits / mass).cpu().numpy(), mass.cpu().numpy()
+    # numpy sorts float64 more than ten times faster than torch on a CPU
+    x, y, w = (values[weight > 0].cpu().numpy() for values in (odds, hit, weight))
+    order = np.argsort(x)
+    x, y, w = x[order], y[order], w[order]
+    first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
+    mass = np.add.reduceat(w, first)
+    return x[first], np.add.reduceat(w * y, first) / mass, mass
 
 
 def pad(rows: list[Tensor]) -> Tensor:

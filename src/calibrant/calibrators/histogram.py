@@ -69,8 +69,7 @@ class HistogramBinning(Calibrator):
     def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
         check_weights_count(self.binning, weight)
         weight = torch.ones_like(labels, dtype=torch.float64) if weight is None else weight
-        log_q, _ = log_pairs(logits.double())
-        confidence, decided = log_q.exp().max(dim=1)
+        confidence, decided = _confidence(logits)
         edges = self.binning.edges(confidence)
         index = _bin_of(confidence, edges)
         bins = len(edges) - 1
@@ -93,12 +92,19 @@ class HistogramBinning(Calibrator):
         log_q, log_not_q = log_pairs(logits.double())
         log_top, decided = log_q.max(dim=1, keepdim=True)
         log_rest = log_not_q.gather(1, decided)
-        target = self.confidences[_bin_of(log_top[:, 0].exp(), self.edges)][:, None]
+        target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]
         kept = target < 0
         log_target = torch.where(kept, log_top, target.clamp_min(0).log())
         log_others = torch.where(kept, log_rest, torch.log1p(-torch.where(kept, 0.5, target)))
         others = log_q - log_rest + log_others
         return others.scatter(1, decided, log_target).masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
+
+
+def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the float64 confidence (N,) and the class decided (N,), in the one way that fitting and applying share."""
+    z = logits.double()
+    largest, decided = z.max(dim=1, keepdim=True)
+    return torch.exp(z - largest).sum(dim=1).reciprocal(), decided[:, 0]
 
 
 def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
