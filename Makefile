@@ -29,7 +29,7 @@ docs: .venv/dev ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
-	OMP_NUM_THREADS=1 .bench-venv/bin/python -W ignore -m benchmarks
+	.bench-venv/bin/python -W ignore -m benchmarks --json .bench-venv/records
 
 clean: ## remove what was built; keeps .venv and your runs
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,27 +1,26 @@
 """Every comparison with other libraries, one after the other: ``make bench``, or ``python -m benchmarks``.
 
-    python -m benchmarks            # metrics, calibrators and losses, on one core
-    python -m benchmarks --list     # what there is, with a sentence each
+    python -m benchmarks                       # metrics, calibrators, losses, report, growth and limits
+    python -m benchmarks metrics --threads 1   # one of them
+    python -m benchmarks --json DIR            # keeps records; stopped, it goes on where it was
+    python -m benchmarks.page DIR              # the page of the documentation from the records
+    python -m benchmarks --list                # what else there is, with a sentence each
 
-Figures go to stdout as Markdown, so ``python -m benchmarks > bench.md`` keeps a page of them.
+Tables go to stdout as Markdown, so ``python -m benchmarks > bench.md`` keeps them.
 """
 
 import argparse
-import platform
+import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+import time
 from pathlib import Path
 
-import torch
+from benchmarks.records import cores, machine, versions
 
 HERE = Path(__file__).parent
-RACES = {
-    "metrics": ["benchmarks.metrics", "--large"],
-    "calibrators": ["benchmarks.calibrators", "--speed"],
-    "losses": ["benchmarks.losses"],
-}
-PEERS = ("torchmetrics", "netcal", "probmetrics", "torch-uncertainty", "scikit-learn", "relplot", "probcal", "kornia")
+RACES = {"metrics": "metrics", "calibrators": "fits", "losses": "objectives", "report": "reports"}
+ALONE = {"growth": "growth", "limits": "limits"}  # on one thread only
 
 
 def modules() -> dict[str, str]:
@@ -33,37 +32,43 @@ def modules() -> dict[str, str]:
     return found
 
 
-def peers() -> str:
-    """Return the peers that are installed with their versions, and those that are not."""
-    shown = []
-    for name in PEERS:
-        try:
-            shown.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            shown.append(f"{name} (absent)")
-    return ", ".join(shown)
+def commands(names: list[str], threads: list[int], folder: Path | None) -> list[tuple[str, int, list[str]]]:
+    """Return (title, threads, arguments of Python) of everything that is asked for."""
+    keep = ["--json", str(folder)] if folder else []
+    found = []
+    for count in threads:
+        for name in names:
+            if name in RACES:
+                arguments = ["-m", "benchmarks.race", RACES[name], "--threads", str(count), *keep]
+                found.append((f"{name}, {count} threads" if count > 1 else f"{name}, one thread", count, arguments))
+            elif count == 1:
+                found.append((f"{name}, one thread", 1, ["-m", f"benchmarks.{ALONE[name]}", *keep]))
+    return found
 
 
 def main() -> int:
-    """Run the races that are named, each in a process of its own; return how many failed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("races", nargs="*", default=[], help=f"out of {', '.join(RACES)}; none means all")
+    """Run what is named, each in a process of its own; return how many failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = [*RACES, *ALONE]
+    parser.add_argument("names", nargs="*", default=[], help=f"out of {', '.join(every)}; none means all")
+    parser.add_argument("--threads", choices=["1", "all", "both"], default="both", help="which tables to make")
+    parser.add_argument("--json", type=Path, help="folder to keep records in")
     parser.add_argument("--list", action="store_true", help="say what there is, and stop")
     options = parser.parse_args()
     if options.list:
         for name, sentence in modules().items():
             print(f"python -m benchmarks.{name:24} {sentence}")
         return 0
-    if unknown := sorted(set(options.races) - set(RACES)):
-        parser.error(f"expected races out of {', '.join(RACES)}, got {', '.join(unknown)}")
-    print(
-        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    )
-    print(f"Peers: {peers()}", flush=True)
-    failed = 0
-    for name in options.races or RACES:
-        print(f"\n## {name}", flush=True)
-        failed += subprocess.run([sys.executable, "-m", *RACES[name]], check=False).returncode != 0
+    if unknown := sorted(set(options.names) - set(every)):
+        parser.error(f"expected names out of {', '.join(every)}, got {', '.join(unknown)}")
+    threads = {"1": [1], "all": [cores()], "both": sorted({1, cores()})}[options.threads]
+    print(", ".join(f"{name} {value}" for name, value in (machine() | versions()).items()), flush=True)
+    failed, start = 0, time.monotonic()
+    todo = commands(options.names or every, threads, options.json)
+    for number, (title, count, arguments) in enumerate(todo, 1):
+        print(f"\n## {title} ({number} of {len(todo)}, {time.monotonic() - start:.0f} s so far)", flush=True)
+        environment = os.environ | {name: str(count) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        failed += subprocess.run([sys.executable, *arguments], env=environment, check=False).returncode != 0
     return failed
 
 

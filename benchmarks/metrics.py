@@ -1,181 +1,248 @@
-"""Speed of the metrics against other libraries, from the same float32 logits.
+"""Races of the metrics: every library starts from the same float32 logits, or from the same confidences.
 
-    python -m benchmarks.metrics [--rounds 7] [--large]
+    python -m benchmarks metrics
 
-One thread, interleaved rounds, medians of CPU time in one process; memory is the largest resident set above the start of
-a call (Linux). Peers that are not installed are left out. ``--large`` sums 10⁷ rows and compares with ``math.fsum``.
+Answers are judged by the formulas written out again in float64 NumPy, below.
 """
 
-import argparse
-import importlib
 import math
-import statistics
-import sys
-import time
-import types
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
+from benchmarks.data import overconfident, pairs
+from benchmarks.peers import optional, present, torch_uncertainty, updated
+from benchmarks.race import Race, Setup
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass
 from calibrant.evaluate import compare, panel
-from calibrant.metrics import ECE, ClasswiseECE, SmoothECE
+from calibrant.metrics import ECE, NLL, Brier, ClasswiseECE, SmoothECE
 
-Contender = Callable[[], object]
-
-
-def resident(key: str) -> float:
-    """Return a line of this process's memory status in MiB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) / 1024
-    return math.nan
+Floats = NDArray[np.float64]
+BINS = 15
+DISTANCE = "distance to the float64 value"
 
 
-def peak_of(call: Contender) -> float:
-    """Return the memory in MiB that one ``call`` takes above what there is before it."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    except OSError:
-        return math.nan
-    before = resident("VmRSS")
-    call()
-    return resident("VmHWM") - before
+def judged_by(exact: float) -> Callable[[Any], float]:
+    """Return the distance of an answer to ``exact``."""
+    return lambda answer: abs(float(answer) - exact)
 
 
-def race(title: str, contenders: dict[str, Contender], *, rounds: int) -> None:
-    """Print each contender's median CPU time, its ratio to the first, and its memory."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for call in contenders.values():
-        call()
-    for _ in range(rounds):
-        for name, call in contenders.items():
-            start = time.process_time()
-            call()
-            seconds[name].append(time.process_time() - start)
-    print(f"\n### {title}\n\n| | CPU ms | ratio | peak MiB |\n| --- | --- | --- | --- |")
-    first = statistics.median(next(iter(seconds.values())))
-    for name, call in contenders.items():
-        median = statistics.median(seconds[name])
-        print(f"| {name} | {1000 * median:.1f} | {median / first:.2f} | {peak_of(call):.1f} |")
+def softmax64(logits: Tensor) -> Floats:
+    z = logits.numpy().astype(np.float64)
+    z -= z.max(axis=1, keepdims=True)
+    np.exp(z, out=z)
+    z /= z.sum(axis=1, keepdims=True)
+    return z
 
 
-def torch_uncertainty(module: str) -> Any:
-    """Import a calibration module of torch-uncertainty without its package, which needs torchvision; None if absent."""
-    name = "torch_uncertainty"
-    if name not in sys.modules:
-        spec = find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        root = Path(next(iter(spec.submodule_search_locations)))
-    else:
-        root = Path(sys.modules[name].__path__[0])
-    for part in ("", "metrics", "classification", "calibration"):
-        if part:
-            root, name = root / part, f"{name}.{part}"
-        stub = types.ModuleType(name)
-        stub.__path__ = [str(root)]
-        sys.modules.setdefault(name, stub)
-    return importlib.import_module(f"{name}.{module}")
+def binned_error(index: NDArray[np.int64], p: Floats, y: Floats, bins: int) -> float:
+    """Return Σ_b |Σ (p − y)| / N from each row's bin."""
+    return float(np.abs(np.bincount(index, p - y, bins)).sum() / len(p))
 
 
-def optional(name: str) -> Any:
-    """Import ``name``, or return None."""
-    return importlib.import_module(name) if find_spec(name.split(".")[0]) else None
+def width_index(p: Floats) -> NDArray[np.int64]:
+    return np.clip(np.ceil(p * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
-def random_logits(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(rows, classes, generator=generator) * 3, torch.randint(classes, (rows,), generator=generator)
+def equal_width(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    p = softmax64(z)
+    top, hit = p.max(axis=1), (p.argmax(axis=1) == y.numpy()).astype(np.float64)
+    tm, nc, rp, pc = map(
+        optional, ("torchmetrics.functional.classification", "netcal.metrics", "relplot", "probcal.metrics")
+    )
 
+    def confident() -> tuple[Floats, Floats]:
+        values, decided = torch.softmax(z, dim=1).max(dim=1)
+        return values.numpy(), (decided == y).numpy()
 
-def equal_width(rows: int, classes: int, *, rounds: int) -> None:
-    z, y = random_logits(rows, classes)
-    contenders: dict[str, Contender] = {
-        "calibrant, checks included": lambda: ECE()(Predictions.from_logits(z, y)),
+    calls = {
+        "calibrant": lambda: ECE()(Predictions.from_logits(z, y)),
+        "torchmetrics": lambda: tm.multiclass_calibration_error(z, y, classes, BINS),
+        "netcal": lambda: nc.ECE(BINS).measure(torch.softmax(z, dim=1).numpy(), y.numpy()),
+        "relplot": lambda: rp.metrics.binnedECE(*confident(), nbins=BINS),
+        "probcal": lambda: _probcal(pc, *confident(), strategy="width"),
         "softmax alone": lambda: torch.softmax(z, dim=1),
     }
-    if tm := optional("torchmetrics.functional.classification"):
-        contenders["torchmetrics"] = lambda: tm.multiclass_calibration_error(z, y, classes, 15)
-    race(f"ECE-15, N = {rows:,}, K = {classes:,}", contenders, rounds=rounds)
+    error = judged_by(binned_error(width_index(top), top, hit, BINS))
+    return Setup(
+        present(calls),
+        lambda answer: None if isinstance(answer, Tensor) and answer.dim() else error(answer),
+        ("softmax alone",),
+    )
 
 
-def equal_mass(rows: int, classes: int, *, rounds: int) -> None:
-    z, y = random_logits(rows, classes)
-    contenders: dict[str, Contender] = {"calibrant": lambda: ECE(EqualMass(15))(Predictions.from_logits(z, y))}
-    if tu := torch_uncertainty("adaptive_calibration_error"):
-        contenders["torch-uncertainty"] = lambda: _fed(
-            tu.MulticlassAdaptiveCalibrationError(classes, n_bins=15), z.softmax(dim=1), y
-        )
-    race(f"equal mass, 15 bins, N = {rows:,}, K = {classes}", contenders, rounds=rounds)
+def _probcal(module: Any, p: Floats, hit: Floats, *, strategy: str) -> float:
+    return float(module.ece(hit.astype(np.int64), p.astype(np.float64), n_bins=BINS, strategy=strategy))
 
 
-def classwise(rows: int, classes: int, *, rounds: int) -> None:
-    z, y = random_logits(rows, classes)
-    contenders: dict[str, Contender] = {"calibrant": lambda: ClasswiseECE()(Predictions.from_logits(z, y))}
-    if tu := torch_uncertainty("classwise_calibration_error"):
-        contenders["torch-uncertainty"] = lambda: _fed(tu.ClasswiseCalibrationError(classes, 15), z.softmax(dim=1), y)
-    race(f"classwise, 15 bins, N = {rows:,}, K = {classes}", contenders, rounds=rounds)
+def equal_mass(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    p = softmax64(z)
+    order = np.argsort(p.max(axis=1))
+    gap = (p.max(axis=1) - (p.argmax(axis=1) == y.numpy()))[order]
+    exact = sum(abs(part.sum()) for part in np.array_split(gap, BINS)) / rows
+    pc = optional("probcal.metrics")
 
+    def ace() -> float:
+        module = torch_uncertainty("metrics.classification.calibration.adaptive_calibration_error")
+        return updated(module.MulticlassAdaptiveCalibrationError(classes, n_bins=BINS), z.softmax(dim=1), y)
 
-def _fed(metric: Any, p: torch.Tensor, y: torch.Tensor) -> object:
-    metric.update(p, y)
-    return metric.compute()
+    def binary() -> float:
+        values, decided = torch.softmax(z, dim=1).max(dim=1)
+        return _probcal(pc, values.numpy(), (decided == y).numpy(), strategy="mass")
 
-
-def smooth(rows: int, *, rounds: int) -> None:
-    z, y = random_logits(rows, 10)
-    data = Predictions.from_logits(z, y)
-    p, hit = data.confidence.numpy(), data.correct.double().numpy()
-    labels = data.correct.long()
-    contenders: dict[str, Contender] = {"calibrant": lambda: SmoothECE()(BinaryPairs.from_probs(p, labels))}
-    if relplot := optional("relplot.metrics"):
-        contenders["relplot"] = lambda: relplot.smECE(p, hit)
-    if probcal := optional("probcal.metrics"):
-        contenders["probcal"] = lambda: probcal.smooth_ece(hit, p)
-    race(f"smooth ECE, N = {rows:,}, from confidences", contenders, rounds=rounds)
-
-
-def uncertainty(rows: int, *, rounds: int) -> None:
-    z, y = random_logits(rows, 10)
-    contenders: dict[str, Contender] = {
-        "compare, 4 metrics, 1,000 paired draws": lambda: compare(
-            Predictions.from_logits(z, y), Predictions.from_logits(z * 0.8, y)
-        ),
-        "panel with intervals and null levels": lambda: panel(Predictions.from_logits(z, y)),
+    calls = {
+        "calibrant": lambda: ECE(EqualMass(BINS))(Predictions.from_logits(z, y)),
+        "torch-uncertainty": ace,
+        "probcal": binary,
     }
-    race(f"uncertainty, N = {rows:,}, K = 10", contenders, rounds=min(rounds, 3))
+    return Setup(present(calls), judged_by(exact), left_out={"netcal": "its equal-mass bins refuse equal confidences"})
 
 
-def large() -> None:
-    rows = 10_000_000
-    generator = torch.Generator().manual_seed(0)
-    p = torch.rand(rows, generator=generator, dtype=torch.float64)
-    table = ECE().cells(BinaryPairs(p, torch.zeros_like(p))).table()
-    exact = math.fsum(p.tolist())
-    print(f"\nN = 10⁷: relative error of the summed confidences {abs(float(table.sum_p.sum()) - exact) / exact:.1e}")
+def classwise(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    p = softmax64(z)
+    hot = y.numpy()
+    exact = float(
+        np.mean([binned_error(width_index(p[:, k]), p[:, k], (hot == k) * 1.0, BINS) for k in range(classes)])
+    )
+
+    def theirs() -> float:
+        module = torch_uncertainty("metrics.classification.calibration.classwise_calibration_error")
+        return updated(module.ClasswiseCalibrationError(classes, BINS), z.softmax(dim=1), y)
+
+    calls = {"calibrant": lambda: ClasswiseECE()(Predictions.from_logits(z, y)), "torch-uncertainty": theirs}
+    return Setup(present(calls), judged_by(exact))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--large", action="store_true")
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    equal_width(1_000_000, 10, rounds=chosen.rounds)
-    equal_width(100_000, 1000, rounds=chosen.rounds)
-    equal_mass(1_000_000, 10, rounds=chosen.rounds)
-    classwise(100_000, 100, rounds=min(3, chosen.rounds))
-    for rows in (100_000, 1_000_000):
-        smooth(rows, rounds=chosen.rounds)
-    uncertainty(10_000, rounds=chosen.rounds)
-    if chosen.large:
-        large()
+def smooth_error64(p: Floats, y: Floats, cells: int = 1 << 14) -> float:
+    """Return smooth ECE by the reflected kernel: mirrored residuals, circular convolution by FFT, bisection of σ."""
+    residual = np.bincount(np.minimum((p * cells).astype(np.int64), cells - 1), p - y, cells) / len(p)
+    spectrum = np.fft.rfft(np.concatenate([residual, residual[::-1]]))
+    frequency = np.pi * np.arange(cells + 1)
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        smoothed = np.fft.irfft(spectrum * np.exp(-0.5 * (frequency * middle) ** 2))[:cells]
+        low, high = (middle, high) if np.abs(smoothed).sum() > middle else (low, middle)
+    return low
 
 
-if __name__ == "__main__":
-    main()
+def smooth(rows: int, classes: int) -> Setup:
+    p, hit = pairs(rows)
+    p64, hit64, labels = p.numpy(), hit.double().numpy(), hit.long()
+    rp, pc = optional("relplot.metrics"), optional("probcal.metrics")
+    calls = {
+        "calibrant": lambda: SmoothECE()(BinaryPairs.from_probs(p, labels)),
+        "relplot": lambda: rp.smECE(p64, hit64),
+        "probcal": lambda: pc.smooth_ece(hit64, p64),
+    }
+    notes = {"probcal": "its kernel lies on the logit scale: another quantity"}
+    return Setup(present(calls), judged_by(smooth_error64(p64, hit64)), notes=notes)
+
+
+def confidences(rows: int, classes: int) -> Setup:
+    p, hit = pairs(rows)
+    labels = hit.long()
+    index, gap = width_index(p.numpy()), (p - hit.double()).numpy()
+    exact = sum(abs(math.fsum(gap[index == b])) for b in range(BINS)) / rows
+    tm = optional("torchmetrics.functional.classification")
+    calls = {
+        "calibrant": lambda: ECE()(BinaryPairs.from_probs(p, labels)),
+        "torchmetrics": lambda: tm.binary_calibration_error(p, labels, BINS),
+    }
+    return Setup(present(calls), judged_by(exact))
+
+
+def log_loss(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    at_label = softmax64(z)[np.arange(rows), y.numpy()]
+    sk = optional("sklearn.metrics")
+    calls = {
+        "calibrant": lambda: NLL()(Predictions.from_logits(z, y)),
+        "torch": lambda: F.cross_entropy(z, y),
+        "scikit-learn": lambda: sk.log_loss(y.numpy(), torch.softmax(z, dim=1).numpy(), labels=np.arange(classes)),
+    }
+    return Setup(present(calls), judged_by(float(-np.log(at_label).mean())))
+
+
+def brier(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    p = softmax64(z)
+    p[np.arange(rows), y.numpy()] -= 1
+    exact = float(np.square(p).sum() / rows)
+    sk = optional("sklearn.metrics")
+
+    def theirs() -> float:
+        module = torch_uncertainty("metrics.classification.brier_score")
+        return updated(module.BrierScore(classes), z.softmax(dim=1), y)
+
+    calls = {
+        "calibrant": lambda: Brier()(Predictions.from_logits(z, y)),
+        "torch-uncertainty": theirs,
+        "scikit-learn": lambda: sk.brier_score_loss(
+            y.numpy(), torch.softmax(z, dim=1).numpy(), labels=np.arange(classes), scale_by_half=False
+        ),
+        "by hand": lambda: (z.softmax(dim=1) - F.one_hot(y, classes)).square().sum(dim=1).mean(),
+    }
+    return Setup(present(calls), judged_by(exact))
+
+
+def several(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    p = softmax64(z)
+    exact = float(-np.log(p[np.arange(rows), y.numpy()]).mean())
+    tm = optional("torchmetrics")
+
+    def ours() -> float:
+        data = Predictions.from_logits(z, y)
+        ECE()(data), ECE(EqualMass(BINS))(data), float(data.correct.double().mean())
+        return NLL()(data)
+
+    def theirs() -> Tensor:
+        functions = tm.functional.classification
+        functions.multiclass_calibration_error(z, y, classes, BINS)
+        module = torch_uncertainty("metrics.classification.calibration.adaptive_calibration_error")
+        updated(module.MulticlassAdaptiveCalibrationError(classes, n_bins=BINS), z.softmax(dim=1), y)
+        functions.multiclass_accuracy(z, y, classes, average="micro")
+        return F.cross_entropy(z, y)
+
+    return Setup(present({"calibrant": ours, "torchmetrics, torch-uncertainty, torch": theirs}), judged_by(exact))
+
+
+def comparison(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    return Setup(
+        {"calibrant": lambda: compare(Predictions.from_logits(z, y), Predictions.from_logits(z * 0.8, y))},
+        lambda answer: None,
+    )
+
+
+def uncertain(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    return Setup({"calibrant": lambda: panel(Predictions.from_logits(z, y))}, lambda answer: None)
+
+
+RACES = [
+    Race("ece-width", "ECE, 15 bins of equal width", 1_000_000, 10, DISTANCE, equal_width),
+    Race("ece-width", "ECE, 15 bins of equal width", 100_000, 1000, DISTANCE, equal_width),
+    Race("ece-mass", "ECE, 15 bins of equal mass", 1_000_000, 10, DISTANCE, equal_mass),
+    Race("ece-classwise", "Classwise ECE, 15 bins", 100_000, 100, DISTANCE, classwise),
+    Race("ece-pairs", "ECE, 15 bins, from confidences", 10_000_000, 2, DISTANCE, confidences),
+    Race("smooth-ece", "Smooth ECE from confidences", 100_000, 2, DISTANCE, smooth),
+    Race("smooth-ece", "Smooth ECE from confidences", 1_000_000, 2, DISTANCE, smooth),
+    Race("nll", "Log-loss", 1_000_000, 10, DISTANCE, log_loss),
+    Race("nll", "Log-loss", 100_000, 1000, DISTANCE, log_loss),
+    Race("brier", "Brier score", 1_000_000, 10, DISTANCE, brier),
+    Race("brier", "Brier score", 100_000, 1000, DISTANCE, brier),
+    Race("four", "ECE, equal-mass ECE, log-loss and accuracy", 1_000_000, 10, f"{DISTANCE} of the log-loss", several),
+    Race("compare", "Two models compared: four metrics, 1,000 paired draws", 10_000, 10, "–", comparison),
+    Race("panel", "All metrics with intervals and null levels", 10_000, 10, "–", uncertain),
+]

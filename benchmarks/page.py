@@ -1,0 +1,168 @@
+"""The page docs/benchmarks.md and its figures, from the records of ``python -m benchmarks --json DIR``.
+
+python -m benchmarks.page docs/results                    # writes docs/benchmarks.md and docs/images/bench-*.svg
+python -m benchmarks.page docs/results --check            # says whether the page is what the records give
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.page_figures import growth_figures
+from benchmarks.race import heading, significant, table
+
+DOCS = Path(__file__).parent.parent / "docs"
+FAMILIES = {"metrics": "Metrics", "fits": "Calibrators", "objectives": "Losses", "reports": "Report"}
+CLOSE = 1.05  # within 5 % of the first
+TEXT = Path(__file__).parent / "page.md"  # the page with a place for each table
+
+# Rows in which another library is ahead by more than that: (name, N, K, threads) → why.
+REASONS: dict[tuple[str, int, int, int], str] = {}
+
+
+def load(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the content of every file of records by its family."""
+    return {
+        path.stem.removeprefix("bench-"): json.loads(path.read_text()) for path in sorted(folder.glob("bench-*.json"))
+    }
+
+
+def rivals(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the contenders that do the same, quickest first."""
+    peers = [one for one in record["contenders"] if one["role"] == "peer"]
+    return sorted(peers, key=lambda one: one["ratio"][0])
+
+
+def behind(record: dict[str, Any]) -> bool:
+    """Return whether a rival is ahead by more than 5 %."""
+    found = rivals(record)
+    return bool(found) and found[0]["ratio"][0] * CLOSE < 1
+
+
+def key_of(record: dict[str, Any]) -> tuple[str, int, int, int]:
+    """Return what names a row."""
+    return record["name"], record["rows"], record["classes"], record["threads"]
+
+
+def verdict(record: dict[str, Any]) -> str:
+    """Return what a row shows, in a few words."""
+    found = rivals(record)
+    if not found:
+        return "no library to compare with"
+    ratio = found[0]["ratio"][0]
+    if behind(record):
+        return f"behind: {REASONS[key_of(record)]}"
+    return "first" if ratio >= 1 else "within 5 % of first"
+
+
+def overview(records: list[dict[str, Any]]) -> list[str]:
+    """Return the table with a line for every race."""
+    lines = ["| task | N | K | ours, ms | next | times ours | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for record in records:
+        ours = significant(1000 * statistics.median(record["contenders"][0]["seconds"]))
+        found = rivals(record)
+        name, ratio = ("–", "–")
+        if found:
+            parts = [significant(part) for part in found[0]["ratio"]]
+            name = found[0]["name"]
+            ratio = f"{parts[0]} ({parts[1]} – {parts[2]})" if len(parts) == 3 else parts[0]
+        lines.append(
+            f"| {record['title']} | {record['rows']:,} | {record['classes']:,} | {ours} | {name} | {ratio} | {verdict(record)} |"
+        )
+    return lines
+
+
+def sentence(content: dict[str, Any]) -> str:
+    """Return machine and versions in words."""
+    machine = content["machine"]
+    known = [f"{name} {number}" for name, number in content["versions"].items() if number != "absent"]
+    return f"Measured on {machine['processor']}, {machine['cores']} cores; {', '.join(known)}."
+
+
+def limits(content: dict[str, Any]) -> list[str]:
+    """Return the tables of how near the operations come to the machine's rates."""
+    lines = []
+    for record in content["records"]:
+        exp = record["exp_a_second"]
+        lines += [
+            (
+                f"**N = {record['rows']:,}, K = {record['classes']:,}**: copies {record['copy_bytes_a_second'] / 1e9:.1f} GB/s "
+                f"(read and written), {float(exp['32']) / 1e9:.2f}·10⁹ exponentials a second in float32, "
+                f"{float(exp['64']) / 1e9:.2f}·10⁹ in float64."
+            ),
+            "",
+            "| operation | ms | MB to move | exponentials, 10⁶ | of copy bandwidth | of the rate of exponentials |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for one in record["operations"]:
+            count = ", ".join(f"{n / 1e6:.0f} (float{width})" for width, n in one["exponentials"].items()) or "–"
+            of_exp = "–" if one["of_exp"] is None else f"{one['of_exp']:.0%}"
+            lines.append(
+                f"| {one['name']} | {significant(1000 * one['seconds'])} | {one['moved_bytes'] / 1e6:.0f} | {count} | "
+                f"{one['of_copy']:.0%} | {of_exp} |"
+            )
+        lines.append("")
+    return lines
+
+
+def skipped(content: dict[str, Any]) -> list[str]:
+    """Return which points of the growth curves were left out, and why."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for record in content["records"]:
+        if record.get("skipped"):
+            found.setdefault((record["axis"], record["operation"], record["library"]), record)
+    return [
+        f"- {library}, {operation[0].lower()}{operation[1:]}: from {record['value']:,} {axis} on, {record['skipped']}"
+        for (axis, operation, library), record in found.items()
+    ]
+
+
+def render(records: dict[str, dict[str, Any]]) -> str:
+    """Return the page."""
+    parts: dict[str, str] = {"machine": sentence(next(iter(records.values())))}
+    for family, title in FAMILIES.items():
+        found = records[family]["records"]
+        for threads in sorted({record["threads"] for record in found}):
+            chosen = [record for record in found if record["threads"] == threads]
+            label = f"{family}-{'one' if threads == 1 else 'all'}"
+            parts[label] = "\n".join(
+                [f"{title}, {'one thread' if threads == 1 else f'{threads} threads'}:", "", *overview(chosen)]
+            )
+    parts["details"] = "\n".join(
+        line
+        for family in FAMILIES
+        for record in records[family]["records"]
+        for line in [f'??? note "{heading(record)}"', "", *("    " + line for line in table(record)), ""]
+    )
+    parts["limits"] = "\n".join(limits(records["limits"]))
+    parts["skipped"] = "\n".join(skipped(records["growth"]))
+    text = TEXT.read_text()
+    for name, part in parts.items():
+        text = text.replace("{{" + name + "}}", part.rstrip("\n"))
+    return text
+
+
+def main() -> int:
+    """Write the page, or compare it with what is there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the records lie")
+    parser.add_argument("--out", type=Path, default=DOCS, help="the documentation")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page differs")
+    options = parser.parse_args()
+    records = load(options.folder)
+    text = render(records)
+    page = options.out / "benchmarks.md"
+    if options.check:
+        same = page.exists() and page.read_text() == text
+        print("the page is what the records give" if same else "expected the page that the records give, got another")
+        return 0 if same else 1
+    page.write_text(text)
+    growth_figures(records["growth"]["records"], options.out / "images")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

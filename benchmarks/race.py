@@ -1,0 +1,228 @@
+"""How a race is run: interleaved rounds in one process, memory of a call, and how right each answer is.
+
+    python -m benchmarks.race metrics --json DIR --threads 1    # one family, as `python -m benchmarks` calls it
+
+Every contender's first call is its warm-up and gives the answer that is judged. Then all take turns in random order, so
+that what else the machine does falls on all alike. With one thread the CPU time of this process counts, with more the
+wall-clock time. A contender whose first call takes longer than a bound is timed by that call alone.
+"""
+
+import argparse
+import ctypes
+import gc
+import importlib
+import logging
+import math
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.records import Store
+
+Call = Callable[[], Any]
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+BUDGET = 2.0  # seconds of rounds a race, beyond the fewest
+MOST, LEAST = 15, 5  # rounds
+BOUND = 4.0  # seconds: slower ones are timed once
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a race needs: calls by name, ours first, and how far an answer is from the right one.
+
+    Args:
+        calls: By name; a call returns its answer.
+        error: Of an answer, in the unit that the race names; None where there is nothing to compare.
+        floors: Names that bound the others or belong to another task: shown, but no rivals.
+        left_out: Why a library does not take part, by name.
+        notes: What to know of a contender's answer, by name.
+    """
+
+    calls: dict[str, Call]
+    error: Callable[[Any], float | None]
+    floors: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Race:
+    """One row of a table: a task at a size.
+
+    Args:
+        name: Short name of the task.
+        title: What is done, in words.
+        rows: N.
+        classes: K.
+        error_is: What ``Setup.error`` returns, in words.
+        make: Builds data and contenders.
+    """
+
+    name: str
+    title: str
+    rows: int
+    classes: int
+    error_is: str
+    make: Callable[[int, int], Setup]
+
+
+def run(race: Race, threads: int) -> dict[str, Any]:
+    """Return the record of one race."""
+    setup = race.make(race.rows, race.classes)
+    clock = time.process_time if threads == 1 else time.perf_counter
+    seconds: dict[str, list[float]] = {}
+    errors: dict[str, float | None] = {}
+    for name, call in setup.calls.items():
+        start = clock()
+        answer = call()
+        seconds[name] = [clock() - start]
+        errors[name] = setup.error(answer)
+        del answer
+    slow = {name for name, spent in seconds.items() if spent[0] > BOUND}
+    quick = [name for name in setup.calls if name not in slow]
+    _rounds({name: setup.calls[name] for name in quick}, seconds, clock)
+    ours = next(iter(setup.calls))
+    contenders = [
+        {
+            "name": name,
+            "role": "ours" if name == ours else "floor" if name in setup.floors else "peer",
+            "seconds": [float(f"{value:.4g}") for value in seconds[name]],
+            "ratio": None if name == ours else ratio(seconds[name], seconds[ours]),
+            "peak_bytes": peak(call) if threads == 1 and name not in slow else None,
+            "error": None if (error := errors[name]) is None else float(f"{error:.3g}"),
+            "note": setup.notes.get(name, "") or ("timed once" if name in slow else ""),
+        }
+        for name, call in setup.calls.items()
+    ]
+    return {
+        "name": race.name,
+        "title": race.title,
+        "rows": race.rows,
+        "classes": race.classes,
+        "threads": threads,
+        "clock": "CPU" if threads == 1 else "wall",
+        "error_is": race.error_is,
+        "contenders": contenders,
+        "left_out": setup.left_out,
+    }
+
+
+def _rounds(calls: dict[str, Call], seconds: dict[str, list[float]], clock: Callable[[], float]) -> None:
+    """Fill ``seconds`` with rounds in random order; the warm-up's are thrown away."""
+    count = max(LEAST, min(MOST, int(BUDGET / max(1e-9, sum(seconds[name][0] for name in calls)))))
+    for name in calls:
+        seconds[name] = []
+    order, shuffled = list(calls), random.Random(0)
+    for _ in range(count):
+        shuffled.shuffle(order)
+        for name in order:
+            start = clock()
+            calls[name]()
+            seconds[name].append(clock() - start)
+
+
+def ratio(theirs: list[float], ours: list[float]) -> list[float]:
+    """Return the ratio of medians with its 95 % bootstrap interval over rounds; alone where one was timed once."""
+    value = statistics.median(theirs) / statistics.median(ours)
+    if len(theirs) != len(ours):
+        return [float(f"{value:.3g}")]
+    draw = random.Random(1)
+    found = []
+    for _ in range(DRAWS):
+        index = [draw.randrange(len(ours)) for _ in ours]
+        found.append(statistics.median([theirs[i] for i in index]) / statistics.median([ours[i] for i in index]))
+    found.sort()
+    return [float(f"{part:.3g}") for part in (value, found[DRAWS // 40 - 1], found[-DRAWS // 40])]
+
+
+def peak(call: Call) -> int | None:
+    """Return the bytes that one call holds at most beyond what there was before it; None where the system does not tell."""
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        CLEAR.write_text("5")  # sets the high-water mark back
+    except OSError:
+        return None
+    before = _resident("VmRSS")
+    call()
+    return max(0, _resident("VmHWM") - before)
+
+
+def _resident(key: str) -> int:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1]) * 1024
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return ``value`` with so many digits and no exponent where it is easy to read."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}" if places < 7 else f"{value:.{digits - 1}e}"
+
+
+def show(record: dict[str, Any]) -> None:
+    """Print the table of one record."""
+    print(f"\n### {heading(record)}\n")
+    print("\n".join(table(record)), flush=True)
+
+
+def heading(record: dict[str, Any]) -> str:
+    """Return the title of a record with its size."""
+    threads = "one thread" if record["threads"] == 1 else f"{record['threads']} threads"
+    return f"{record['title']}, N = {record['rows']:,}, K = {record['classes']:,}, {threads}"
+
+
+def table(record: dict[str, Any]) -> list[str]:
+    """Return the Markdown lines of one record."""
+    lines = [
+        f"| | {record['clock']} time, ms | times ours | 95 % interval | peak MiB | {record['error_is']} |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in record["contenders"]:
+        ratio_ = one["ratio"] or [1.0]
+        interval = f"{significant(ratio_[1])} – {significant(ratio_[2])}" if len(ratio_) == 3 else ""
+        memory = "–" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 2**20:.1f}"
+        error = "–" if one["error"] is None else f"{one['error']:.1e}"
+        note = f" ({one['note']})" if one["note"] else ""
+        role = ", no rival" if one["role"] == "floor" else ""
+        milliseconds = significant(1000 * statistics.median(one["seconds"]))
+        lines.append(
+            f"| {one['name']}{role}{note} | {milliseconds} | {significant(ratio_[0])} | {interval} | {memory} | {error} |"
+        )
+    lines += [f"| {name} | left out: {why} | | | | |" for name, why in record["left_out"].items()]
+    return lines
+
+
+def main() -> None:
+    """Run the races of one family that its file of records does not hold yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family", help="metrics, fits, losses or reports")
+    parser.add_argument("--json", type=Path, help="folder of records; none is written without it")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="", help="a part of the names to run")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(options.threads)
+    races = [one for one in importlib.import_module(f"benchmarks.{options.family}").RACES if options.only in one.name]
+    store = Store(options.json, options.family)
+    for number, one in enumerate(races, 1):
+        key = {"name": one.name, "rows": one.rows, "classes": one.classes, "threads": options.threads}
+        if (record := store.find(key)) is None:
+            record = run(one, options.threads)
+            store.add(record)
+        show(record)
+        print(f"\n({options.family} {number} of {len(races)})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
