@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant._numerics import increasing_root, log1mexp, row_chunks
+from calibrant._numerics import increasing_root, log1mexp, row_chunks, softmax_into
 
 
 @pytest.mark.parametrize("x", [-1e-300, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])
@@ -60,3 +60,12 @@ def test_root_outside_the_interval_is_the_bound_and_says_so() -> None:
 def test_a_nan_is_an_error_not_an_answer() -> None:
     with pytest.raises(ArithmeticError, match="NaN"):
         increasing_root(lambda x: (math.nan, 1.0), low=-5, high=5, start=0, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 15, 16, 40])
+def test_softmax_into_is_the_softmax_whichever_way_it_goes(classes: int) -> None:
+    logits = 50 * torch.randn(100, classes, generator=torch.Generator().manual_seed(classes))
+    logits[3, 0] = -math.inf
+    out = torch.empty_like(logits)
+    assert softmax_into(out, logits) is out
+    torch.testing.assert_close(out.double(), torch.softmax(logits.double(), dim=1), rtol=1e-5, atol=1e-30)

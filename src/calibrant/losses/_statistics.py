@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._numerics import softmax_into
 from calibrant.losses._rows import RowStatistic
 
 _LEAST_P = 1e-30  # below it a float32 probability has lost digits or is 0, so −log p is taken from the logits
@@ -33,7 +34,7 @@ class CrossEntropy(RowStatistic):
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the cross-entropy (n,) from the softmax."""
-        torch.softmax(logits, dim=1, out=work)
+        softmax_into(work, logits)
         p = work.gather(1, labels[:, None])[:, 0]
         nll = -torch.log(p)
         low = p < _LEAST_P
@@ -45,7 +46,7 @@ class CrossEntropy(RowStatistic):
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
         """Write p − t."""
-        torch.softmax(logits, dim=1, out=out)
+        softmax_into(out, logits)
         out.mul_(scale)
         if self.uniform:
             out.sub_(scale * (self.uniform / logits.shape[1]))
@@ -71,13 +72,13 @@ class Distance(RowStatistic):
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the distance (n,)."""
-        torch.softmax(logits, dim=1, out=work)
+        softmax_into(work, logits)
         work.scatter_add_(1, labels[:, None], work.new_full((work.shape[0], 1), -1.0))
         return (work.square_() if self.power == 2 else work.abs_().pow_(self.power)).sum(dim=1)
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
         """Write p_k (g_k − Σ_j p_j g_j), g = power·|d|^(power − 1)·sign(d), d = p − e_y."""
-        p = torch.softmax(logits, dim=1)
+        p = softmax_into(torch.empty_like(out), logits)
         out.copy_(p)
         out.scatter_add_(1, labels[:, None], out.new_full((out.shape[0], 1), -1.0))
         if self.power != 2:
@@ -108,7 +109,7 @@ class Entropy(RowStatistic):
     def _relative(self, logits: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
         """Write log(p_k / p_top) into ``out``; return p and Σ_k p_k log(p_k / p_top) (n, 1). One exponential a logit."""
         torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out)
-        p = torch.softmax(out, dim=1)
+        p = softmax_into(torch.empty_like(out), out)
         mean = (p * out).sum(dim=1, keepdim=True)
         if bool(mean.isnan().any()):  # 0 · −∞: a class is excluded
             mean = (p * out.clamp_min_(_LOG_OF_ZERO)).sum(dim=1, keepdim=True)
