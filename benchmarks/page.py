@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.growth import BOUND
 from benchmarks.page_figures import growth_figures
 from benchmarks.race import heading, significant, table
 
@@ -54,7 +55,7 @@ def verdict(record: dict[str, Any]) -> str:
         return "no library to compare with"
     ratio = found[0]["ratio"][0]
     if behind(record):
-        return f"behind: {REASONS[key_of(record)]}"
+        return f"behind: {REASONS.get(key_of(record), 'not explained yet')}"
     return "first" if ratio >= 1 else "within 5 % of first"
 
 
@@ -73,6 +74,11 @@ def overview(records: list[dict[str, Any]]) -> list[str]:
             f"| {record['title']} | {record['rows']:,} | {record['classes']:,} | {ours} | {name} | {ratio} | {verdict(record)} |"
         )
     return lines
+
+
+def _overview(records: list[dict[str, Any]], title: str, threads: int) -> str:
+    chosen = [record for record in records if record["threads"] == threads]
+    return "\n".join([f"**{title}**", "", *overview(chosen)])
 
 
 def sentence(content: dict[str, Any]) -> str:
@@ -123,14 +129,16 @@ def skipped(content: dict[str, Any]) -> list[str]:
 def render(records: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
     parts: dict[str, str] = {"machine": sentence(next(iter(records.values())))}
+    more = sorted({record["threads"] for family in FAMILIES for record in records[family]["records"]} - {1})
     for family, title in FAMILIES.items():
-        found = records[family]["records"]
-        for threads in sorted({record["threads"] for record in found}):
-            chosen = [record for record in found if record["threads"] == threads]
-            label = f"{family}-{'one' if threads == 1 else 'all'}"
-            parts[label] = "\n".join(
-                [f"{title}, {'one thread' if threads == 1 else f'{threads} threads'}:", "", *overview(chosen)]
-            )
+        parts[f"{family}-one"] = _overview(records[family]["records"], f"{title}, one thread", 1)
+    parts["threads"] = "\n\n".join(
+        _overview(records[family]["records"], f"{title}, {count} threads, wall-clock time", count)
+        for count in more
+        for family, title in FAMILIES.items()
+        if any(record["threads"] == count for record in records[family]["records"])
+    )
+    parts["bound"] = f"{BOUND:g}"
     parts["details"] = "\n".join(
         line
         for family in FAMILIES
