@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,21 @@ from scipy.stats import ttest_ind
 
 from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE
-from calibrant.study import Claim, Store, Study, collect, judge, load_study, rows, run_study, summarise, tables
+from calibrant.study import (
+    Claim,
+    Published,
+    Store,
+    Study,
+    Summary,
+    agreements,
+    collect,
+    judge,
+    load_study,
+    rows,
+    run_study,
+    summarise,
+    tables,
+)
 from calibrant.study import run as module
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
@@ -127,6 +142,28 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
     assert judge(study, []) == []
+
+
+def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) -> None:
+    def line(objective: str, ece: float, temperature: float) -> Summary:
+        return Summary("small", objective, 1, {"ece": ece, "temperature": temperature}, {}, 0.0)
+
+    printed = [("CE", "ece", 0.08), ("Focal", "ece", 0.02), ("CE", "temperature", 2.0), ("Focal", "temperature", 0.9)]
+    published = tuple(Published(*figure, setting="like this") for figure in printed)
+    settings = tuple(replace(setting, like="like this") for setting in study.settings)
+    found = agreements(
+        replace(study, published=published, settings=settings), [line("CE", 0.03, 1.5), line("Focal", 0.05, 1.2)]
+    )
+    assert [(a.measure, a.agree, a.disagree) for a in found] == [
+        ("ece", (), (("CE", "Focal"),)),
+        ("temperature", (("CE", "Focal"), ("CE", "T = 1")), (("T = 1", "Focal"),)),
+    ]
+    assert agreements(study, [line("CE", 0.03, 1.5)]) == []
+
+
+def test_a_claim_is_not_judged_where_the_paper_does_not_make_it(study: Study) -> None:
+    claim = Claim("falls", "s", "ece", ("CE", "Focal"), but=("small",))
+    assert judge(replace(study, claims=(claim,)), []) == []
 
 
 @pytest.mark.parametrize("cell", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])

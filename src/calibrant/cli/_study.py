@@ -13,15 +13,7 @@ from rich.table import Table as ScreenTable
 from calibrant.cli._output import console
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
-from calibrant.study import Measured, Store, Study, Summary, Verdict, rows, run_study
-from calibrant.study.measures import MEASURES
-
-CHANCE = 0.05  # p above which an ordering is said to be no more than chance
-NOTE = (
-    "Mean ± standard deviation over seeds, on test data. ECE: 15 equal-width bins of the top label. After: at the "
-    "temperature T (in brackets) that minimises the log-loss of the validation data. Null: the ECE that a perfectly "
-    "calibrated model with these probabilities would show on as many samples; differences within it mean little."
-)
+from calibrant.study import Measured, Store, Study, Verdict, rows, run_study
 
 
 def run_with_bars(
@@ -54,70 +46,6 @@ def run_with_bars(
         bars.update(whole, description="trainings")
 
 
-def table_of(lines: Sequence[Summary], *, title: str) -> Table:
-    """Return the papers' kind of table: before and after, optimal temperature in brackets, spread over seeds."""
-    several = len({line.setting for line in lines}) > 1
-    cells = [
-        [
-            f"{line.setting} · {line.objective}" if several else line.objective,
-            _spread(line, "error", scale=100, digits=1),
-            _spread(line, "nll", digits=2),
-            _spread(line, "ece", scale=100),
-            _spread(line, "nll_at_t", digits=2),
-            _spread(line, "ece_at_t", scale=100),
-            f"({line.mean['temperature']:.2f})",
-            f"{100 * line.null_ece:.1f}",
-        ]
-        for line in lines
-    ]
-    return Table(title, ["objective", "error %", "NLL", "ECE %", "NLL after", "ECE after", "(T)", "null"], cells, NOTE)
-
-
-def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return one sentence a claim: whether the papers' ordering shows here, and how sure that is."""
-    said, settings = [], {verdict.setting for verdict in verdicts}
-    for verdict in verdicts:
-        if verdict.seen is None:
-            continue
-        chance = verdict.p is not None and verdict.p >= CHANCE
-        seen = ("Shows, though no more than by chance" if chance else "Shows") if verdict.seen else "Does not show"
-        sure = "" if verdict.p is None else f"; paired t-test over seeds, first against last: p = {verdict.p:.2g}"
-        if verdict.p_unpaired is not None:
-            sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
-        scale, unit = _unit(verdict.claim.measure)
-        values = ", ".join(
-            f"{objective} {scale * value:.3g}{unit}"
-            for objective, value in zip(verdict.claim.falls, verdict.values, strict=True)
-        )
-        where = f" [{verdict.setting}]" if len(settings) > 1 else ""
-        said.append(
-            f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {MEASURES[verdict.claim.measure].label} {values}{sure}"
-        )
-    return said
-
-
-def _unit(measure: str) -> tuple[int, str]:
-    """Return the factor and the unit in which people read ``measure``."""
-    return (100, " %") if MEASURES[measure].percent else (1, "")
-
-
-def paper_table(study: Study, lines: Sequence[Summary]) -> list[Table]:
-    """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
-    cells = []
-    for figure in study.published:
-        for line in lines:
-            if line.objective == figure.objective and figure.setting in ("", line.setting):
-                scale, unit = _unit(figure.measure)
-                ours = _spread(line, figure.measure, scale=scale)
-                place = [line.setting, line.objective, MEASURES[figure.measure].label]
-                cells.append([*place, f"{scale * figure.value:.2f}{unit}", f"{ours}{unit}"])
-    header = ["setting", "objective", "measure", "paper", "here"]
-    note = (
-        "Papers contradict each other on the same cell: orderings and signs can be expected to agree, figures cannot."
-    )
-    return [Table("Beside the paper", header, cells, note)] if cells else []
-
-
 def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
     """Print the tables and the verdicts."""
     screen = console()
@@ -129,7 +57,8 @@ def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
         for cells in table.rows:
             shown.add_row(*cells)
         screen.print(shown)
-        screen.print(table.note, style="dim")
+        if table.note:
+            screen.print(table.note, style="dim")
     for sentence in verdicts:
         screen.print(sentence)
 
@@ -161,8 +90,3 @@ def validation_note(measured: Sequence[Measured]) -> str:
     for purpose, count in itertools.chain.from_iterable(m.validation_uses.items() for m in measured):
         uses[purpose] = max(uses.get(purpose, 0), count)
     return "Validation data were used to " + ", ".join(f"{p} ({c}×)" for p, c in uses.items()) + " in a training."
-
-
-def _spread(line: Summary, name: str, *, scale: float = 1, digits: int = 2) -> str:
-    mean = f"{scale * line.mean[name]:.{digits}f}"
-    return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")

@@ -1,6 +1,7 @@
 """``calibrant study``: the papers' experiments: list them, run them, show what has been run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +10,13 @@ import typer
 from calibrant._check import check_choice
 from calibrant.cli._guard import guarded
 from calibrant.cli._output import console
-from calibrant.cli._study import (
-    paper_table,
-    run_with_bars,
-    say_study,
-    say_study_json,
-    table_of,
-    validation_note,
-    verdicts_of,
-)
+from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
+from calibrant.cli._study_tables import paper_tables, sentences_of, tables_of
 from calibrant.errors import InputError
-from calibrant.report import Model, write_report
-from calibrant.study import Store, Study, collect, judge, load_study, presets, record_of, summarise
+from calibrant.report import Model, study_pictures, write_report, write_study_figures
+from calibrant.study import Store, Study, collect, judge, load_study, presets, record_of, summarise, wanted
+from calibrant.study.figures import drawings
+from calibrant.study.measures import COLUMNS
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
 
@@ -78,7 +74,7 @@ def run(
         typer.echo(f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished")
         return
     run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
-    _show(chosen, kept, as_json=False, report=None, record=None)
+    _show(chosen, kept)
 
 
 @study.command()
@@ -90,10 +86,26 @@ def show(
     data: Data = None,
     report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None,
     record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
-    """Show the table of what has been run, from the store."""
-    _show(_load(name, scale, data), Store(store), as_json=as_json, report=report, record=record)
+    """Show the tables of what has been run, from the store, and draw its figures.
+
+    Examples:
+
+        calibrant study show digits
+
+        calibrant study show wang-table1 --columns all --figures figures
+    """
+    chosen = _load(name, scale, data)
+    for column in columns or ():
+        check_choice(column, name="columns", choices=(*COLUMNS, "all"))
+    if columns:
+        chosen = replace(chosen, columns=tuple(COLUMNS) if "all" in columns else tuple(columns))
+    _show(chosen, Store(store), as_json=as_json, report=report, record=record, figures=figures)
 
 
 def _load(
@@ -107,24 +119,36 @@ def _load(
     return found if data is None else found.with_data_from(data)
 
 
-def _show(chosen: Study, kept: Store, *, as_json: bool, report: Path | None, record: Path | None) -> None:
+def _show(
+    chosen: Study,
+    kept: Store,
+    *,
+    as_json: bool = False,
+    report: Path | None = None,
+    record: Path | None = None,
+    figures: Path | None = None,
+) -> None:
     measured = collect(chosen, kept)
     if not measured:
         raise InputError(f"expected finished runs of {chosen.name!r} in {kept.root}, got none; run the study first")
     verdicts = judge(chosen, measured)
-    lines = summarise(measured)
-    tables = [table_of(lines, title=chosen.title), *paper_table(chosen, lines)]
+    lines = summarise(measured, names=wanted(chosen, chosen.columns))
+    tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
+    sentences = sentences_of(chosen, lines, verdicts)
+    drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []
+    if figures is not None:
+        write_study_figures(drawn, figures)
     if report is not None:
-        notes = [" ".join(chosen.about.split()), validation_note(measured), *verdicts_of(verdicts)]
+        notes = [" ".join(chosen.about.split()), validation_note(measured), *sentences]
         first = [
             Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling")
             for m in measured
             if m.seed == chosen.seeds[0]
         ]
-        write_report(first, report, title=chosen.title, tables=tables, notes=notes)
+        write_report(first, report, title=chosen.title, tables=tables, notes=notes, pictures=study_pictures(drawn))
     if record is not None:
-        record_of(chosen, measured, path=record)
+        record_of(chosen, measured, path=record, columns=chosen.columns)
     if as_json:
         say_study_json(measured, verdicts, report=None if report is None else str(report))
     else:
-        say_study(tables, verdicts_of(verdicts))
+        say_study(tables, sentences)

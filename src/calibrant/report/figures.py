@@ -66,7 +66,7 @@ def reliability(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "F
             ax.plot(*zip(*dots, strict=True), marker, color=colour, markersize=4.5, zorder=4, clip_on=False)
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="right")
     ax.yaxis.set_major_formatter(_percent)
-    return _finish(ax, palette)
+    return finish(ax, palette)
 
 
 def confidences(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
@@ -88,7 +88,7 @@ def confidences(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "F
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="rows", yticks=[0, 0.5, 1])
     ax.xaxis.set_major_formatter(_percent)
     ax.yaxis.set_major_formatter(_percent)
-    return _finish(ax, palette)
+    return finish(ax, palette)
 
 
 def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
@@ -111,7 +111,7 @@ def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = 
     ax.yaxis.set_major_formatter(_percent)
     if len(curves) > 1:
         ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink)
-    return _finish(ax, palette)
+    return finish(ax, palette)
 
 
 def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
@@ -127,7 +127,7 @@ def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
     reliability(diagram, ax, palette=palette)
     ax.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], ylabel="")
     ax.xaxis.set_major_formatter(_percent)
-    return _finish(ax, palette)
+    return finish(ax, palette)
 
 
 def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":
@@ -167,7 +167,8 @@ def _percent(value: float, _: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _finish(ax: "Axes", palette: Palette) -> "Figure":
+def finish(ax: "Axes", palette: Palette) -> "Figure":
+    """Give ``ax`` the grid, the ticks and the labels that all figures have, and return its figure."""
     ax.set_facecolor("none")
     ax.grid(True, color=palette.grid, linewidth=0.6)
     ax.set_axisbelow(True)

@@ -108,6 +108,7 @@ def write_report(
     title: str = "Calibration report",
     tables: Sequence[Table] = (),
     notes: Sequence[str] = (),
+    pictures: Sequence[tuple[str, str]] = (),
     format: str | None = None,
     draws: int = 1000,
 ) -> Path:
@@ -119,6 +120,7 @@ def write_report(
         title: Its heading.
         tables: Tables computed elsewhere, shown before the models.
         notes: Paragraphs shown below the heading.
+        pictures: (caption, address) of figures drawn elsewhere, shown after the tables of an HTML report.
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
         draws: Draws for intervals and null levels; 0 leaves both out.
 
@@ -141,7 +143,13 @@ def write_report(
     chosen = check_choice(format or (suffix if suffix in FORMATS else "html"), name="format", choices=FORMATS)
     sections = [model if isinstance(model, Section) else diagnose(model, draws=draws) for model in models]
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
-        {"title": title, "notes": list(notes), "tables": list(tables), "sections": sections}
+        {
+            "title": title,
+            "notes": list(notes),
+            "tables": list(tables),
+            "pictures": list(pictures),
+            "sections": sections,
+        }
     )
     with atomic_write(path) as file:
         file.write(text.encode())

@@ -89,9 +89,9 @@ def write_theory(figures: Sequence[FigureNumbers], folder: Path) -> list[Path]:
         svg, png = io.StringIO(), io.BytesIO()
         drawn.savefig(svg, format="svg", metadata={"Date": None})
         drawn.savefig(png, format="png", dpi=160, metadata={"Software": None})
-        contents = {"svg": _steady(svg.getvalue()).encode(), "png": png.getvalue()}
-        written += [_write(folder / f"{numbers.name}.{suffix}", content) for suffix, content in contents.items()]
-    return [*written, _write(folder / "index.md", page(figures).encode())]
+        contents = {"svg": steady(svg.getvalue()).encode(), "png": png.getvalue()}
+        written += [write_bytes(folder / f"{numbers.name}.{suffix}", content) for suffix, content in contents.items()]
+    return [*written, write_bytes(folder / "index.md", page(figures).encode())]
 
 
 def page(figures: Sequence[FigureNumbers]) -> str:
@@ -111,7 +111,8 @@ def page(figures: Sequence[FigureNumbers]) -> str:
     return "\n".join(parts)
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write ``content`` whole or not at all, and return the path."""
     with atomic_write(path) as file:
         file.write(content)
     return path
@@ -196,7 +197,7 @@ def _flat(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
 
 
-def _steady(svg: str) -> str:
+def steady(svg: str) -> str:
     """Return ``svg`` without metadata, with running instead of random names, and coordinates to a hundredth of a point."""
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):

@@ -3,6 +3,7 @@
 Training stores predictions and a trajectory; every table and figure is computed from them.
 """
 
+from calibrant.study.agreement import Agreement, agreements, printed_beside
 from calibrant.study.load import load_study, presets
 from calibrant.study.recipe import (
     Cell,
@@ -21,6 +22,7 @@ from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, r
 from calibrant.study.train import Outcome, training
 
 __all__ = [
+    "Agreement",
     "Cell",
     "Claim",
     "FigureSpec",
@@ -37,11 +39,13 @@ __all__ = [
     "Summary",
     "Training",
     "Verdict",
+    "agreements",
     "collect",
     "execute",
     "judge",
     "load_study",
     "presets",
+    "printed_beside",
     "record_of",
     "rows",
     "run_study",

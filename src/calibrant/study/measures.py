@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from calibrant.metrics import ECE, NLL, ClasswiseECE, Error
 from calibrant.metrics._base import Metric
 from calibrant.predictions import Predictions
 
-__all__ = ["COLUMNS", "MEASURES", "Fits", "Measure"]
+__all__ = ["COLUMNS", "MEASURES", "Fits", "Measure", "quietly"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Measure:
 
 
 METRICS: Mapping[str, tuple[Measure, Metric]] = {
-    "error": (Measure("error", digits=1), Error()),
+    "error": (Measure("error"), Error()),
     "nll": (Measure("NLL", percent=False), NLL()),
     "ece": (Measure("ECE"), ECE()),
     "ece_mass": (Measure("AdaECE"), ECE(EqualMass(15))),
@@ -147,8 +148,7 @@ class Fits:
         """
         if name not in self._calibrators:
             make = CALIBRATORS["by_ece" if name == ORACLE else name][1]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", BoundWarning)  # where all validation rows are right, T is its bound
+            with quietly():
                 self._calibrators[name] = [
                     make().fit(rows.logits, rows.labels) for rows in (self.test if name == ORACLE else self.validation)
                 ]
@@ -157,8 +157,7 @@ class Fits:
     def after(self, name: str) -> Predictions:
         """Return the test predictions of all folds calibrated by ``name``: see ``calibrators``."""
         if name not in self._after:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DuplicateRowsWarning)  # a saturated network repeats logits: no leak
+            with quietly():
                 self._after[name] = Predictions.cat(
                     [
                         rows.calibrated_by(calibrator, allow_fit_rows=name == ORACLE)
@@ -189,6 +188,15 @@ class Fits:
         metric = max((key for key in METRICS if measure == key or measure.startswith(f"{key}_")), key=len)
         stage = measure.removeprefix(metric).removeprefix("_")
         return METRICS[metric][1](self.after(stage) if stage else self.before)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Leave two warnings out that are usual here: T at its bound where all rows are right, and equal logits of saturated rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)
+        warnings.simplefilter("ignore", DuplicateRowsWarning)
+        yield
 
 
 def geometric_mean(values: Sequence[Any]) -> float:

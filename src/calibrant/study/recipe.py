@@ -193,12 +193,14 @@ class Claim:
         source: Paper, table or section.
         measure: As in ``Published``.
         falls: Labels of objectives, the one with the largest value first.
+        but: Labels of settings for which the paper does not report it.
     """
 
     text: str
     source: str
     measure: str
     falls: tuple[str, ...]
+    but: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class FigureSpec:
         source: The figure of a paper that it stands for.
         panels: What each panel shows: places in a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
         objectives: Labels of those drawn; empty for all.
-        setting: Label of the one drawn; empty for the first that has runs.
+        setting: Label of the one drawn; empty for each that has runs.
         sweep: Losses along whose number the figure goes, each ``[class, field]`` or ``[class, field, "-"]`` where the
             axis is the number's negative.
         bins: Which bins a figure of bins shows, from 0.

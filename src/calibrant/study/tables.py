@@ -18,8 +18,8 @@ from calibrant.metrics._base import Metric
 from calibrant.predictions import Predictions
 from calibrant.statistics import null_band, two_sample_test
 from calibrant.study.measures import COLUMNS, Fits
-from calibrant.study.recipe import Claim, Study
-from calibrant.study.store import Run, Store
+from calibrant.study.recipe import Claim, Recipe, Study
+from calibrant.study.store import Store
 
 __all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "record_of", "rows", "summarise", "wanted"]
 
@@ -34,6 +34,7 @@ class Measured:
         setting: Name of data and network.
         objective: Name of the loss.
         seed: The seed.
+        recipes: What was trained, one a fold.
         fits: Predictions of the folds, and the calibrators that their validation data gave.
         seconds: Training time of all folds.
         validation_uses: How often validation data were used, by purpose.
@@ -44,6 +45,7 @@ class Measured:
     setting: str
     objective: str
     seed: int
+    recipes: tuple[Recipe, ...]
     fits: Fits
     seconds: float
     validation_uses: dict[str, int]
@@ -123,27 +125,26 @@ def collect(study: Study, store: Store) -> list[Measured]:
         study: The study.
         store: Where its runs are kept.
     """
-    groups: dict[tuple[str, str, int], list[Any]] = {}
+    groups: dict[tuple[str, str, int], list[Recipe]] = {}
     for cell in study.cells():
         groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
     return [
-        _pooled(
-            *where, [store.load(recipe) for recipe in recipes], [store.trajectory(recipe)[-1] for recipe in recipes]
-        )
+        _pooled(where, recipes, store)
         for where, recipes in groups.items()
         if all(store.finished(recipe) for recipe in recipes)
     ]
 
 
-def _pooled(setting: str, objective: str, seed: int, runs: Sequence[Run], ends: Sequence[Any]) -> Measured:
+def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
+    runs = [store.load(recipe) for recipe in recipes]
+    ends = [store.trajectory(recipe)[-1] for recipe in recipes]
     uses: dict[str, int] = {"fit the temperature": 1}
     for run in runs:
         for purpose, count in run.record["validation_uses"].items():
             uses[purpose] = max(uses.get(purpose, 0), count)
     return Measured(
-        setting,
-        objective,
-        seed,
+        *where,
+        recipes=tuple(recipes),
         fits=Fits([run.validation for run in runs], [run.test for run in runs], ends),
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,
@@ -195,7 +196,12 @@ def judge(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
         study: The study.
         measured: What ``collect`` returned.
     """
-    return [_verdict(claim, setting.label, measured) for setting in study.settings for claim in study.claims]
+    return [
+        _verdict(claim, setting.label, measured)
+        for setting in study.settings
+        for claim in study.claims
+        if setting.label not in claim.but
+    ]
 
 
 def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdict:

@@ -1,0 +1,181 @@
+"""Draws the figures of studies, in the house style, as files and as pictures of a report."""
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from calibrant.report.diagnosis import diagram_of
+from calibrant.report.figures import LIGHT, finish, reliability
+from calibrant.report.theory_figures import COLOURS, steady, write_bytes
+from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE = (3.5, 2.9)  # inches of a panel
+DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # the colours again, told apart by line
+SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
+BAND = 0.15
+
+
+def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
+    """Draw one panel of a study's figure.
+
+    Args:
+        panel: From ``study.figures.drawings``.
+        ax: Where to draw.
+
+    Returns:
+        The figure of ``ax``.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> lines = (Line("Cross-entropy", (1.0, 2.0), (0.4, 0.3)),)
+        >>> figure = draw_study_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())
+        >>> figure.axes[0].get_ylabel()
+        'log-loss'
+    """
+    if isinstance(panel, Reliability):
+        reliability(diagram_of(panel.predictions), ax)
+        ax.set_xlabel("confidence", fontsize=9, color=LIGHT.ink)
+        ax.set_xticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"])
+    elif isinstance(panel, Bars):
+        _draw_bars(panel, ax)
+        finish(ax, LIGHT)
+    else:
+        _draw_plot(panel, ax)
+        finish(ax, LIGHT)
+    ax.set_title(panel.title, fontsize=9.5, color=LIGHT.ink)
+    return cast("Figure", ax.figure)
+
+
+def study_figure(drawing: Drawing) -> "Figure":
+    """Return a new figure with all panels of ``drawing``, one legend below if they share it.
+
+    Args:
+        drawing: From ``study.figures.drawings``.
+    """
+    from matplotlib.figure import Figure
+
+    rows = math.ceil(len(drawing.panels) / drawing.columns)
+    width, height = SIZE
+    size = (width * drawing.columns, (height + 0.15) * rows + 0.5)
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    figure.suptitle(drawing.title, fontsize=11, color=LIGHT.ink)
+    axes = [figure.add_subplot(rows, drawing.columns, place + 1) for place in range(len(drawing.panels))]
+    for panel, ax in zip(drawing.panels, axes, strict=True):
+        draw_study_panel(panel, ax)
+    _legends(drawing.panels, axes, figure)
+    return figure
+
+
+def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
+    """Write each figure as SVG and PNG, the same bytes each time.
+
+    Args:
+        drawn: From ``study.figures.drawings``.
+        folder: Made if it does not exist.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for drawing in drawn:
+        figure = study_figure(drawing)
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=140, metadata={"Software": None})
+        written.append(write_bytes(folder / f"{drawing.name}.svg", _svg(figure).encode()))
+        written.append(write_bytes(folder / f"{drawing.name}.png", png.getvalue()))
+    return written
+
+
+def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
+    """Return (caption, SVG as a data address) of each figure, for a report in one file.
+
+    Args:
+        drawn: From ``study.figures.drawings``.
+    """
+    import base64
+
+    found = []
+    for drawing in drawn:
+        encoded = base64.b64encode(_svg(study_figure(drawing)).encode()).decode()
+        found.append((drawing.caption, f"data:image/svg+xml;base64,{encoded}"))
+    return found
+
+
+def _svg(figure: "Figure") -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return steady(text.getvalue())
+
+
+def _draw_plot(plot: Plot, ax: "Axes") -> None:
+    scale = 100 if plot.percent else 1
+    if plot.diagonal:
+        ax.plot([0, 100], [0, 100], color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
+    if not plot.percent and any(word in plot.y_label for word in ("T", "γ")) and plot.lines:
+        _level(plot, ax)
+    for place, line in enumerate(plot.lines):
+        _draw_line(line, place, ax, scale=scale, marked=plot.marked)
+    ax.set(xlabel=plot.x_label, ylabel=plot.y_label)
+    if plot.ticks:
+        ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
+    values = [y for line in plot.lines for y in line.y if not math.isnan(y)]
+    if values and min(values) >= 0:
+        ax.set_ylim(bottom=0)
+
+
+def _level(plot: Plot, ax: "Axes") -> None:
+    """Draw where a temperature changes nothing, or an inverse focal loss begins."""
+    level = 1.0 if "T" in plot.y_label else 0.0
+    ax.axhline(level, color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
+
+
+def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
+    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+    marker = "o" if marked or len(line.x) == 1 else None
+    if line.low:
+        low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
+        ax.fill_between(line.x, low, high, color=colour, alpha=BAND, linewidth=0)
+    y = [scale * value for value in line.y]
+    ax.plot(
+        line.x, y, color=colour, linestyle=dash, linewidth=1.5, marker=marker, markersize=3, label=line.label or "_"
+    )
+
+
+def _draw_bars(bars: Bars, ax: "Axes") -> None:
+    below = [0.0] * (len(bars.edges) - 1)
+    widths = [high - low for low, high in zip(bars.edges, bars.edges[1:], strict=False)]
+    for (label, heights), colour in zip(bars.groups, SHADES, strict=False):
+        ax.bar(bars.edges[:-1], heights, widths, bottom=below, align="edge", color=colour, label=label, linewidth=0)
+        below = [a + b for a, b in zip(below, heights, strict=True)]
+    ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
+
+
+def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") -> None:
+    """Put one legend below the panels where all have the same entries, else one into each panel."""
+    entries = [_labels(panel) for panel in panels]
+    common = max(entries, key=len, default=())
+    if not common:
+        return
+    if len(axes) > 1 and all(set(found) <= set(common) and found == common[: len(found)] for found in entries if found):
+        handles, labels = axes[entries.index(common)].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), **LEGEND)  # type: ignore[arg-type]
+        return
+    for ax, found in zip(axes, entries, strict=True):
+        if found:
+            ax.legend(**LEGEND)  # type: ignore[arg-type]
+
+
+LEGEND = {"frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35}
+
+
+def _labels(panel: Panel) -> tuple[str, ...]:
+    if isinstance(panel, Plot):
+        return tuple(line.label for line in panel.lines if line.label)
+    return tuple(label for label, _ in panel.groups) if isinstance(panel, Bars) else ()

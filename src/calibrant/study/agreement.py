@@ -1,0 +1,66 @@
+"""A paper's figures beside ours: which orderings of its table ours shows too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from calibrant.study.measures import MEASURES
+from calibrant.study.recipe import Study
+from calibrant.study.tables import Summary
+
+__all__ = ["Agreement", "agreements", "printed_beside"]
+
+ONE = "T = 1"  # beside temperatures: over-confident above, under-confident below
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far one column of a paper's table stands in the same order here.
+
+    Args:
+        setting: Label of our setting.
+        measure: The column.
+        agree: Pairs of objectives, the paper's larger first, that stand in this order here too.
+        disagree: Those that do not.
+    """
+
+    setting: str
+    measure: str
+    agree: tuple[tuple[str, str], ...]
+    disagree: tuple[tuple[str, str], ...]
+
+
+def printed_beside(study: Study, line: Summary) -> dict[str, float]:
+    """Return what the paper printed for one line of our table: measure → value.
+
+    Args:
+        study: The study.
+        line: A line of its table.
+    """
+    like = {setting.label: setting.like for setting in study.settings}
+    places = {"", line.setting, like.get(line.setting) or line.setting}
+    return {p.measure: p.value for p in study.published if p.objective == line.objective and p.setting in places}
+
+
+def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
+    """Return, for each setting and measure, which pairs of objectives stand in the paper's order; equal figures are no pair.
+
+    With a temperature, 1 is one of the objectives: the sign of over-confidence is an ordering too.
+
+    Args:
+        study: The study.
+        lines: What ``summarise`` returned, with the published measures.
+    """
+    found = []
+    for setting in dict.fromkeys(line.setting for line in lines):
+        rows = [(line, printed_beside(study, line)) for line in lines if line.setting == setting]
+        for measure in MEASURES:
+            both = {line.objective: (p[measure], line.mean[measure]) for line, p in rows if measure in p}
+            if both and measure.startswith("temperature"):
+                both[ONE] = (1.0, 1.0)
+            pairs = [pair if both[pair[0]][0] > both[pair[1]][0] else pair[::-1] for pair in combinations(both, 2)]
+            pairs = [(a, b) for a, b in pairs if both[a][0] != both[b][0]]
+            if pairs:
+                same = tuple(pair for pair in pairs if both[pair[0]][1] > both[pair[1]][1])
+                found.append(Agreement(setting, measure, same, tuple(pair for pair in pairs if pair not in same)))
+    return found

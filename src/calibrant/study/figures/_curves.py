@@ -1,0 +1,158 @@
+"""Figures along the epochs of training."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.study.figures._panels import Line, Plot
+from calibrant.study.recipe import FigureSpec
+from calibrant.study.store import Store
+from calibrant.study.tables import Measured
+
+SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
+NAMES = {
+    "nll": "log-loss", "nll_correct": "log-loss where right", "nll_wrong": "log-loss where wrong",
+    "entropy": "entropy", "entropy_correct": "entropy where right", "entropy_wrong": "entropy where wrong",
+    "error": "error", "ece": "ECE", "ece_mass": "equal-mass ECE", "ece_at_t": "ECE at T", "nll_at_t": "log-loss at T",
+    "temperature": "best T", "ece_at_own_t": "ECE at its own best T", "optimal_ece": "optimal ECE (oracle)",
+    "optimal_temperature": "T of the optimal ECE (oracle)",
+    "classifier_norm": "norm of the last layer", "loss": "training loss",
+}  # fmt: skip
+FRACTIONS = {"error", "ece", "ece_mass", "ece_at_t", "ece_at_own_t", "optimal_ece"}
+
+
+def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return a panel for each entry of ``spec.panels``; a curve for each objective and each place in the trajectory."""
+    panels = []
+    for places in spec.panels:
+        lines = []
+        for label, runs in by_objective(items):
+            for place in places:
+                words = label if len(places) == 1 else in_words(place, split=not _one_split(places))
+                if len(places) > 1 and len(spec.objectives) != 1:
+                    words = f"{label}: {words}"
+                lines.append(curve(words, runs, store, place))
+        shown = tuple(line for line in lines if not all(math.isnan(y) for y in line.y))
+        if shown:
+            panels.append(_panel(places, shown))
+    return panels
+
+
+def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return a panel for each bin: confidence less accuracy on validation data; and one of AdaFocal's γ in these bins."""
+    panels = []
+    for index in spec.bins:
+        lines = tuple(curve(label, runs, store, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
+        panels.append(Plot(f"bin {index} of 15 of equal mass", "epoch", "confidence − accuracy %", lines, percent=True))
+    adaptive = [
+        curve(f"{label}, bin {index}" if len(items) > 1 else f"bin {index}", runs, store, f"loss_state.gammas.{index}")
+        for label, runs in by_objective(items)
+        for index in spec.bins
+    ]
+    gammas = tuple(line for line in adaptive if not all(math.isnan(y) for y in line.y))
+    if gammas:
+        panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas))
+    return panels
+
+
+def learned(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
+    """Return the share of training samples that are right from an epoch on to the end of training."""
+    lines = []
+    for label, runs in by_objective(items):
+        epochs = [entry["epoch"] for entry in store.trajectory(runs[0].recipes[0])]
+        shares = [
+            [float(np.mean([_share(store, recipe, epoch) for recipe in run.recipes])) for epoch in epochs]
+            for run in runs
+        ]
+        lines.append(line_of(label, epochs, shares))
+    return [Plot("learned for good", "epoch", "training samples %", tuple(lines), percent=True)]
+
+
+def _share(store: Store, recipe: Any, epoch: int) -> float:
+    since = store.learned_epochs(recipe)
+    return float(((since > 0) & (since <= epoch)).double().mean())
+
+
+def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Line:
+    """Return ``place`` of the trajectory over epochs: mean over folds, then mean, least and largest over seeds.
+
+    Args:
+        label: In the legend.
+        runs: The same objective under each seed.
+        store: Where the trajectories are.
+        place: Keys and indices joined by dots, as ``"validation.gaps_mass.7"``.
+    """
+    by_seed, epochs = [], [0]
+    for run in runs:
+        folds = [store.trajectory(recipe) for recipe in run.recipes]
+        epochs = [entry["epoch"] for entry in folds[0]]
+        by_seed.append([_mean([value_at(fold[index], place) for fold in folds]) for index in range(len(epochs))])
+    return line_of(label, epochs, by_seed)
+
+
+def line_of(label: str, x: Iterable[float], by_seed: Sequence[Sequence[float]]) -> Line:
+    """Return the mean of the rows, with their least and largest where there are several."""
+    rows = np.array(by_seed, dtype=float)
+    spread = (tuple(rows.min(axis=0)), tuple(rows.max(axis=0))) if len(rows) > 1 else ((), ())
+    return Line(label, tuple(float(value) for value in x), tuple(rows.mean(axis=0)), *spread)
+
+
+def value_at(entry: Any, place: str) -> float:
+    """Return what stands at ``place`` in an entry of a trajectory; NaN where there is nothing."""
+    for key in place.split("."):
+        if isinstance(entry, list):
+            entry = entry[int(key)] if int(key) < len(entry) else None
+        else:
+            entry = entry.get(key) if entry is not None else None
+        if entry is None:
+            return math.nan
+    return float(entry)
+
+
+def by_objective(items: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
+    """Return the runs of each objective, in the order of the study."""
+    groups: dict[str, list[Measured]] = {}
+    for item in items:
+        groups.setdefault(item.objective, []).append(item)
+    return list(groups.items())
+
+
+def in_words(place: str, *, split: bool = True) -> str:
+    """Return a place of the trajectory in words, as ``"log-loss where wrong, test data"``."""
+    where, _, name = place.rpartition(".")
+    words = NAMES.get(name, name.replace("_", " "))
+    return f"{words}, {SPLITS[where]}" if split and where in SPLITS else words
+
+
+def _panel(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
+    names = [place.rpartition(".")[2] for place in places]
+    percent = all(name in FRACTIONS for name in names)
+    title = (
+        in_words(places[0])
+        if len(places) == 1
+        else SPLITS.get(places[0].split(".")[0], "")
+        if _one_split(places)
+        else ""
+    )
+    what = (
+        NAMES.get(names[0], names[0])
+        if len(places) == 1
+        else " and ".join(dict.fromkeys(n.split(" where")[0] for n in map(in_name, names)))
+    )
+    return Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent)
+
+
+def in_name(name: str) -> str:
+    """Return a figure's name in words."""
+    return NAMES.get(name, name)
+
+
+def _one_split(places: Sequence[str]) -> bool:
+    return len({place.split(".")[0] for place in places}) == 1
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan

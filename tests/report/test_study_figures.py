@@ -1,0 +1,75 @@
+"""The figures of studies drawn: labelled, with one legend where it serves all panels, the same bytes each time."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from calibrant.predictions import Predictions
+from calibrant.report.study_figures import study_figure, study_pictures, write_study_figures
+from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
+
+LINES = (
+    Line("Cross-entropy", (1.0, 2.0, 3.0), (0.3, 0.2, 0.1), (0.2, 0.1, 0.05), (0.4, 0.3, 0.2)),
+    Line("Focal 3", (1.0, 2.0, 3.0), (0.2, float("nan"), 0.3)),
+)
+CURVES = Plot("test data", "epoch", "ECE %", LINES, percent=True)
+SWEEP = Plot(
+    "norm", "coefficient", "T by ECE", (Line("", (0.0, 1.0), (1.5, 0.5)),), ((0.0, "0"), (1.0, ".1")), marked=True
+)
+BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (0.0, 2.0))))
+PREDICTED = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]] * 50, [0, 1] * 30 + [1, 0] * 20)
+
+
+def drawing(*panels: object, columns: int = 2) -> Drawing:
+    return Drawing("name", "A title", "What it is.", panels, columns)  # type: ignore[arg-type]
+
+
+def test_panels_are_labelled_and_share_a_legend() -> None:
+    figure = study_figure(drawing(CURVES, CURVES))
+    assert [ax.get_title() for ax in figure.axes] == ["test data"] * 2
+    assert [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes] == [("epoch", "ECE %")] * 2
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Cross-entropy", "Focal 3"]
+    assert list(figure.axes[0].lines[0].get_ydata()) == pytest.approx([30.0, 20.0, 10.0])
+    assert figure.axes[0].collections, "the range over seeds is drawn"
+
+
+def test_panels_with_other_entries_have_legends_of_their_own() -> None:
+    figure = study_figure(drawing(CURVES, BARS))
+    assert not figure.legends
+    assert [ax.get_legend() is not None for ax in figure.axes] == [True, True]
+
+
+def test_places_along_a_sweep_are_named_and_a_temperature_has_its_level() -> None:
+    ax = study_figure(drawing(SWEEP, columns=1)).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", ".1"]
+    assert any(set(line.get_ydata()) == {1.0} for line in ax.lines)
+
+
+def test_bars_are_stacked_from_the_bottom() -> None:
+    ax = study_figure(drawing(BARS, columns=1)).axes[0]
+    assert [(patch.get_y(), patch.get_height()) for patch in ax.patches] == [(0, 3), (0, 1), (3, 0), (1, 2)]
+
+
+def test_a_reliability_diagram_is_drawn_from_predictions() -> None:
+    ax = study_figure(drawing(Reliability("before", PREDICTED), columns=1)).axes[0]
+    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("before", "confidence", "right")
+
+
+def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
+    lines = tuple(Line(f"loss {place}", (1.0, 2.0), (1.0, 2.0 + place)) for place in range(13))
+    drawn = study_figure(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in drawn}  # type: ignore[attr-defined]
+    assert len(looks) == 13
+
+
+def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> None:
+    drawn = [drawing(CURVES, BARS, Reliability("before", PREDICTED), columns=3)]
+    first, second = (write_study_figures(drawn, tmp_path / name) for name in "ab")
+    assert [path.name for path in first] == ["name.svg", "name.png"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    ((caption, address),) = study_pictures(drawn)
+    assert caption == "What it is."
+    assert base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) == first[0].read_bytes()

@@ -1,0 +1,243 @@
+"""Figures of studies as numbers: each kind against the store that it was read from."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
+from calibrant.metrics import ECE, ood_auroc
+from calibrant.predictions import Predictions
+from calibrant.study import Measured, Store, Study, collect, load_study, run_study
+from calibrant.study.figures import KINDS, Bars, Drawing, Plot, Reliability, drawings
+from calibrant.study.figures._curves import value_at
+from calibrant.study.measures import quietly
+from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
+
+pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+
+TEXT = """
+name = "small"
+title = "t"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", folds = 2, train = 60, validation = 80, ood = ["gaussian-noise"] }
+model = { type = "MLP", hidden = [8] }
+training = { epochs = 4, batch = 20, lr = 0.05, measure_every = 2 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "Smooth"
+loss = { type = "LabelSmoothingLoss", smoothing = 0.1 }
+[[objectives]]
+label = "Focal"
+loss = { type = "FocalLoss", gamma = 3.0 }
+[[objectives]]
+label = "Inverse"
+loss = { type = "InverseFocalLoss", gamma = 1.0 }
+[[objectives]]
+label = "Ada"
+loss = { type = "AdaFocalLoss" }
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store, list[Measured]]:
+    folder = tmp_path_factory.mktemp("figures")
+    (folder / "small.toml").write_text(TEXT)
+    study, store = load_study(folder / "small.toml"), Store(folder / "runs")
+    list(run_study(study, store, accelerator="cpu"))
+    return study, store, collect(study, store)
+
+
+def draw(ran: tuple[Study, Store, list[Measured]], kind: str, **fields: object) -> Drawing:
+    study, store, measured = ran
+    spec = FigureSpec("name", "title", kind, "a source", **fields)  # type: ignore[arg-type]
+    (drawing,) = drawings(replace(study, figures=(spec,)), measured, store)
+    return drawing
+
+
+def runs_of(ran: tuple[Study, Store, list[Measured]], objective: str) -> list[Measured]:
+    return [item for item in ran[2] if item.objective == objective]
+
+
+def test_the_kinds_that_a_file_may_name_are_those_that_can_be_made() -> None:
+    assert tuple(KINDS) == FIGURE_KINDS
+
+
+def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: tuple[Study, Store, list[Measured]]) -> None:
+    drawing = draw(ran, "trajectory", panels=(("test.ece",), ("train.nll", "train.nll_wrong")), objectives=("CE",))
+    first, second = drawing.panels
+    assert isinstance(first, Plot)
+    assert isinstance(second, Plot)
+    by_seed = []
+    for run in runs_of(ran, "CE"):
+        folds = [ran[1].trajectory(recipe) for recipe in run.recipes]
+        by_seed.append([(a["test"]["ece"] + b["test"]["ece"]) / 2 for a, b in zip(*folds, strict=True)])
+    line = first.lines[0]
+    assert (line.label, line.x, first.percent) == ("CE", (2.0, 4.0), True)
+    assert line.y == pytest.approx([(a + b) / 2 for a, b in zip(*by_seed, strict=True)])
+    assert line.low == pytest.approx([min(pair) for pair in zip(*by_seed, strict=True)])
+    assert line.high == pytest.approx([max(pair) for pair in zip(*by_seed, strict=True)])
+    assert [line.label for line in second.lines] == ["log-loss", "log-loss where wrong"]
+    assert "a source" in drawing.caption
+    assert "2 seeds" in drawing.caption
+
+
+def test_what_a_trajectory_lacks_is_no_number() -> None:
+    assert math.isnan(value_at({"test": {"nll_wrong": None}}, "test.nll_wrong"))
+    assert math.isnan(value_at({"test": {}}, "test.optimal_ece"))
+    assert math.isnan(value_at({"loss_state": {"gammas": [1.0]}}, "loss_state.gammas.3"))
+    assert value_at({"loss_state": {"gammas": [1.0, 2.5]}}, "loss_state.gammas.1") == 2.5
+
+
+def test_a_sweep_starts_at_cross_entropy_and_goes_along_the_strength(ran: tuple[Study, Store, list[Measured]]) -> None:
+    entries = (("LabelSmoothingLoss", "smoothing"), ("FocalLoss", "gamma"))
+    smooth, focal = draw(ran, "sweep", sweep=entries, panels=(("ece", "ece_optimal"),)).panels
+    assert isinstance(smooth, Plot)
+    assert isinstance(focal, Plot)
+    assert smooth.ticks == ((0.0, "0"), (1.0, ".1"))
+    assert focal.ticks == ((0.0, "0"), (1.0, "3"))
+    values = [[run.fits.value("ece") for run in runs_of(ran, name)] for name in ("CE", "Smooth")]
+    assert smooth.lines[0].y == pytest.approx([sum(v) / 2 for v in values])
+    assert smooth.lines[0].low == pytest.approx([min(v) for v in values])
+    assert all(best <= raw for best, raw in zip(smooth.lines[1].y, smooth.lines[0].y, strict=True))
+
+
+def test_focal_and_inverse_focal_share_an_axis_through_cross_entropy(ran: tuple[Study, Store, list[Measured]]) -> None:
+    entries = (("FocalLoss", "gamma", "-"), ("InverseFocalLoss", "gamma"))
+    (panel,) = draw(ran, "sweep", sweep=entries, panels=(("temperature",),)).panels
+    assert isinstance(panel, Plot)
+    assert [text for _, text in panel.ticks] == ["−3", "0", "1"]
+    wanted = [sum(r.fits.value("temperature") for r in runs_of(ran, name)) / 2 for name in ("Focal", "CE", "Inverse")]
+    assert panel.lines[0].y == pytest.approx(wanted)
+
+
+def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: tuple[Study, Store, list[Measured]]) -> None:
+    def at(size: int, items: list[Measured]) -> list[Measured]:
+        return [replace(i, recipes=tuple(replace(r, data={**r.data, "train": size}) for r in i.recipes)) for i in items]
+
+    study, store, _ = ran
+    spec = FigureSpec("name", "title", "best", sweep=(("FocalLoss", "gamma"),))
+    weak = [
+        replace(i, recipes=tuple(replace(r, loss={**r.loss, "gamma": 1.0}) for r in i.recipes), fits=j.fits)
+        for i, j in zip(runs_of(ran, "Focal"), runs_of(ran, "CE"), strict=True)
+    ]
+    strong = runs_of(ran, "Focal")
+    raw = {
+        gamma: min(ECE()(Predictions.cat(list(item.fits.validation))) for item in items)
+        for gamma, items in ((1.0, weak), (3.0, strong))
+    }
+    (drawing,) = drawings(replace(study, figures=(spec,)), [*at(50, weak), *at(50, strong), *at(60, strong)], store)
+    (panel,) = drawing.panels
+    assert isinstance(panel, Plot)
+    assert panel.lines[0].y == (min(raw, key=raw.__getitem__), 3.0)
+    assert [text for _, text in panel.ticks] == ["50", "60"]
+
+
+def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: tuple[Study, Store, list[Measured]]) -> None:
+    scaled, binned = draw(ran, "sizes", objectives=("Focal",)).panels
+    assert isinstance(scaled, Plot)
+    assert isinstance(binned, Plot)
+    runs = runs_of(ran, "Focal")
+    assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_at_t") for run in runs) / 2)
+    assert binned.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_binned") for run in runs) / 2)
+    assert [text for _, text in scaled.ticks] == ["25", "50", "80"]
+
+
+def test_reliability_comes_before_and_after(ran: tuple[Study, Store, list[Measured]]) -> None:
+    panels = draw(ran, "reliability", objectives=("CE", "Focal")).panels
+    first = runs_of(ran, "CE")[0]
+    assert [isinstance(panel, Reliability) for panel in panels] == [True] * 4
+    assert panels[0].title == f"CE\nECE {100 * ECE()(first.before):.2f} %"
+    assert isinstance(panels[1], Reliability)
+    assert torch.equal(panels[1].predictions.log_probs, first.after.log_probs)
+
+
+def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: tuple[Study, Store, list[Measured]]) -> None:
+    low, high, gammas = draw(ran, "bins", bins=(0, 14)).panels
+    assert isinstance(low, Plot)
+    assert isinstance(high, Plot)
+    assert isinstance(gammas, Plot)
+    assert [line.label for line in low.lines] == ["CE", "Smooth", "Focal", "Inverse", "Ada"]
+    ends = [[ran[1].trajectory(recipe)[-1] for recipe in run.recipes] for run in runs_of(ran, "Ada")]
+    gaps = [(a["validation"]["gaps_mass"][14] + b["validation"]["gaps_mass"][14]) / 2 for a, b in ends]
+    assert high.lines[-1].y[-1] == pytest.approx(sum(gaps) / 2)
+    assert [line.label for line in gammas.lines] == ["Ada, bin 0", "Ada, bin 14"]
+    values = [(a["loss_state"]["gammas"][0] + b["loss_state"]["gammas"][0]) / 2 for a, b in ends]
+    assert gammas.lines[0].y[-1] == pytest.approx(sum(values) / 2)
+
+
+def test_histograms_hold_the_training_samples_of_all_folds(ran: tuple[Study, Store, list[Measured]]) -> None:
+    panels = draw(ran, "logits", objectives=("CE", "Focal")).panels
+    for panel, name in zip(panels, ("CE", "Focal"), strict=True):
+        assert isinstance(panel, Bars)
+        assert panel.title == name
+        run = runs_of(ran, name)[0]
+        largest = torch.cat([ran[1].max_logits(recipe) for recipe in run.recipes])
+        since = torch.cat([ran[1].learned_epochs(recipe) for recipe in run.recipes])
+        inside = (largest >= panel.edges[0]) & (largest <= panel.edges[-1])
+        never = dict(panel.groups)["wrong at the end"]
+        assert sum(sum(heights) for _, heights in panel.groups) == int(inside.sum())
+        assert sum(never) == int((inside & (since == 0)).sum())
+
+
+def test_learned_shares_end_at_the_training_accuracy(ran: tuple[Study, Store, list[Measured]]) -> None:
+    (panel,) = draw(ran, "learned").panels
+    assert isinstance(panel, Plot)
+    for line, name in zip(panel.lines, ("CE", "Smooth", "Focal", "Inverse", "Ada"), strict=True):
+        ends = [ran[1].trajectory(recipe)[-1] for run in runs_of(ran, name) for recipe in run.recipes]
+        accuracy = [1 - end["train"]["error"] for end in ends]
+        assert line.y[-1] == pytest.approx(sum(accuracy) / 4)
+        assert list(line.y) == sorted(line.y)
+
+
+def test_roc_curves_carry_the_area_before_and_after_temperature(ran: tuple[Study, Store, list[Measured]]) -> None:
+    raw, scaled = draw(ran, "ood", objectives=("CE",)).panels
+    assert isinstance(raw, Plot)
+    assert isinstance(scaled, Plot)
+    run = runs_of(ran, "CE")[0]
+    outside = [ran[1].load(recipe).ood["gaussian-noise"] for recipe in run.recipes]
+    area = ood_auroc(run.before, Predictions.cat(outside))
+    assert raw.lines[0].label == f"CE ({area:.3f})"
+    with quietly():
+        moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.fits.calibrators("at_t"), strict=True)]
+    assert scaled.lines[0].label == f"CE ({ood_auroc(run.after, Predictions.cat(moved)):.3f})"
+    assert (raw.lines[0].x[0], raw.lines[0].y[0]) == (0.0, 0.0)
+    assert (raw.lines[0].x[-1], raw.lines[0].y[-1]) == pytest.approx((100.0, 100.0))
+
+
+def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: tuple[Study, Store, list[Measured]]) -> None:
+    (panel,) = draw(ran, "focal", objectives=("CE",)).panels
+    assert isinstance(panel, Plot)
+    run = runs_of(ran, "CE")[0]
+    fitted = [
+        TemperatureScaling(grid="komisarenko").fit(v.logits, v.need_labels()).temperature for v in run.fits.validation
+    ]
+    place = panel.lines[0].x.index(0.0)
+    # of equally good temperatures one fit takes the smallest, the other that closest to 1
+    assert panel.lines[0].y[place] == pytest.approx(math.sqrt(math.prod(fitted)), rel=0.2)
+    assert len(panel.lines[0].y) == len(panel.lines[0].x) == 10
+
+
+def test_losses_are_drawn_by_the_probability_of_the_label(ran: tuple[Study, Store, list[Measured]]) -> None:
+    (panel,) = draw(ran, "losses", objectives=("CE", "Focal", "Inverse")).panels
+    assert isinstance(panel, Plot)
+    for line, weight in zip(panel.lines, (lambda p: 1.0, lambda p: (1 - p) ** 3, lambda p: 1 + p), strict=True):
+        for p, value in list(zip(line.x, line.y, strict=True))[::50]:
+            assert value == pytest.approx(-weight(p) * math.log(p), rel=1e-9)
+
+
+def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: tuple[Study, Store, list[Measured]]) -> None:
+    run = runs_of(ran, "CE")[0]
+    pooled = []
+    for seen, test in zip(run.fits.validation, run.fits.test, strict=True):
+        with quietly():
+            pooled.append(test.calibrated_by(HistogramBinning().fit(seen.logits, seen.need_labels())))
+    assert run.fits.value("ece_binned") == ECE()(Predictions.cat(pooled))
+    assert run.fits.value("ece_optimal") <= min(run.fits.value(n) for n in ("ece", "ece_by_ece"))
+    assert run.fits.value("temperature_train") == pytest.approx(
+        math.sqrt(math.prod(ran[1].trajectory(recipe)[-1]["train"]["temperature"] for recipe in run.recipes))
+    )
