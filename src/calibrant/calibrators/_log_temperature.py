@@ -194,7 +194,7 @@ class Rows:
         return first, second
 
 
-def _near(data: Rows, start: float, pull: float) -> float:
+def _near(data: Passes, start: float, pull: float) -> float:
     """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
     if data.margin == 0:
         return start

@@ -1,0 +1,110 @@
+"""Logits given by hidden states and the last layer's weight: measured and calibrated a chunk of rows at a time."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._check import as_tensor, check_labels, refuse
+from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators._log_temperature import Rows
+from calibrant.metrics._base import Metric, SumMetric
+from calibrant.predictions import Predictions
+from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits
+from calibrant.vocabulary._temperature import ChunkPasses, temperature_of
+
+__all__ = ["LinearLogits"]
+
+
+class LinearLogits:
+    """The logits hidden · weightᵀ + bias, which are never held: each use computes them again, in chunks of rows.
+
+    Args:
+        hidden: (N, H) inputs of the last layer.
+        weight: (K, H), its weight.
+        bias: (K,), or None.
+        chunk: Rows at a time; None takes as many as 64 MiB of float32 logits hold, on an accelerator 256 MiB.
+
+    Raises:
+        InputError: If shapes or dtypes do not fit.
+
+    Example:
+        >>> from calibrant.metrics import NLL, Accuracy
+        >>> source = LinearLogits(2 * torch.eye(3), torch.eye(3))
+        >>> [round(value, 4) for value in source.measure([Accuracy(), NLL()], [0, 1, 1])]
+        [0.6667, 0.9064]
+        >>> whole = TemperatureScaling().fit(2 * torch.eye(3), [0, 1, 1])
+        >>> round(source.fit_temperature([0, 1, 1]).temperature / whole.temperature, 6)
+        1.0
+    """
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, *, chunk: int | None = None) -> None:
+        check_linear(hidden, weight, bias)
+        if hidden.dim() != 2:
+            raise refuse("hidden of shape (N, H)", f"shape {tuple(hidden.shape)}", "flatten it and the labels")
+        if hidden.shape[0] == 0:
+            raise refuse("at least one row of hidden", "an empty split", "check how the data were selected")
+        self.hidden, self.weight = hidden.detach(), weight.detach()
+        self.bias = None if bias is None else bias.detach()
+        self.chunk = check_chunk(chunk)
+
+    def __len__(self) -> int:
+        return int(self.hidden.shape[0])
+
+    def __repr__(self) -> str:
+        return f"LinearLogits({len(self)} rows, {self.classes} classes, width {self.hidden.shape[1]})"
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return int(self.weight.shape[0])
+
+    def predictions(self, labels: Any) -> Iterator[Predictions]:
+        """Yield the predictions of each chunk with their part of ``labels`` (N,), checked."""
+        y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
+        for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
+            with torch.no_grad():
+                logits = linear_logits(self.hidden[rows], self.weight, self.bias)
+            yield Predictions.from_logits(logits, y[rows], unchecked_kind=True)
+
+    def measure(self, metrics: Sequence[Metric], labels: Any) -> list[float]:
+        """Return the value of each of ``metrics``, whose states of the chunks are added.
+
+        Args:
+            metrics: Metrics that are sums, such as accuracy, NLL, Brier, ECE.
+            labels: (N,) integers in [0, K).
+
+        Raises:
+            InputError: If a metric is no sum, or labels do not fit.
+        """
+        sums = [metric for metric in metrics if isinstance(metric, SumMetric)]
+        if len(sums) < len(metrics):
+            other = next(metric for metric in metrics if not isinstance(metric, SumMetric))
+            raise refuse(
+                "metrics that are sums", f"{other!r}, which is none", "leave it out, or call it on Predictions"
+            )
+        states: list[Any] = []
+        for part in self.predictions(labels):
+            found = [metric.state(part) for metric in sums]
+            states = [a + b for a, b in zip(states, found, strict=True)] if states else found
+        return [metric.value(state) for metric, state in zip(sums, states, strict=True)]
+
+    def fit_temperature(self, labels: Any) -> TemperatureScaling:
+        """Return temperature scaling fitted by log-loss, the answer of ``TemperatureScaling().fit`` on the logits.
+
+        Each of about ten Newton steps computes all logits again.
+
+        Args:
+            labels: (N,) integers in [0, K).
+
+        Raises:
+            InputError: If data are not valid.
+            FitError: If the search did not end.
+        """
+
+        def chunks() -> Iterator[Rows]:
+            for part in self.predictions(labels):
+                yield Rows.of(part.logits, part.need_labels(), None)
+
+        return temperature_of(ChunkPasses(chunks, len(self)), classes=self.classes)

@@ -1,0 +1,314 @@
+"""Logits whose columns lie on several processes (vocabulary parallel): losses, measures and a temperature from sums."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+from torch.nn import functional as F
+
+from calibrant._check import as_tensor, check_labels, check_number, refuse
+from calibrant._numerics import row_chunks
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.losses import CrossEntropyLoss
+from calibrant.losses._base import Batch, Loss, reduce_rows
+from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.predictions import BinaryPairs
+from calibrant.vocabulary._temperature import temperature_of
+
+__all__ = ["ShardedLogits"]
+
+T = TypeVar("T")
+
+
+class ShardedLogits:
+    """Logits (N, K) of which this process holds some columns; processes in order of rank hold consecutive ones.
+
+    Every process makes one with its own columns and the same rows, calls the same methods with the same labels, and
+    gets the same answers, equal to those of the whole logits. What travels is a few numbers a row. In a process alone,
+    without ``torch.distributed``, the columns are all there are.
+
+    Args:
+        logits: (N, K_own) floating, this process's columns.
+        group: The processes; None is all of them.
+
+    Raises:
+        InputError: If processes hold different numbers of rows, or different dtypes; on all of them.
+
+    Example:
+        >>> sharded = ShardedLogits(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        >>> sharded.nll([0, 0])
+        tensor([0.1269, 1.3133], dtype=torch.float64)
+        >>> from calibrant.losses import FocalLoss
+        >>> sharded.loss([0, 0], FocalLoss(2.0))
+        tensor(0.3518)
+    """
+
+    def __init__(self, logits: Tensor, *, group: "distributed.ProcessGroup | None" = None) -> None:
+        self.group = group
+        self.alone = not (distributed.is_available() and distributed.is_initialized())
+        told = self._all(_said(logits))
+        for rank, one in enumerate(told):
+            if one.wrong:
+                raise refuse(
+                    "logits as a floating tensor (N, K_own) in every process", f"{one.wrong} in {rank}", "pass such"
+                )
+        if len({(one.rows, one.dtype) for one in told}) > 1:
+            got = ", ".join(f"{one.rows} of {one.dtype}" for one in told)
+            raise refuse("the same rows and dtype in all processes", got, "pass columns of one batch")
+        own = 0 if self.alone else distributed.get_rank(group)
+        self.logits = logits
+        self.first = sum(one.columns for one in told[:own])
+        self.classes = sum(one.columns for one in told)
+        if self.classes < 2 or logits.shape[0] < 1:
+            raise refuse("N ≥ 1 rows and K ≥ 2 classes", f"({logits.shape[0]}, {self.classes})", "pass logits")
+
+    def __len__(self) -> int:
+        return int(self.logits.shape[0])
+
+    def __repr__(self) -> str:
+        last = self.first + self.logits.shape[1]
+        return f"ShardedLogits({len(self)} rows, classes {self.first} to {last} of {self.classes})"
+
+    def loss(self, labels: Any, loss: Loss) -> Tensor:
+        """Return the reduced loss, with its gradient by this process's columns.
+
+        Every process gets the whole value; the backward pass sends nothing. If ``logits`` came from a layer whose
+        columns are sharded, the gradient by the layer's input is to be summed over the processes, as such layers do.
+
+        Args:
+            labels: (N,) class indices of the whole vocabulary, the same in all processes.
+            loss: A loss of the true class's probability: ``CrossEntropyLoss`` and the focal family that has ``from_nll``.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` the terms (N,).
+
+        Raises:
+            InputError: If the loss needs more than the true class's probability, or labels do not fit.
+        """
+        if not isinstance(loss, WeightedNLL | CrossEntropyLoss):
+            raise refuse(
+                "a loss of the true class's probability",
+                type(loss).__name__,
+                "choose CrossEntropyLoss, FocalLoss or another that has from_nll",
+            )
+        y = as_tensor(labels, name="labels").to(self.logits.device)
+        shape_only = self.logits.detach().new_zeros(1, 1).expand(len(self), self.classes)
+        batch = Batch.of_integers(shape_only, y, loss)
+        check_labels(batch.labels, rows=len(self), classes=self.classes)
+        odds: Tensor = _LogOdds.apply(self.logits, batch.labels, self)
+        log_p, log_not_p = F.logsigmoid(odds), F.logsigmoid(-odds)
+        terms = loss.of(log_p, log_not_p) if isinstance(loss, WeightedNLL) else -log_p
+        return reduce_rows(batch.mask(terms) * batch.weights, batch.weights, loss.reduction, batch.shape)
+
+    @cached_property
+    def row_max(self) -> Tensor:
+        """(N,) largest logit of each row, in the logits' dtype.
+
+        Raises:
+            InputError: If a logit is NaN or +inf, or a row holds −inf alone; on all processes.
+        """
+        own = self._own_max
+        bad = own.isnan() | (own == math.inf)
+        (row,) = self._reduce(_first(bad)[None], "min").tolist()
+        if row < len(self):
+            raise refuse("finite logits (−inf for an excluded class)", f"another in row {row}", "find what made it")
+        top = self._reduce(own, "max")
+        if bool((empty := top == -math.inf).any()):
+            raise refuse("a class that is not excluded", f"−inf alone in row {int(_first(empty))}", "drop the row")
+        return top
+
+    @cached_property
+    def log_norm(self) -> Tensor:
+        """(N,) float64: log Σ_k exp(logit_k) over all processes."""
+        return self.row_max.double() + torch.log(self._exp_sum)
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """(N,) float64: the probability of the decided class."""
+        return 1 / self._exp_sum
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """(N,) int64: the first index of the maximum over all processes."""
+        place = torch.full((len(self),), self.classes, device=self.logits.device)
+        if self.logits.shape[1]:
+            hit = self._own_max == self.row_max
+            place = torch.where(hit, self.logits.detach().argmax(dim=1) + self.first, place)
+        return self._reduce(place, "min")
+
+    def nll(self, labels: Any) -> Tensor:
+        """Return −log p of ``labels`` (N,) in float64, without gradient."""
+        return self.log_norm - self.at(labels)
+
+    def at(self, labels: Any) -> Tensor:
+        """Return the logit of ``labels`` (N,) in float64, without gradient."""
+        own, _ = self.own_of(self.logits.detach(), self._labels(labels))
+        return self._reduce(own.double(), "max")
+
+    def top_label(self, labels: Any) -> BinaryPairs:
+        """Reduce to pairs (confidence, decision was right), which every confidence metric takes."""
+        y = self._labels(labels)
+        return BinaryPairs(self.confidence, (self.predicted == y).double(), self.predicted, y)
+
+    def fit_temperature(self, labels: Any) -> TemperatureScaling:
+        """Return temperature scaling fitted by log-loss, the same in all processes: Newton's method on sums over them.
+
+        Raises:
+            InputError: If data are not valid.
+            FitError: If the search did not end.
+        """
+        own = self.at(labels)
+        if bool((excluded := torch.isinf(own)).any()):
+            row = int(_first(excluded))
+            raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
+        below = own - self.row_max.double()
+        return temperature_of(_ShardedPasses(self, float(below.mean())), classes=self.classes)
+
+    def tempered(self, temperature: float) -> "ShardedLogits":
+        """Return these logits divided by ``temperature`` > 0."""
+        t = check_number(temperature, name="temperature", low=0, open_low=True)
+        return ShardedLogits(self.logits / t, group=self.group)
+
+    def own_of(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logit (n,) at each of ``labels`` (n,), −inf where another process has it, and the column (n, 1) or −1."""
+        column = labels - self.first
+        mine = (column >= 0) & (column < logits.shape[1])
+        if not logits.shape[1]:
+            return logits.new_full(labels.shape, -math.inf), column.new_full((len(labels), 1), -1)
+        value = logits.gather(1, column.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
+        return torch.where(mine, value, -math.inf), torch.where(mine, column, -1)[:, None]
+
+    @cached_property
+    def _own_max(self) -> Tensor:
+        z = self.logits.detach()
+        return z.amax(dim=1) if z.shape[1] else z.new_full((len(self),), -math.inf)
+
+    @cached_property
+    def _exp_sum(self) -> Tensor:
+        z, top = self.logits.detach(), self.row_max.double()
+        sums = torch.zeros(len(self), dtype=torch.float64, device=z.device)
+        for rows in row_chunks(*z.shape, device=z.device):
+            torch.sum((z[rows].double() - top[rows, None]).exp_(), dim=1, out=sums[rows])
+        return self._reduce(sums, "sum")
+
+    def _labels(self, labels: Any) -> Tensor:
+        y = as_tensor(labels, name="labels").to(self.logits.device)
+        return check_labels(y, rows=len(self), classes=self.classes)
+
+    def _all(self, value: T) -> list[T]:
+        if self.alone:
+            return [value]
+        told: list[T] = [value] * distributed.get_world_size(self.group)
+        distributed.all_gather_object(told, value, group=self.group)
+        return told
+
+    def _reduce(self, values: Tensor, how: str) -> Tensor:
+        """Return the sum, largest or smallest of ``values`` over all processes."""
+        if self.alone:
+            return values
+        operation = {"sum": distributed.ReduceOp.SUM, "max": distributed.ReduceOp.MAX, "min": distributed.ReduceOp.MIN}
+        values = values.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(values, operation[how], group=self.group)
+        return values
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a process tells the others of its columns, or what is wrong with them."""
+
+    rows: int = 0
+    columns: int = 0
+    dtype: str = ""
+    wrong: str = ""
+
+
+def _said(logits: Tensor) -> _Said:
+    if not isinstance(logits, Tensor):
+        return _Said(wrong=type(logits).__name__)
+    if logits.dim() != 2 or not logits.is_floating_point():
+        return _Said(wrong=f"{logits.dtype} {tuple(logits.shape)}")
+    return _Said(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
+
+
+def _first(flags: Tensor) -> Tensor:
+    """Return the index () of the first true flag (N,), N if there is none."""
+    places = torch.arange(flags.shape[0], device=flags.device)
+    return torch.where(flags, places, flags.shape[0]).amin()
+
+
+class _LogOdds(torch.autograd.Function):
+    """log(p_y / (1 − p_y)) = z_y − log Σ_{k≠y} exp z_k: one number from which both logarithms are exact."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, shards: ShardedLogits) -> Tensor:
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        own, column = shards.own_of(logits, labels)
+        top = torch.full_like(own, -math.inf, dtype=wide)
+        sums = torch.zeros_like(top)
+        chunks = list(row_chunks(*logits.shape, device=logits.device)) if logits.shape[1] else []
+        for rows in chunks:
+            top[rows] = _others(logits[rows], column[rows], wide).amax(dim=1)
+        pair = shards._reduce(torch.stack([own.to(wide), top]), "max")
+        own, top = pair[0], torch.where(pair[1] == -math.inf, 0.0, pair[1])
+        for rows in chunks:
+            torch.sum(_others(logits[rows], column[rows], wide).sub_(top[rows, None]).exp_(), dim=1, out=sums[rows])
+        rest = top + torch.log(shards._reduce(sums, "sum"))
+        ctx.save_for_backward(logits, column, rest)
+        return own - rest
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "expected first derivatives of sharded losses only, got create_graph=True; for second ones gather the logits"
+            )
+        logits, column, rest = ctx.saved_tensors
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        finite = torch.where(rest == -math.inf, 0.0, rest)
+        for rows in row_chunks(*logits.shape, device=logits.device) if logits.shape[1] else ():
+            share = _others(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
+            share.mul_(-grad[rows, None])
+            mine = column[rows] >= 0
+            share.scatter_add_(1, column[rows].clamp_min(0), torch.where(mine, grad[rows, None], 0.0))
+            gradient[rows] = share
+        return gradient, None, None
+
+
+def _others(logits: Tensor, column: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a copy of ``logits`` (n, k) in ``dtype`` with −inf at ``column`` (n, 1), where it is not −1."""
+    z = logits.to(dtype, copy=True)
+    index = column.clamp_min(0)
+    return z.scatter_(1, index, torch.where(column >= 0, -math.inf, z.gather(1, index)))
+
+
+@dataclass
+class _ShardedPasses:
+    """The sums a temperature fit asks for, over processes."""
+
+    shards: ShardedLogits
+    margin: float
+
+    @property
+    def mass(self) -> float:
+        return float(len(self.shards))
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        shards, z = self.shards, self.shards.logits.detach()
+        sums = torch.zeros(3, len(shards), dtype=torch.float64, device=z.device)
+        for rows in row_chunks(*z.shape, itemsize=dtype.itemsize, device=z.device):
+            d = (z[rows].double() - shards.row_max[rows, None].double()).to(dtype).clamp_min_(-1e30)
+            e = (d * beta).exp_()
+            sums[0, rows] = e.sum(dim=1).double()
+            sums[1, rows] = e.mul_(d).sum(dim=1).double()
+            sums[2, rows] = e.mul_(d).sum(dim=1).double()
+        norm, mean, square = shards._reduce(sums, "sum")
+        mean = mean / norm
+        both = torch.stack([mean.sum(), (square / norm - mean**2).sum()])
+        lead = shards.alone or torch.distributed.get_rank(shards.group) == 0
+        # one process decides each step: were sums to differ in a last digit, the others would stop elsewhere and wait
+        first, second = shards._reduce(both if lead else torch.zeros_like(both), "sum").tolist()
+        return first, second
