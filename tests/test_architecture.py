@@ -14,6 +14,7 @@ LAYERS = """
 errors
 _check
 _numerics
+_kernels
 _fence
 _files
 predictions

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import _kernels
 from calibrant._check import check_choice, check_count
 from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
@@ -163,6 +164,8 @@ class EqualWidth(Binning):
 
     def table(self, p: Tensor, y: Tensor) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
+        if p.is_cuda and self.bins <= _kernels.MOST_BINS and p.shape[0] and _kernels.available():
+            return BinTable(*_kernels.bin_sums(p, y, self.edges(p)), total=p.shape[0])
         block = p.shape[0] if p.is_cuda else _BLOCK
         parts = zip(p.split(block), y.split(block), strict=True)
         tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]

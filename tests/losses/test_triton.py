@@ -11,12 +11,12 @@ import torch
 from calibrant import losses
 from calibrant.losses import _triton, _true_class
 
-SCRIPT = """
+LOSSES = """
 import itertools, math, torch
 from torch.nn import functional as F
 from calibrant.losses import _triton
 
-_triton._BLOCK = 64  # several steps a row
+_triton._BLOCK, _triton._LONG_ROW = 64, 200  # several steps a row, and a row that counts as long
 generator = torch.Generator().manual_seed(0)
 for classes, dtype in itertools.product((2, 63, 64, 65, 200), (torch.float32, torch.float16, torch.bfloat16)):
     z = (6 * torch.randn(7, classes, generator=generator)).to(dtype)
@@ -51,13 +51,55 @@ for z in (wide, rows):
 print("kernels agree")
 """
 
+SUMS = """
+import math, torch
+from calibrant import _kernels
+from calibrant.binning import EqualWidth
+from calibrant.calibrators._log_temperature import Rows
+
+_kernels._LANES = 32
+generator = torch.Generator().manual_seed(0)
+for bins, count, dtype, kind in (
+    (15, 1000, torch.float64, torch.float64), (15, 999, torch.float32, torch.bool), (10, 31, torch.float16, torch.int64),
+    (1, 5, torch.float64, torch.float32), (64, 200, torch.float32, torch.float64), (15, 1, torch.float32, torch.bool),
+):
+    p = torch.rand(count, generator=generator, dtype=torch.float64).to(dtype)
+    exact = torch.arange(bins + 1, dtype=torch.float64)[:count] / bins  # the edges themselves, 0 and 1
+    p[: len(exact)] = exact.to(dtype)
+    y = (torch.rand(count, generator=generator) < 0.5).to(kind)
+    binning = EqualWidth(bins)
+    table = binning.table(p, y)
+    number, sum_p, sum_y = _kernels.bin_sums(p, y, binning.edges(p))
+    assert torch.equal(number, table.count), (bins, dtype, number, table.count)
+    assert torch.allclose(sum_p, table.sum_p, rtol=1e-12), (sum_p - table.sum_p)
+    assert torch.equal(sum_y, table.sum_y)
+    _kernels._MANY = 1 if _kernels._MANY > 1 else 1 << 22  # both numbers of steps
+
+_kernels._BLOCK = 64
+for classes, dtype in ((2, torch.float32), (63, torch.float64), (64, torch.bfloat16), (200, torch.float16)):
+    z = (4 * torch.randn(9, classes, generator=generator)).to(dtype)
+    z[0, 1:] = -math.inf
+    z[1] = 0.0
+    rows = Rows.of(z, z.argmax(1), None)
+    for wide, rtol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        for beta in (0.01, 1.0, 30.0):
+            ours = _kernels.row_moments(z, rows.top, beta, wide).sum(dim=1)
+            assert torch.allclose(ours, torch.tensor(rows.moments(beta, wide), dtype=torch.float64), rtol=rtol, atol=1e-12)
+strided = torch.randn(6, 80, generator=generator)[:, ::2]
+top = strided.amax(dim=1, keepdim=True)
+assert torch.allclose(_kernels.row_moments(strided, top, 1.0, torch.float64),
+                      _kernels.row_moments(strided.contiguous(), top, 1.0, torch.float64))
+print("kernels agree")
+"""
+
 
 @pytest.mark.slow
-def test_the_kernels_agree_with_pytorch_in_the_interpreter() -> None:
+@pytest.mark.parametrize("script", [LOSSES, SUMS], ids=["losses", "sums"])
+def test_the_kernels_agree_with_pytorch_in_the_interpreter(script: str) -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("optional package 'triton' is not installed")
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
     )
     assert done.returncode == 0, done.stderr
     assert "kernels agree" in done.stdout

@@ -4,11 +4,13 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
+from calibrant import _kernels
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
 from calibrant.errors import BoundWarning, FitError, InputError
 
@@ -148,11 +150,11 @@ class Rows:
     def count(self) -> int:
         return int(self.logits.shape[0])
 
-    @property
+    @cached_property
     def mass(self) -> float:
         return float(self.count) if self.weight is None else float(self.weight.sum())
 
-    @property
+    @cached_property
     def margin(self) -> float:
         below = self.at_label - self.top[:, 0].double()
         return float((below if self.weight is None else below * self.weight).sum()) / self.mass
@@ -180,6 +182,10 @@ class Rows:
 
     def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
         """Return the sums of mean and variance of z − max z under softmax(βz)."""
+        if self.logits.is_cuda and _kernels.available():
+            both = _kernels.row_moments(self.logits, self.top, beta, dtype)
+            first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
+            return first, second
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
         for d, w in self.chunks(dtype):
             e = (d * beta).exp_()

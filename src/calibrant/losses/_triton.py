@@ -4,7 +4,6 @@ Eager PyTorch moves about six matrices of the size of the logits and keeps one; 
 numbers a row. They are written inside a function, since Triton is imported only where it is used.
 """
 
-import importlib.util
 from functools import cache
 from typing import Any
 
@@ -12,17 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._kernels import available
+
 triton: Any
 tl: Any
 
 LARGE = 1 << 22  # logits; below, launches and not memory decide, and PyTorch's kernels launch faster
 _BLOCK = 4096
-
-
-@cache
-def available() -> bool:
-    """Return whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
+_LONG_ROW = 1 << 16  # classes from which twice the block and the warps keep more loads on their way
+_LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
 
 
 def pays(logits: Tensor) -> bool:
@@ -45,7 +42,18 @@ class _RowNLL(torch.autograd.Function):
         nll, total = (logits.new_empty(labels.shape, dtype=torch.float32) for _ in range(2))
         rows, classes = logits.shape
         with torch.cuda.device_of(logits):
-            _kernels()[0][(rows,)](logits, labels, nll, total, logits.stride(0), classes, BLOCK=_block(classes))
+            block, warps = _block(classes)
+            _kernels()[0][(rows,)](
+                logits,
+                labels,
+                nll,
+                total,
+                logits.stride(0),
+                CLASSES=classes,
+                BLOCK=block,
+                LOWEST=_LOWEST,
+                num_warps=warps,
+            )
         return nll, total
 
     @staticmethod
@@ -61,19 +69,28 @@ class _RowNLL(torch.autograd.Function):
             return torch.autograd.grad(nll, logits, grad, create_graph=True)[0], None
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         rows, classes = logits.shape
-        block = _block(classes)
+        block, warps = _block(classes)
         gradient = torch.empty((rows, classes), dtype=logits.dtype, device=logits.device)
         grid = (rows, -(-classes // block))
         with torch.cuda.device_of(logits):
             _kernels()[1][grid](
-                logits, labels, total, grad.contiguous(), gradient, logits.stride(0), classes, BLOCK=block
+                logits,
+                labels,
+                total,
+                grad.contiguous(),
+                gradient,
+                logits.stride(0),
+                classes,
+                BLOCK=block,
+                num_warps=warps,
             )
         return gradient, None
 
 
-def _block(classes: int) -> int:
-    """Return the classes that one step handles: a power of 2."""
-    return min(_BLOCK, 1 << (classes - 1).bit_length())
+def _block(classes: int) -> tuple[int, int]:
+    """Return the classes that one step handles, a power of 2, and the warps that share them: 16 classes a thread."""
+    block = min(2 * _BLOCK if classes >= _LONG_ROW else _BLOCK, 1 << (classes - 1).bit_length())
+    return block, min(16, max(4, block // 512))
 
 
 @cache
@@ -84,20 +101,21 @@ def _kernels() -> tuple[Any, Any]:
     import triton.language as tl
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def forward(logits, labels, nll, total, stride, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def forward(logits, labels, nll, total, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr, LOWEST: tl.constexpr):  # type: ignore[no-untyped-def]
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         lane = tl.arange(0, BLOCK)
-        top = -float("inf")
-        mass = 0.0
-        for first in range(0, classes, BLOCK):
+        # Each lane keeps a maximum and a sum of its own, with one exponential a logit; lanes meet once, at the end.
+        top = tl.full((BLOCK,), LOWEST, tl.float32)
+        mass = tl.zeros((BLOCK,), tl.float32)
+        for first in range(0, CLASSES, BLOCK):
             at = first + lane
-            z = tl.load(start + at, mask=at < classes, other=-float("inf")).to(tl.float32)
-            new = tl.maximum(top, tl.max(z, axis=0))
-            safe = tl.where(new == -float("inf"), 0.0, new)  # −inf − −inf is NaN
-            mass = mass * tl.exp(top - safe) + tl.sum(tl.exp(z - safe), axis=0)
-            top = new
-        log_total = tl.where(top == -float("inf"), 0.0, top) + tl.log(mass)
+            z = tl.load(start + at, mask=at < CLASSES, other=-float("inf")).to(tl.float32)
+            apart = tl.exp(-tl.abs(z - top))
+            mass = tl.where(z > top, mass * apart + 1.0, mass + apart)
+            top = tl.maximum(top, z)
+        largest = tl.max(top, axis=0)
+        log_total = largest + tl.log(tl.sum(mass * tl.exp(top - largest), axis=0))
         own = tl.load(start + tl.load(labels + row)).to(tl.float32)
         tl.store(total + row, log_total)
         tl.store(nll + row, log_total - own)
