@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._check import check_choice
-from calibrant.errors import FileFormatError, InputError
+from calibrant._files import reason_of
+from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study._tables import from_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
@@ -46,6 +47,19 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         table = tomllib.loads(_read(name))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
+    try:
+        return _laid_over(table, name, scale=scale)
+    except CalibrantError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"expected a study's tables as the presets have them, got a value of another kind in {name} "
+            f"({reason_of(error)}); compare it with a preset"
+        ) from error
+
+
+def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
+    """Return the study of a file's table with one of its scales laid over it, every training built once."""
     scales = table.pop("scales", {})
     if scales and scale is not None and scale not in scales:
         raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
@@ -93,7 +107,7 @@ def _study(table: Plain, *, where: str) -> Study:
     for required in ("seeds", "objectives"):
         if not getattr(study, required):
             raise InputError(f"expected at least one entry in {required} of {where}, got none; add one")
-    if not list(study.cells()):
+    if not {cell.recipe.fingerprint for cell in study.cells()}:  # which builds every one
         raise InputError(f"expected at least one training in {where}, got none; raise folds to 1 or more")
     return study
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from calibrant import binning, losses
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantError, InputError
 from calibrant.study import models
 
 __all__ = ["make_loss", "make_model"]
@@ -51,7 +51,9 @@ def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
     cls = _find(name, family=family, what=what)
     try:
         return cls(**{key: _argument(value, family=family, what=what) for key, value in arguments.items()})
-    except TypeError as error:
+    except CalibrantError:
+        raise
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"expected arguments of {name}, got {arguments} ({error}); see its documentation") from error
 
 
@@ -67,7 +69,7 @@ def _find(name: Any, *, family: ModuleType, what: str) -> Any:
         module, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"expected {what} {name!r} to be importable, got: {error}; check the name") from error
     if name not in family.__all__:
         raise InputError(f"expected {what} type to be one of {', '.join(family.__all__)}, got {name!r}; choose one")
