@@ -138,6 +138,8 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
     verdicts = [tables._verdict(claim, "small", values) for claim in (falls, rises, absent)]  # type: ignore[arg-type]
     assert [v.seen for v in verdicts] == [True, False, None]
     assert verdicts[0].values == pytest.approx((0.085, 0.03))
+    unknown = [*values[:3], Fake("Focal", 1, math.nan)]
+    assert tables._verdict(falls, "small", unknown).seen is None  # type: ignore[arg-type]
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)

@@ -16,7 +16,7 @@ NOTE = (
 CALIBRATORS_NOTE = (
     "ECE in % after each calibrator, all fitted on validation data: T by its log-loss, T by its ECE on .01 … 10 "
     "(in brackets), histogram binning with 15 equal bins, focal temperature scaling by log-loss (γ; T). Optimal: at the "
-    "T that minimises the ECE of the test data themselves, an oracle that sees test labels and a bound for the first two."
+    "one T that minimises the ECE of the test data themselves, an oracle that sees test labels: a bound on any one T."
 )
 ERRORS_NOTE = "Calibration errors in %: AdaECE over 15 bins of equal mass, classwise ECE averaged over all classes."
 PAPER_NOTE = (

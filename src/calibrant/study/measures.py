@@ -149,9 +149,10 @@ class Fits:
         if name not in self._calibrators:
             make = CALIBRATORS["by_ece" if name == ORACLE else name][1]
             with quietly():
-                self._calibrators[name] = [
-                    make().fit(rows.logits, rows.labels) for rows in (self.test if name == ORACLE else self.validation)
-                ]
+                if name == ORACLE:  # one for all folds, so that it is the best of the whole table's ECE
+                    self._calibrators[name] = [make().fit(self.before.logits, self.before.labels)] * len(self.test)
+                else:
+                    self._calibrators[name] = [make().fit(rows.logits, rows.labels) for rows in self.validation]
         return self._calibrators[name]
 
     def after(self, name: str) -> Predictions:

@@ -104,7 +104,7 @@ class Verdict:
     Args:
         claim: What the paper reports.
         setting: Where it was looked for.
-        seen: Whether every mean is below the one before it; None if an objective was not run.
+        seen: Whether every mean is below the one before it; None if an objective was not run or has no such figure.
         p: Of the paired t-test, over seeds, between the first and the last objective; None below two seeds.
         values: Means in the claimed order.
         p_unpaired: Of the two-sample t-test with equal variances between the same, which Wang et al. (2021) use.
@@ -209,7 +209,7 @@ def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdic
     for name in claim.falls:
         found = [item for item in measured if (item.setting, item.objective) == (setting, name)]
         by_seed.append({item.seed: item.figures([claim.measure])[claim.measure] for item in found})
-    if not all(by_seed):
+    if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))

@@ -43,7 +43,8 @@ def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
         family = " to ".join(FAMILIES.get(entry[0], entry[0]) for entry in entries)
         axis = "−γ of focal loss … γ of inverse focal loss" if together else SYMBOLS.get(entries[0][1], entries[0][1])
         for measures in spec.panels:
-            lines = tuple(_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
+            over = (_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
+            lines = tuple(line for line in over if not all(math.isnan(y) for y in line.y))
             first = MEASURES[measures[0]]
             y = first.heading if len(measures) == 1 else "T" if measures[0].startswith("temperature") else ""
             panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, marked=True))
