@@ -37,12 +37,13 @@ def test_the_exact_values(vectors: Vectors) -> None:
     torch.testing.assert_close(fitted(logits)[0].softmax(dim=0), probs, rtol=0, atol=1e-6)
 
 
-def random_problem(seed: int, *, most: int) -> tuple[Tensor, Tensor, float]:
-    """Return logits of a random dtype, size and true temperature (.05 … 20), at most ``most`` entries, and labels."""
+def random_problem(seed: int, *, most: int, least: int = 0) -> tuple[Tensor, Tensor, float]:
+    """Return logits of a random dtype, size and true temperature (.05 … 20), ``least`` to ``most`` entries, and labels."""
     draw = np.random.default_rng(seed)
     truth = float(np.exp(draw.uniform(np.log(0.05), np.log(20))))
     classes = int(np.exp(draw.uniform(np.log(2), np.log(min(10_000, most // 50)))))
-    rows = int(np.exp(draw.uniform(np.log(50), np.log(max(51, min(20_000, most // classes))))))
+    fewest, rows_at_most = max(50, least // classes), most // classes if least else min(20_000, most // classes)
+    rows = int(np.exp(draw.uniform(np.log(fewest), np.log(max(fewest + 1, rows_at_most)))))
     generator = torch.Generator().manual_seed(seed)
     spread = float(draw.uniform(0.5, 4))
     clean = spread * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
@@ -69,9 +70,9 @@ def brute_force(logits: Tensor, labels: Tensor) -> float:
     return (low + high) / 2
 
 
-def check(seed: int, *, most: int) -> bool:
+def check(seed: int, *, most: int, least: int = 0) -> bool:
     """Check one random problem; say whether it was separable or without information."""
-    logits, labels, _ = random_problem(seed, most=most)
+    logits, labels, _ = random_problem(seed, most=most, least=least)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrantWarning)
         root = fit_log_temperature(logits, labels, None)
@@ -101,6 +102,15 @@ def test_500_random_problems_agree_with_brute_force(block: int) -> None:
 def test_10000_random_problems_agree_with_brute_force(block: int) -> None:
     for seed in range(1000 + 1000 * block, 2000 + 1000 * block):
         check(seed, most=20_000_000 if seed % 1000 == 0 else 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20_000, 20_012))
+def test_large_random_problems_agree_with_brute_force(seed: int) -> None:
+    """Two to twenty million entries, of 2 to 10,000 classes: seldom drawn above. About 15 CPU seconds each."""
+    logits, _, _ = random_problem(seed, most=20_000_000, least=2_000_000)
+    assert 1_900_000 < logits.numel() <= 20_000_000
+    check(seed, most=20_000_000, least=2_000_000)
 
 
 @pytest.mark.parametrize(("labels", "bound"), [("argmax", 1e-3), ("argmin", 1e3)])

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from calibrant._check import check_number
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._solver import minimise
@@ -62,6 +63,24 @@ class OneVsRest(Calibrator):
             lost = torch.isneginf(answer.amax(dim=1, keepdim=True))
             answer = torch.log_softmax(torch.where(lost & ~torch.isneginf(logits), 0.0, answer), dim=1)
         return answer.to(logits.dtype)
+
+
+class RidgeOneVsRest(OneVsRest):
+    """A binary method with a few coefficients a class under a ridge, given in rows."""
+
+    coefficients: Tensor
+
+    def __init__(self, *, ridge: float) -> None:
+        super().__init__()
+        self.ridge = check_number(ridge, name="ridge", low=0)
+        self._declare("coefficients")
+
+    def config(self) -> dict[str, Any]:
+        """Return the ridge."""
+        return {"ridge": self.ridge}
+
+    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
+        self.coefficients = torch.stack([theta for (theta,) in learned])
 
 
 def platt_targets(hit: Tensor, weight: Tensor) -> Tensor:

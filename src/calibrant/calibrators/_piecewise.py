@@ -1,12 +1,13 @@
 """Maps given by knots: a straight line between neighbours, constant outside."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._check import check_number
 from calibrant._numerics import rank_in
 from calibrant.calibrators._one_vs_rest import OneVsRest
 
@@ -36,7 +37,15 @@ class PiecewiseOneVsRest(OneVsRest):
     places: Tensor
     values: Tensor
     share: Tensor
-    floor: float | None
+
+    def __init__(self, *, floor: float | None = None) -> None:
+        super().__init__()
+        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
+        self._declare("places", "values", "share")
+
+    def config(self) -> dict[str, Any]:
+        """Return the floor."""
+        return {"floor": self.floor}
 
     @abstractmethod
     def _knots(

@@ -1,17 +1,16 @@
 """Beta calibration."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic
+from calibrant.calibrators._one_vs_rest import RidgeOneVsRest, fit_logistic
 
 __all__ = ["BetaCalibration"]
 
 
-class BetaCalibration(OneVsRest):
+class BetaCalibration(RidgeOneVsRest):
     """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: what is right if p is beta distributed given each class (Kull et al. 2017).
 
     One triple for two classes, one a class against the rest for more. The map never falls, so the rank of the rows within
@@ -35,16 +34,8 @@ class BetaCalibration(OneVsRest):
 
     preserves_argmax: ClassVar[bool] = False
 
-    coefficients: Tensor
-
     def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__()
-        self.ridge = check_number(ridge, name="ridge", low=0)
-        self._declare("coefficients")
-
-    def config(self) -> dict[str, Any]:
-        """Return the ridge."""
-        return {"ridge": self.ridge}
+        super().__init__(ridge=ridge)
 
     def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         features = _features(odds)
@@ -63,9 +54,6 @@ class BetaCalibration(OneVsRest):
             if len(kept) == 3:
                 break
         return (best,)
-
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.coefficients = torch.stack([theta for (theta,) in learned])
 
     def _probabilities(self, odds: Tensor) -> Tensor:
         a, b, c = self.coefficients.unbind(1)

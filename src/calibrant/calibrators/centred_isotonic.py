@@ -1,11 +1,9 @@
 """Centred isotonic calibration: isotonic regression without its flat steps."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
-from calibrant._check import check_number
 from calibrant.calibrators._piecewise import PiecewiseOneVsRest
 
 __all__ = ["CentredIsotonic"]
@@ -35,19 +33,6 @@ class CentredIsotonic(PiecewiseOneVsRest):
     """
 
     preserves_argmax: ClassVar[bool] = False
-
-    places: Tensor
-    values: Tensor
-    share: Tensor
-
-    def __init__(self, *, floor: float | None = None) -> None:
-        super().__init__()
-        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
-        self._declare("places", "values", "share")
-
-    def config(self) -> dict[str, Any]:
-        """Return the floor."""
-        return {"floor": self.floor}
 
     def _knots(
         self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray

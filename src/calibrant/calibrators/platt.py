@@ -1,17 +1,16 @@
 """Platt scaling of the log-odds: a slope and a bias."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic, platt_targets
+from calibrant.calibrators._one_vs_rest import RidgeOneVsRest, fit_logistic, platt_targets
 
 __all__ = ["PlattScaling"]
 
 
-class PlattScaling(OneVsRest):
+class PlattScaling(RidgeOneVsRest):
     """σ(a s + b) of the log-odds s, one pair (a, b) for two classes, one a class against the rest for more.
 
     Log-loss with Platt's targets, which stand for one imagined row of each kind and keep separable data finite; ridge / N
@@ -34,24 +33,13 @@ class PlattScaling(OneVsRest):
 
     preserves_argmax: ClassVar[bool] = False
 
-    coefficients: Tensor
-
     def __init__(self, *, ridge: float = 1e-3) -> None:
-        super().__init__()
-        self.ridge = check_number(ridge, name="ridge", low=0)
-        self._declare("coefficients")
-
-    def config(self) -> dict[str, Any]:
-        """Return the ridge."""
-        return {"ridge": self.ridge}
+        super().__init__(ridge=ridge)
 
     def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         features = torch.stack([odds, torch.ones_like(odds)], dim=1)
         centre = features.new_tensor([1.0, 0.0])
         return (fit_logistic(features, platt_targets(hit, weight), weight, ridge=self.ridge, centre=centre),)
-
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.coefficients = torch.stack([theta for (theta,) in learned])
 
     def _probabilities(self, odds: Tensor) -> Tensor:
         return odds * self.coefficients[:, 0] + self.coefficients[:, 1]

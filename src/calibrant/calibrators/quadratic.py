@@ -1,17 +1,16 @@
 """Quadratic scaling of the log-odds."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic, platt_targets
+from calibrant.calibrators._one_vs_rest import RidgeOneVsRest, fit_logistic, platt_targets
 
 __all__ = ["QuadraticScaling"]
 
 
-class QuadraticScaling(OneVsRest):
+class QuadraticScaling(RidgeOneVsRest):
     """σ(a s + b + c s²) of the log-odds s, one triple for two classes, one a class against the rest for more.
 
     c lets the two ends need different corrections. It is not monotone everywhere, so classes may change their order.
@@ -35,25 +34,14 @@ class QuadraticScaling(OneVsRest):
 
     preserves_argmax: ClassVar[bool] = False
 
-    coefficients: Tensor
-
     def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__()
-        self.ridge = check_number(ridge, name="ridge", low=0)
-        self._declare("coefficients")
-
-    def config(self) -> dict[str, Any]:
-        """Return the ridge."""
-        return {"ridge": self.ridge}
+        super().__init__(ridge=ridge)
 
     def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         features = torch.stack([odds, torch.ones_like(odds), odds**2], dim=1)
         centre = features.new_tensor([1.0, 0.0, 0.0])
         ridge = self.ridge * features.new_tensor([1.0, 1.0, 10.0])
         return (fit_logistic(features, platt_targets(hit, weight), weight, ridge=ridge, centre=centre),)
-
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.coefficients = torch.stack([theta for (theta,) in learned])
 
     def _probabilities(self, odds: Tensor) -> Tensor:
         a, b, c = self.coefficients.unbind(1)
