@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant import TopK
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import AutoCalibrator, TemperatureScaling
 from calibrant.errors import InputError
 
 
@@ -47,6 +47,20 @@ def test_nearly_complete_rows_give_the_temperature_of_all_classes() -> None:
     found = rows.temperature(columns, vocabulary=500)
     assert found.temperature == pytest.approx(TemperatureScaling().fit(logits, labels).temperature, rel=1e-4)
     assert found.log_loss_error < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_tail_hidden_by_rounding_keeps_the_loss_finite(dtype: torch.dtype) -> None:
+    """Two classes that seem to be all, and sometimes the true one is another: no −inf, no refusal, a finite answer."""
+    log_probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).log().to(dtype).repeat(40, 1)
+    columns = torch.arange(80) % 3
+    rows = TopK(log_probs)
+    assert torch.finfo(dtype).eps <= float(rows.tail.min()) <= 4 * torch.finfo(dtype).eps
+    data = rows.predictions(columns)
+    fitted = AutoCalibrator().fit(data.logits, data.labels)
+    assert fitted.evidence is not None
+    assert fitted.evidence.verdict.startswith("calibrated")
+    assert float(torch.nn.functional.cross_entropy(fitted(data.logits), columns)) < 1.2
 
 
 def test_every_calibrator_takes_the_events() -> None:

@@ -40,7 +40,8 @@ class TopK:
 
     Args:
         log_probs: (N, k) natural logarithms, k ≥ 2; in any order.
-        tail: (N,) probability of all other classes together, in [0, 1]; None is what is missing to 1.
+        tail: (N,) probability of all other classes together, in [0, 1]; None is what is missing to 1, or what rounding in
+            the dtype of ``log_probs`` may hide if that is more, since a true class can lie where nothing seems missing.
 
     Raises:
         InputError: If a row's probabilities add up to more than 1.
@@ -57,7 +58,8 @@ class TopK:
     tail: Tensor
 
     def __init__(self, log_probs: Any, tail: Any = None) -> None:
-        values = check_matrix(as_tensor(log_probs, name="log_probs"), name="log_probs").double()
+        given = check_matrix(as_tensor(log_probs, name="log_probs"), name="log_probs")
+        values = given.double()
         total = values.exp().sum(dim=1)
         bad = ~((total <= 1 + _SLACK) & (values.amax(dim=1) > -math.inf))
         if bool(bad.any()):
@@ -68,7 +70,7 @@ class TopK:
                 "pass the server's logprobs, not logits",
             )
         if tail is None:
-            rest = (1 - total).clamp_min(0.0)
+            rest = (1 - total).clamp_min(torch.finfo(given.dtype).eps)
         else:
             rest = check_unit_interval(as_tensor(tail, name="tail"), name="tail")
             if rest.shape[0] != values.shape[0] or bool(((total + rest - 1).abs() > _SLACK).any()):
@@ -82,7 +84,10 @@ class TopK:
     def predictions(self, labels: Any = None) -> Predictions:
         """Return predictions over k + 1 classes, the last of which is "any other": what every calibrator can be fitted on.
 
-        A map fitted so treats the tail as one class, which for a temperature T > 1 gives it too little; see ``temperature``.
+        What is fitted so calibrates these k + 1 events, whose log-loss is measured without error; it says nothing of the
+        classes inside the tail. It treats the tail as one class, which for a temperature T > 1 gives it too little: a T
+        for the whole vocabulary comes from ``temperature``. Where a method treats classes apart (biases, one against the
+        rest), sort each row first, so that a column means a rank.
 
         Args:
             labels: (N,) the true class's column, k where it is not among the k; or None.
