@@ -91,8 +91,8 @@ def judge(make: Callable[[], Calibrator], val: tuple[Tensor, Tensor], test: Pred
         return test.calibrated_by(calibrator), spent
 
 
-def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]]) -> dict[str, Result]:
-    """Print and return every method's figures on one set."""
+def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]], *, draws: int) -> dict[str, Result]:
+    """Print and return every method's figures on one set; with ``draws`` of 0 without intervals."""
     splits = load_set(name)
     before = Predictions.from_logits(*splits["test"])
     base = tuple(metric(before) for metric in METRICS)
@@ -104,21 +104,26 @@ def run_set(name: str, chosen: dict[str, Callable[[], Calibrator]]) -> dict[str,
         except CalibrantError as error:
             print(f"  {label:42s} refused: {error}", flush=True)
             continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrantWarning)
-            rows = compare(before, after, metrics=METRICS, draws=400).rows
-        shown = tuple(
-            "" if row.low is None else f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]" for row in rows
-        )
+        values, shown = figures(before, after, draws=draws)
         moved = float(after.correct.double().mean() - before.correct.double().mean())
-        results[label] = Result(tuple(row.b for row in rows), shown, spent, moved)
-        values = results[label].values
+        results[label] = Result(values, shown, spent, moved)
         print(
             f"  {label:42s} NLL {values[0]:7.4f} {shown[0]:28s} ECE {values[1]:6.2%} {shown[1]:28s} "
             f"mass {values[2]:6.2%} {shown[2]:28s} accuracy {moved:+.2%}  {spent:.2f} s",
             flush=True,
         )
     return results
+
+
+def figures(before: Predictions, after: Predictions, *, draws: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Return the metrics after calibration, and their paired differences with intervals in words."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        if draws == 0:
+            return tuple(metric(after) for metric in METRICS), ("",) * len(METRICS)
+        rows = compare(before, after, metrics=METRICS, draws=draws).rows
+    shown = tuple("" if row.low is None else f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]" for row in rows)
+    return tuple(row.b for row in rows), shown
 
 
 def summarise(found: dict[str, dict[str, Result]]) -> None:
@@ -238,6 +243,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=[], help="names of methods")
     parser.add_argument("--peers", action="store_true", help="probmetrics' methods too, where it is installed")
     parser.add_argument("--slow-peers", action="store_true", help="also its temperatures by gradient steps")
+    parser.add_argument("--draws", type=int, default=400, help="bootstrap draws of the intervals; 0 for none")
     parser.add_argument("--most-classes", type=int, default=10_000, help="leave out sets with more classes")
     parser.add_argument("--speed", action="store_true", help="the temperature fit against other libraries")
     parser.add_argument("--rounds", type=int, default=5)
@@ -249,7 +255,7 @@ def main() -> None:
         chosen = methods(arguments.methods)
         if arguments.peers or arguments.slow_peers:
             chosen |= peers(slow=arguments.slow_peers)
-        summarise({name: run_set(name, chosen) for name in names})
+        summarise({name: run_set(name, chosen, draws=arguments.draws) for name in names})
     if arguments.speed:
         for classes in (100, 1000):
             speed(50_000, classes, arguments.rounds)

@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant import load
 from calibrant.calibrators import (
     AutoCalibrator,
+    Chain,
     Identity,
     IsotonicCalibration,
     StructuredVectorScaling,
@@ -124,6 +125,11 @@ def test_the_evidence_survives_saving(tmp_path: Path) -> None:
         "TemperatureMixture",
         "IsotonicCalibration",
     ]
+
+
+def test_what_is_in_use_is_named_with_its_stages() -> None:
+    fitted = AutoCalibrator(candidates=[Chain(Identity(), TemperatureScaling())]).fit(*sample(200))
+    assert fitted.learned() == "uses 1.00 Chain(Identity, TemperatureScaling)"
 
 
 def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:

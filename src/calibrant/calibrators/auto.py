@@ -180,9 +180,7 @@ class AutoCalibrator(Calibrator):
 
     def learned(self) -> str:
         """Return what is in use, with its share."""
-        used = [
-            f"{w:.2f} {type(m).__name__}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0
-        ]
+        used = [f"{w:.2f} {_kind(m)}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0]
         return "uses " + " + ".join(used)
 
     def extra_repr(self) -> str:
@@ -327,6 +325,13 @@ def _cross_fitted(member: Calibrator, rows: _Rows, fold: Tensor) -> Tensor | Non
         part = rows.where(held)
         loss[held] = torch.nn.functional.cross_entropy(member(part.logits.double()), part.labels, reduction="none")
     return loss
+
+
+def _kind(member: Calibrator) -> str:
+    """Return the class's name; of a chain, its stages' too."""
+    if isinstance(member, Chain):
+        return f"Chain({', '.join(_kind(stage) for stage in member.stages if isinstance(stage, Calibrator))})"
+    return type(member).__name__
 
 
 def _name(member: Calibrator) -> str:
