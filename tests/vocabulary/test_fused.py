@@ -122,6 +122,8 @@ def test_terms_of_a_sum_keep_their_own_class_weights() -> None:
 def test_all_ignored_is_nan_as_in_torch() -> None:
     hidden, weight, _, labels = layer()
     assert FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, torch.full_like(labels, -100)).isnan()
+    assert FusedLinearLoss(losses.FocalLoss(2.0))(hidden[:0], weight, labels[:0]).isnan()
+    assert FusedLinearLoss(losses.FocalLoss(2.0, reduction="sum"))(hidden[:0], weight, labels[:0]) == 0
 
 
 def test_a_frozen_layer_gets_no_gradient() -> None:
@@ -190,8 +192,10 @@ def test_losses_of_the_whole_batch_are_refused(name: str) -> None:
 
 
 def test_other_modules_are_refused() -> None:
-    with pytest.raises(InputError, match=r"a loss of calibrant\.losses, got CrossEntropyLoss"):
+    with pytest.raises(InputError, match=r"calibrant\.losses, got torch\.nn\.modules\.loss\.CrossEnt"):
         FusedLinearLoss(torch.nn.CrossEntropyLoss())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="got the class FocalLoss; pass one such as"):
+        FusedLinearLoss(losses.FocalLoss)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a penalty on one loss"):
         FusedLinearLoss(
             losses.LpNormLoss(0.1, base=losses.Weighted((1.0, losses.FocalLoss(2.0)), (1.0, losses.BrierLoss())))
@@ -209,6 +213,7 @@ def test_other_modules_are_refused() -> None:
         (lambda p: p | {"weight": p["weight"][0]}, r"weight of shape \(K, H\)"),
         (lambda p: p | {"weight": p["weight"][:1]}, "K ≥ 2 classes, got K = 1"),
         (lambda p: p | {"weight": p["weight"].float()}, "of one dtype, got torch.float64, torch.float32"),
+        (lambda p: p | {"weight": p["weight"].to("meta")}, "on one device, got cpu, meta"),
         (lambda p: p | {"weight": p["weight"].long()}, "weight of a floating dtype"),
         (lambda p: p | {"bias": p["bias"][:2]}, r"bias of shape \(6,\), got shape \(2,\)"),
         (lambda p: p | {"labels": p["labels"][:2]}, r"labels of shape \(11,\), got shape \(2,\)"),

@@ -36,6 +36,9 @@ def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number a class")
+    devices = {str(part.device) for part in (hidden, weight, bias) if part is not None}
+    if len(devices) > 1:
+        raise refuse("hidden, weight and bias on one device", ", ".join(sorted(devices)), "move them with .to(device)")
     autocast = torch.is_autocast_enabled(hidden.device.type)
     if not autocast and any(part is not None and part.dtype != hidden.dtype for part in (weight, bias)):
         kinds = ", ".join(str(part.dtype) for part in (hidden, weight, bias) if part is not None)

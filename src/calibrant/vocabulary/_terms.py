@@ -27,9 +27,7 @@ def parts_of(loss: Loss) -> list[Part]:
         InputError: If ``loss`` is none of ours, or looks at the whole batch at once.
     """
     if not isinstance(loss, Loss):
-        raise refuse(
-            "a loss of calibrant.losses", type(loss).__name__, "pass one such as FocalLoss(3.0) or CrossEntropyLoss()"
-        )
+        raise refuse("a loss of calibrant.losses", called(loss), "pass one such as losses.FocalLoss(3.0)")
     if isinstance(loss, Weighted):
         summands = zip(loss.scales, loss.terms, strict=True)
         return [Part(s * part.scale, part.loss) for s, term in summands for part in parts_of(_loss(term))]
@@ -44,6 +42,14 @@ def parts_of(loss: Loss) -> list[Part]:
         f"{type(loss).__name__}, which looks at the whole batch at once",
         "call it on logits, or choose a loss by rows such as FocalLoss",
     )
+
+
+def called(value: object) -> str:
+    """Return what ``value`` is, in words that tell a class from its object and torch's losses from ours."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    kind = type(value)
+    return kind.__name__ if isinstance(value, Loss) else f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
 
 
 def _loss(module: object) -> Loss:

@@ -206,6 +206,8 @@ class _Fused(torch.autograd.Function):
         terms, gradients = job.run(*parts, None, wanted)
         ctx.job, ctx.reduced = job, reduced
         ctx.save_for_backward(*(gradients.like(parts) if reduced else parts))
+        if job.loss.reduction == "mean" and not terms.shape[0]:
+            return terms.new_tensor(torch.nan)  # 0 / 0, as in torch
         return terms.double().sum().to(terms.dtype) if reduced else terms
 
     @staticmethod

@@ -17,6 +17,7 @@ from calibrant.losses import CrossEntropyLoss
 from calibrant.losses._base import Batch, Loss, reduce_rows
 from calibrant.losses._weighted_nll import WeightedNLL
 from calibrant.predictions import BinaryPairs
+from calibrant.vocabulary._terms import called
 from calibrant.vocabulary._temperature import temperature_of
 
 __all__ = ["ShardedLogits"]
@@ -92,8 +93,8 @@ class ShardedLogits:
         if not isinstance(loss, WeightedNLL | CrossEntropyLoss):
             raise refuse(
                 "a loss of the true class's probability",
-                type(loss).__name__,
-                "choose CrossEntropyLoss, FocalLoss or another that has from_nll",
+                called(loss),
+                "choose losses.CrossEntropyLoss(), losses.FocalLoss(3.0) or another that has from_nll",
             )
         y = as_tensor(labels, name="labels").to(self.logits.device)
         shape_only = self.logits.detach().new_zeros(1, 1).expand(len(self), self.classes)
