@@ -17,8 +17,8 @@ from calibrant.losses import CrossEntropyLoss
 from calibrant.losses._base import Batch, Loss, reduce_rows
 from calibrant.losses._weighted_nll import WeightedNLL
 from calibrant.predictions import BinaryPairs
-from calibrant.vocabulary._terms import called
 from calibrant.vocabulary._temperature import temperature_of
+from calibrant.vocabulary._terms import called
 
 __all__ = ["ShardedLogits"]
 
