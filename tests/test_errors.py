@@ -1,6 +1,7 @@
 """The error tree: one base, builtin parents, and a docstring that draws all of it."""
 
 import inspect
+import pickle
 
 import pytest
 
@@ -22,3 +23,11 @@ def test_builtin_parents_let_foreign_code_catch_them() -> None:
     assert issubclass(errors.FitError, RuntimeError)
     assert issubclass(errors.MissingExtraError, ImportError)
     assert "pip install 'calibrant[onnx]'" in str(errors.MissingExtraError("onnx", extra="onnx"))
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_errors_travel_home_from_worker_processes(name: str) -> None:
+    cls = getattr(errors, name)
+    error = cls("onnx", extra="onnx") if cls is errors.MissingExtraError else cls("a sentence")
+    home = pickle.loads(pickle.dumps(error))
+    assert (type(home), str(home)) == (cls, str(error))

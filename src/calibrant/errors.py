@@ -20,6 +20,9 @@
 Each message is one sentence that says what was expected, what was got, and what to do.
 """
 
+from functools import partial
+from typing import Any
+
 __all__ = [
     "BoundWarning",
     "CalibrantError",
@@ -79,9 +82,14 @@ class MissingExtraError(CalibrantError, ImportError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, *, extra: str) -> None:
+        self.package, self.extra = package, extra
         super().__init__(
             f"expected the package {package!r}, got none installed; install it with: pip install 'calibrant[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make it again, for it may have to travel home from a worker process."""
+        return partial(MissingExtraError, extra=self.extra), (self.package,)
 
 
 class CalibrantWarning(UserWarning):

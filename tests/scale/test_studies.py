@@ -91,6 +91,15 @@ def test_a_study_on_ray_gives_the_records_of_one_run_in_turn(ray: Any, tmp_path:
     assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
 
 
+def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="optional package 'ray' is not installed")
+    study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
+    with pytest.raises(
+        InputError, match="expected devices = 1 in several workers, got 2; run it with --executor local"
+    ):
+        next(run_study_on_ray(study, Store(tmp_path / "runs"), accelerator="cpu"))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

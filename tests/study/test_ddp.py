@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+from calibrant.study import Store, load_study
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 
@@ -33,6 +36,38 @@ if not dist.is_initialized() or dist.get_rank() == 0:
 if dist.is_initialized():
     dist.destroy_process_group()
 """
+
+
+STUDY = """
+name = "small"
+title = "A small study"
+about = "a"
+seeds = [0, 1]
+data = { name = "digits", train = 63, validation = 60 }
+model = { type = "MLP", hidden = [8] }
+training = { epochs = 2, batch = 20, lr = 0.05, devices = DEVICES }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+"""
+
+
+@pytest.mark.slow
+def test_a_whole_study_of_two_processes_a_training_gives_what_one_gives(tmp_path: Path) -> None:
+    found = []
+    for devices in (1, 2):
+        path, store = tmp_path / f"{devices}.toml", tmp_path / str(devices)
+        path.write_text(STUDY.replace("DEVICES", str(devices)))
+        command = [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu"]
+        done = subprocess.run([*command, "--store", str(store)], capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("A small study") == 1  # the second process says nothing
+        kept = Store(store)
+        found.append([kept.load(cell.recipe) for cell in load_study(path).cells()])
+        assert not list(store.rglob("checkpoint.pt"))
+    for one, two in zip(*found, strict=True):
+        assert torch.allclose(one.test.logits, two.test.logits, atol=1e-6)
+        assert torch.equal(one.test.labels, two.test.labels)
 
 
 @pytest.mark.slow

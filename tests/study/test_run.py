@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 import torch
 from scipy.stats import ttest_ind
 
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE
 from calibrant.study import (
     Claim,
@@ -32,6 +34,7 @@ from calibrant.study import (
     tables,
 )
 from calibrant.study import run as module
+from calibrant.study.models import MLP
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 
@@ -231,6 +234,99 @@ def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp
     assert sorted(lives.values()) == [1, *[2] * 7]
     with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to end"):
         module._spend_life(left, lives, store, error)
+
+
+class Mortal(MLP):
+    """A network that kills its process in the second epoch, once, when another training is finished."""
+
+    def __init__(self, classes: int, inputs: int, marker: str, store: str) -> None:
+        super().__init__(classes, inputs, hidden=(8,))
+        self.marker, self.store, self.passes = Path(marker), Path(store), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        if self.passes == 3 and not self.marker.exists():
+            self.marker.touch()
+            while self.store.exists() and not list(self.store.rglob("record.json")):
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+@pytest.mark.slow
+def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    text = TEXT.replace("seeds = [0, 1]", "seeds = [0, 1, 2]").replace("folds = 2, ", "")
+    text = text.replace("epochs = 2", "epochs = 3, checkpoint_every = 1")
+    studies = []
+    for marker in ("killed", "calm"):  # the second study's marker is there already: nothing dies
+        model = f'{{ type = "test_run:Mortal", marker = "{tmp_path / marker}", store = "{tmp_path / "together"}" }}'
+        path = tmp_path / f"{marker}.toml"
+        path.write_text(text.replace('{ type = "MLP", hidden = [8] }', model))
+        studies.append(load_study(path))
+    (tmp_path / "calm").touch()
+    together, alone = Store(tmp_path / "together"), Store(tmp_path / "alone")
+    news = list(run_study(studies[0], together, workers=2, accelerator="cpu"))
+    assert (tmp_path / "killed").exists()
+    assert [step.done for step in news] == [1, 2, 3, 4, 5, 6]
+    assert sorted(step.cell.recipe.fingerprint for step in news) == sorted(
+        c.recipe.fingerprint for c in studies[0].cells()
+    )
+    run(studies[1], alone)
+    for cell, other in zip(studies[0].cells(), studies[1].cells(), strict=True):
+        assert torch.equal(together.load(cell.recipe).test.logits, alone.load(other.recipe).test.logits)
+
+
+def test_what_had_ended_when_a_worker_died_is_not_run_again(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "runs")
+    run(study, store)
+    cells = list(study.cells())
+
+    class Dying:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def __enter__(self) -> "Dying":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def submit(self, *_: object) -> Any:
+            future: Future[None] = Future()
+            future.set_exception(module.BrokenProcessPool("died"))
+            return future
+
+        def shutdown(self, **_: object) -> None: ...
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Dying)
+    found = list(module._in_processes(cells, store, workers=2, accelerator="cpu"))
+    assert found == cells
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(study: Study, tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT.replace('"digits", folds = 2', '"digitz"'))
+    with pytest.raises(InputError, match="expected a data set of"):
+        run(load_study(path), Store(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+    store = Store(tmp_path / "kept")
+    store.checkpoint(next(study.cells()).recipe).write_bytes(b"state")
+    with pytest.raises(InputError, match="expected a data set of"):
+        run(load_study(path), store)
+    assert [file.name for file in store.root.rglob("*") if file.is_file()] == ["checkpoint.pt"]
+    assert len(list((store.root / "runs").iterdir())) == 1
+
+
+def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT.replace("epochs = 2", "epochs = 2, devices = 2"))
+    with pytest.raises(InputError, match="expected devices = 1 in several workers, got 2; run it with one worker"):
+        next(run_study(load_study(path), Store(tmp_path / "runs"), workers=2))
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from calibrant.cli._output import console
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import Measured, Store, Study, Verdict, rows, run_study
+from calibrant.study.run import leads
 
 
 def run_with_bars(
@@ -28,14 +29,15 @@ def run_with_bars(
     """Run what is not finished, with a bar of the trainings and one of the epochs of the present one."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=screen) as bars:
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, *times, console=screen, disable=not leads()) as bars:
         if executor == "ray":
             steps = run_study_on_ray(study, store, address=address, workers=workers, accelerator=accelerator)
         else:
             steps = run_study(study, store, workers=workers, accelerator=accelerator)
         total = sum(1 for _ in study.cells())
         finished = sum(store.finished(cell.recipe) for cell in study.cells())
-        if finished:
+        if finished and leads():
             screen.print(f"{finished} of {total} trainings are finished already and kept in {store.root}", style="dim")
         whole = bars.add_task("trainings", total=total, completed=finished)
         for step in steps:

@@ -17,6 +17,7 @@ from calibrant.report import Model, study_pictures, write_report, write_study_fi
 from calibrant.study import Store, Study, collect, judge, load_study, presets, record_of, summarise, wanted
 from calibrant.study.figures import drawings
 from calibrant.study.measures import COLUMNS
+from calibrant.study.run import leads
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
 
@@ -74,7 +75,8 @@ def run(
         typer.echo(f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished")
         return
     run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
-    _show(chosen, kept)
+    if leads():
+        _show(chosen, kept)
 
 
 @study.command()

@@ -9,7 +9,7 @@ from calibrant._check import check_count
 from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraError
 from calibrant.scale.execute import RETRIES
 from calibrant.study import Cell, Recipe, Store, Study, execute
-from calibrant.study.run import Step
+from calibrant.study.run import Step, refuse_several_devices
 
 __all__ = ["run_study_on_ray"]
 
@@ -31,7 +31,7 @@ def run_study_on_ray(
 
     Raises:
         MissingExtraError: If Ray is not installed.
-        InputError: If there is no cluster at the address.
+        InputError: If there is no cluster at the address, or a training wants several devices.
         FitError: If a training diverges, or loses its worker again and again.
     """
     try:
@@ -45,6 +45,7 @@ def run_study_on_ray(
     done = len(cells) - len(waiting)
     if not waiting:
         return
+    refuse_several_devices(waiting, "--executor local")
     own = not ray.is_initialized()
     if own:
         _start(ray, address, processors=workers * max(_processors(cell.recipe) for cell in waiting))

@@ -1,9 +1,10 @@
 """Run a study: every training that is not finished yet, one after the other or in several processes."""
 
 import multiprocessing
+import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from calibrant._check import check_count
-from calibrant.errors import FitError
+from calibrant.errors import FitError, InputError
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
@@ -49,9 +50,12 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
 
     Raises:
         FitError: If a training diverges, or loses its process again and again.
+        InputError: If several workers are to run trainings of several devices.
     """
     check_count(workers, name="workers")
     cells = list(study.cells())
+    if workers > 1:
+        refuse_several_devices(cells, "one worker")
     waiting = {cell.recipe.fingerprint: cell for cell in cells if not store.finished(cell.recipe)}
     done = len(cells) - len(waiting)
     if workers == 1:
@@ -66,6 +70,20 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         yield Step(cell, cell.recipe.training.epochs, done, len(cells))
 
 
+def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
+    """Refuse trainings that start processes of their own, where they would be started inside others."""
+    most = max((cell.recipe.training.devices for cell in cells), default=1)
+    if most > 1:
+        raise InputError(
+            f"expected devices = 1 in several workers, got {most}; run it with {remedy}, which starts them"
+        )
+
+
+def leads() -> bool:
+    """Say whether this process is the one that reports: of those that share each batch, the first."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
 def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
     """Train one recipe and keep the result; yields the finished epochs.
 
@@ -76,7 +94,11 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on data loaders and clusters, none used here
-        outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
+        try:
+            outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
+        except BaseException:
+            store.tidy(recipe)
+            raise
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, the first one writes
         store.save(recipe, outcome)
 
@@ -100,12 +122,14 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
                 _spend_life(left, lives, store, error)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+        for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
+            yield left.pop(name)  # ended while another's process died
 
 
 def _spend_life(left: dict[str, Cell], lives: dict[str, int], store: Store, error: BrokenProcessPool) -> None:
     """Count a death against every run that had begun; give up on one that has none left."""
     for name, cell in left.items():
-        if store.folder(cell.recipe).exists():
+        if store.folder(cell.recipe).exists() and not store.finished(cell.recipe):
             lives[name] -= 1
         if not lives[name]:
             raise FitError(

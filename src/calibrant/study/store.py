@@ -130,6 +130,14 @@ class Store:
             )
         return torch.from_numpy(arrays["max_logits"])
 
+    def tidy(self, recipe: Recipe) -> None:
+        """Delete the recipe's folder, and the store's own, where they hold nothing: a run that never began leaves none."""
+        for folder in (self.folder(recipe), self.root / "runs", self.root):
+            try:
+                folder.rmdir()
+            except OSError:  # it holds something, or another process has just done this
+                return
+
     def discard(self, recipe: Recipe) -> None:
         """Delete the recipe's run, finished or not."""
         shutil.rmtree(self.folder(recipe), ignore_errors=True)
