@@ -174,6 +174,12 @@ def test_bad_settings_are_refused() -> None:
         AutoCalibrator(folds=1)
     with pytest.raises(InputError, match="and keep the decision"):
         AutoCalibrator(keep_argmax=True, candidates=[StructuredVectorScaling()])
+    for wrong in (["TemperatureScaling"], [TemperatureScaling], TemperatureScaling, "auto"):
+        with pytest.raises(InputError, match="pass a list of instances"):
+            AutoCalibrator(candidates=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="name at least one"):
+        AutoCalibrator(candidates=[])
+    assert len(AutoCalibrator(candidates=TemperatureScaling()).members) == 2  # type: ignore[arg-type]
     with pytest.raises(InputError, match="expected type to be one of"):
         AutoCalibrator(candidates=[{"type": "os.system"}])
 

@@ -180,7 +180,7 @@ def test_a_prior_ends_where_an_independent_search_does_and_holds_back_few_rows()
 
 
 def test_a_prior_needs_the_continuous_search_by_log_loss() -> None:
-    for settings in ({}, {"search": "line"}, {"search": "continuous", "criterion": "ece"}):
+    for settings in ({}, {"search": "line"}, {"search": "continuous", "grid": "komisarenko"}):
         with pytest.raises(InputError, match="'nll' and search 'continuous' with a prior"):
             FocalTemperatureScaling(**settings, prior=0.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="prior"):

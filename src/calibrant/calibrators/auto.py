@@ -145,11 +145,12 @@ class AutoCalibrator(Calibrator):
         self.keep_argmax = bool(keep_argmax)
         self.folds = check_count(folds, name="folds", low=2)
         self.usual = candidates is None
-        tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in candidates]
+        named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
+        tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in named]
         if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
             raise InputError(
                 f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
-                f"{[type(one).__name__ for one in candidates or []]}; name at least one, and none that is top-label only"
+                f"{[type(one).__name__ for one in tried]}; name at least one, and none that is top-label only"
             )
         self.members = nn.ModuleList([Identity(), *tried])
         self._declare("weights", "losses", "errors", "counts")
@@ -290,14 +291,17 @@ def _usual(keep_argmax: bool) -> list[Calibrator]:
     ]
 
 
-def _calibrator(one: Calibrator | Mapping[str, Any]) -> Calibrator:
+def _calibrator(one: object) -> Calibrator:
     if isinstance(one, Calibrator):
         return one
     from calibrant import calibrators as family
 
-    made = build(one, family=family)
+    made = build(one, family=family) if isinstance(one, Mapping) else one
     if not isinstance(made, Calibrator):
-        raise InputError(f"expected a calibrator's configuration, got {one}; name a class of calibrators.__all__")
+        raise InputError(
+            f"expected calibrators such as TemperatureScaling() as candidates, got {one!r}; pass a list of instances, or of "
+            "configurations such as {'type': 'TemperatureScaling'}"
+        )
     return made
 
 

@@ -92,12 +92,10 @@ class FocalTemperatureScaling(Calibrator):
         self.grid = check_grid(grid)
         self.search = check_choice(search, name="search", choices=("full", "line", "continuous"))
         self.prior = check_prior(prior)
-        if self.prior is not None and (
-            self.search != "continuous"
-            or resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])[0] != "nll"
-        ):
+        by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
+        if self.prior is not None and (self.search, by) != ("continuous", "nll"):
             raise InputError(
-                f"expected criterion 'nll' and search 'continuous' with a prior, got {criterion or 'nll'!r} and {search!r}; "
+                f"expected criterion 'nll' and search 'continuous' with a prior, got {by!r} and {self.search!r}; "
                 "leave out the prior, or set both"
             )
         self._declare("log_temperature", "exponent", "reached")
