@@ -73,3 +73,16 @@ def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> No
     ((caption, address),) = study_pictures(drawn)
     assert caption == "What it is."
     assert base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) == first[0].read_bytes()
+
+
+def test_a_long_heading_stays_inside_the_figure() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    long = Drawing("name", "Best temperature on training, validation and test data by γ of the loss", "", (CURVES,), 1)
+    canvas = FigureCanvasAgg(figure := study_figure(long))
+    canvas.draw()
+    heading = figure.get_suptitle()
+    assert "\n" in heading
+    box = figure.texts[0].get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= canvas.get_width_height()[0]

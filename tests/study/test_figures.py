@@ -144,7 +144,7 @@ def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: tuple[Study
     runs = runs_of(ran, "Focal")
     assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_at_t") for run in runs) / 2)
     assert binned.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_binned") for run in runs) / 2)
-    assert [text for _, text in scaled.ticks] == ["25", "50", "80"]
+    assert [text for _, text in scaled.ticks] == ["25", "80"]
 
 
 def test_reliability_comes_before_and_after(ran: tuple[Study, Store, list[Measured]]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,6 +20,7 @@ SIZE = (3.5, 2.9)  # inches of a panel
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # the colours again, told apart by line
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
 BAND = 0.15
+LETTERS = 11  # of a heading in an inch
 
 
 def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
@@ -64,7 +66,7 @@ def study_figure(drawing: Drawing) -> "Figure":
     width, height = SIZE
     size = (width * drawing.columns, (height + 0.15) * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    figure.suptitle(drawing.title, fontsize=11, color=LIGHT.ink)
+    figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * size[0])), fontsize=11, color=LIGHT.ink)
     axes = [figure.add_subplot(rows, drawing.columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_study_panel(panel, ax)

@@ -107,7 +107,7 @@ def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
         lines = []
         for label, runs in by_objective(items):
             most = min(len(rows) for run in runs for rows in run.fits.validation)
-            counts = [size for size in SIZES if 1.5 * size < most] + [most]
+            counts = [size for size in SIZES if 2 * size <= most] + [most]  # marks stay apart
             by_seed = [[_at_size(run, make, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], by_seed))
         marks = sorted({x for line in lines for x in line.x})
