@@ -127,9 +127,9 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
     ax.set(xlabel=plot.x_label, ylabel=plot.y_label)
     if plot.ticks:
         ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
-    values = [y for line in plot.lines for y in line.y if not math.isnan(y)]
-    if values and min(values) >= 0:
-        ax.set_ylim(bottom=0)
+    values = [scale * y for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
+    if values and min(values) >= 0 and max(values) > 0:
+        ax.set_ylim(0, 1.05 * max(values))
 
 
 def _level(plot: Plot, ax: "Axes") -> None:
