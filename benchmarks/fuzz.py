@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib import resources
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,9 +27,10 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import CalibrantError
 from calibrant.scale import evaluate_streamed
+from calibrant.study import load_study
 
 SLOW = 5.0  # seconds after which a case counts as a hang
-KINDS = (".npz", ".safetensors", ".parquet", ".calibrator.safetensors", ".folder.parquet")
+KINDS = (".npz", ".safetensors", ".parquet", ".calibrator.safetensors", ".folder.parquet", ".study.toml")
 
 
 def suffix_of(kind: str) -> str:
@@ -38,6 +40,8 @@ def suffix_of(kind: str) -> str:
 
 def good_file(kind: str, folder: Path) -> bytes:
     """Return the bytes of a valid file of ``kind``."""
+    if kind == ".study.toml":
+        return resources.files("calibrant.study").joinpath("presets", "digits.toml").read_bytes()
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 40)
     data = Predictions.from_logits((rng.normal(size=(40, 4)) + 2 * np.eye(4)[labels]).astype(np.float32), labels)
@@ -116,6 +120,8 @@ def read(kind: str, path: Path) -> None:
         calibrant.load(path)
     elif kind.startswith(".folder"):
         evaluate_streamed(path)
+    elif kind.startswith(".study"):
+        load_study(path)
     else:
         calibrant.load_splits(path)
 
@@ -127,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     outcomes: Counter[str] = Counter()
     faults: list[str] = []
-    each = options.cases // len(KINDS)
+    each = -(-options.cases // len(KINDS))
     jobs = [(kind, range(i, min(i + 500, each))) for kind in KINDS for i in range(0, each, 500)]
     start = time.monotonic()
     for kind, seeds in jobs:

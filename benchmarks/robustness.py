@@ -40,7 +40,7 @@ about = "Killed and gone on with."
 seeds = [0]
 data = { name = "digits" }
 model = { type = "MLP" }
-training = { epochs = 6, batch = 64 }
+training = { epochs = 4, batch = 64 }
 [[objectives]]
 label = "CE"
 loss = { type = "CrossEntropyLoss" }
@@ -71,17 +71,17 @@ class Tally:
 
 
 def prepare(home: Path) -> None:
-    """Write the inputs that the commands share: a folder of four files, a calibrator and a study."""
+    """Write the inputs that the commands share: a folder of three files, a calibrator and a study."""
     (home / "data").mkdir(parents=True)
-    for seed in range(4):
+    for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
-        logits = 4 * torch.randn(3000, 20, generator=generator)
+        logits = 4 * torch.randn(1000, 10, generator=generator)
         labels = torch.softmax(logits / 2, 1).multinomial(1, generator=generator)[:, 0]
         path = home / "data" / f"{seed}.parquet"
         calibrant.save_predictions(path, {"all": Predictions.from_logits(logits, labels)})
         table = pq.read_table(path)
-        pq.write_table(table, path, row_group_size=500)
-    fresh = 3 * torch.randn(200, 20, generator=torch.Generator().manual_seed(99))
+        pq.write_table(table, path, row_group_size=250)
+    fresh = 3 * torch.randn(200, 10, generator=torch.Generator().manual_seed(99))
     TemperatureScaling().fit(fresh, (fresh / 2).softmax(1).multinomial(1)[:, 0]).save(home / "c.safetensors")
     (home / "study.toml").write_text(STUDY)
 

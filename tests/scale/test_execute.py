@@ -12,12 +12,16 @@ import pytest
 
 import calibrant
 from calibrant import Predictions
-from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import InputError
+from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
+from calibrant.errors import InputError, WorkerError
+from calibrant.report import write_report
 from calibrant.scale import (
     ParquetRows,
     Shard,
+    apply_streamed,
+    diagnose_streamed,
     evaluate_streamed,
+    fit_streamed,
     fit_temperature_streamed,
     in_turn,
     processes,
@@ -42,6 +46,11 @@ def die_once(shard: Shard, *, marker: str) -> int:
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return shard.row_group
+
+
+def die_always(shard: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return shard
 
 
 def complain(shard: Shard) -> int:
@@ -73,6 +82,11 @@ def test_a_fit_without_labels_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_several_processes_give_the_same_bits(table: Path) -> None:
     assert evaluate_streamed(table, executor=processes(2)) == evaluate_streamed(table)
+    crew = processes(1)
+    with pytest.raises(WorkerError, match="got one that was killed; check memory"):
+        list(crew(die_always, [0]))
+    assert list(crew(abs, [-1])) == [1]  # a new process has come
+    crew.close()
     with pytest.raises(InputError, match="workers as an integer ≥ 1"):
         processes(0)
 
@@ -98,6 +112,14 @@ def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_
     on_ray = ray_cluster()
     assert evaluate_streamed(table, executor=on_ray) == evaluate_streamed(table, executor=in_turn)
     assert fit_temperature_streamed(table, executor=on_ray).temperature == fit_temperature_streamed(table).temperature
+    scaling, out = fit_temperature_streamed(table), {}
+    for name, executor in (("ray", on_ray), ("turn", in_turn)):
+        assert apply_streamed(scaling, table, tmp_path / name, executor=executor) == 1
+        section = diagnose_streamed(table, calibrator=scaling, draws=50, executor=executor)
+        fitted = fit_streamed(EnsembleTemperatureScaling(), table, executor=executor)
+        page = write_report([section], tmp_path / "r.html").read_bytes()
+        out[name] = ((tmp_path / name / "a.parquet").read_bytes(), page, fitted.weights.tolist())
+    assert out["ray"] == out["turn"]
     shards = ParquetRows(table).shards
     marker = str(tmp_path / "killed")
     assert list(on_ray(lambda shard: die_once(shard, marker=marker), shards)) == list(range(12))
