@@ -19,10 +19,9 @@ MARKERS = dict(zip(COLOURS, "osD^vP*X", strict=True))
 
 
 def growth_figures(records: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write one figure an axis of growth: a row of times and one of memory, a column an operation."""
-    return [
-        _figure(axis, [one for one in records if one["axis"] == axis and one.get("seconds")], folder) for axis in LABELS
-    ]
+    """Write one figure an axis that has records: a row of times and one of memory, a column an operation."""
+    found = {axis: [one for one in records if one["axis"] == axis and one.get("seconds")] for axis in LABELS}
+    return [_figure(axis, points, folder) for axis, points in found.items() if points]
 
 
 def _figure(axis: str, records: list[dict[str, Any]], folder: Path) -> Path:
@@ -30,8 +29,10 @@ def _figure(axis: str, records: list[dict[str, Any]], folder: Path) -> Path:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     operations = list(dict.fromkeys(one["operation"] for one in records))
+    values = [one["value"] for one in records]
     columns = min(4, len(operations))
     bands = -(-len(operations) // columns)
     settings = {
@@ -52,13 +53,15 @@ def _figure(axis: str, records: list[dict[str, Any]], folder: Path) -> Path:
                 memory_axis.set_visible(False)
                 continue
             found = [one for one in records if one["operation"] == operations[place]]
-            time_axis.set_title(operations[place])
+            time_axis.set_title(operations[place], fontsize=8)
             for library in dict.fromkeys(one["library"] for one in found):
                 points = [one for one in found if one["library"] == library]
                 handles[library] = _curves(time_axis, memory_axis, library, points)
             for drawn in (time_axis, memory_axis):
                 drawn.set_xscale("log")
                 drawn.set_yscale("log")
+                drawn.set_xlim(0.8 * min(values), 1.25 * max(values))
+                drawn.yaxis.set_minor_formatter(NullFormatter())
             memory_axis.set_xlabel(LABELS[axis])
             if column == 0:
                 time_axis.set_ylabel("CPU ms")

@@ -118,7 +118,7 @@ def sklearn_temperature(logits: Tensor, labels: Tensor) -> Any:
             return x.argmax(axis=1)  # type: ignore[no-any-return]
 
         def decision_function(self, x: np.ndarray) -> np.ndarray:
-            return x
+            return x[:, 1] - x[:, 0] if x.shape[1] == 2 else x  # what scikit-learn asks of two classes
 
     x, y = logits.numpy(), labels.numpy()
     return CalibratedClassifierCV(FrozenEstimator(Stored().fit(x, y)), method="temperature").fit(x, y)
