@@ -52,7 +52,7 @@ def test_nearly_complete_rows_give_the_temperature_of_all_classes() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_a_tail_hidden_by_rounding_keeps_the_loss_finite(dtype: torch.dtype) -> None:
     """Two classes that seem to be all, and sometimes the true one is another: no −inf, no refusal, a finite answer."""
-    log_probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).log().to(dtype).repeat(40, 1)
+    log_probs = torch.tensor([[0.75, 0.25], [0.5, 0.5]], dtype=dtype).log().repeat(40, 1)
     columns = torch.arange(80) % 3
     rows = TopK(log_probs)
     assert torch.finfo(dtype).eps <= float(rows.tail.min()) <= 4 * torch.finfo(dtype).eps
