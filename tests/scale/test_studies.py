@@ -91,6 +91,22 @@ def test_a_study_on_ray_gives_the_records_of_one_run_in_turn(ray: Any, tmp_path:
     assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_24_runs_of_digits_give_the_records_of_24_in_turn(ray: Any, tmp_path: Path) -> None:
+    text = TEXT.replace("seeds = [0, 1]", "seeds = [0, 1, 2, 3]").replace('"digits",', '"digits", folds = 3,')
+    study = study_of(tmp_path, text.replace("epochs = 3", "epochs = 2"))
+    alone, cluster = Store(tmp_path / "alone"), Store(tmp_path / "cluster")
+    list(run_study(study, alone, accelerator="cpu"))
+    news = list(run_study_on_ray(study, cluster, accelerator="cpu"))
+    assert [(step.done, step.total) for step in news] == [(n, 24) for n in range(1, 25)]
+    for cell in study.cells():
+        assert lasting(alone, cell.recipe) == lasting(cluster, cell.recipe)
+        assert alone.trajectory(cell.recipe) == cluster.trajectory(cell.recipe)
+        assert torch.equal(alone.load(cell.recipe).test.logits, cluster.load(cell.recipe).test.logits)
+
+
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
