@@ -24,6 +24,7 @@ class VectorScaling(RidgeAffine):
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
     Example:
+        >>> import torch
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> VectorScaling().fit(z, y).bias.shape
         torch.Size([2])
