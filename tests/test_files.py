@@ -112,6 +112,18 @@ def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
         _files.read_arrays(path)
 
 
+def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
+    metadata = {f"name {index}": "ünïcode" for index in range(20)}
+    written = set()
+    for index in range(8):  # the library's own order of metadata changes from file to file
+        path = tmp_path / f"{index}.safetensors"
+        _files.write_arrays(path, ARRAYS, metadata=metadata)
+        written.add(path.read_bytes())
+    assert len(written) == 1
+    assert _files.read_metadata(path) == metadata
+    assert all(np.array_equal(array, ARRAYS[name]) for name, array in _files.read_arrays(path).items())
+
+
 def test_nothing_partial_is_left_when_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "out.npz"
     path.write_bytes(b"before")

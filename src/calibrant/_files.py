@@ -6,6 +6,7 @@ against the memory of this machine, before anything is unpacked.
 
 import glob
 import io
+import json
 import os
 import platform
 import tempfile
@@ -77,7 +78,7 @@ def write_arrays(
             from safetensors.numpy import save
 
             contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-            file.write(save(contiguous, metadata=dict(metadata) if metadata else None))
+            file.write(_with_sorted_header(save(contiguous, metadata=dict(metadata) if metadata else None)))
 
     else:
         _by_suffix(path, {".parquet": None})
@@ -89,6 +90,14 @@ def write_arrays(
 
     with atomic_write(path) as file:
         writer(file)
+
+
+def _with_sorted_header(content: bytes) -> bytes:
+    """Return a safetensors file with its header's names in order: the library writes metadata in an order of chance."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # the arrays that follow stay aligned
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 @contextmanager
