@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def _probmetrics() -> Any:
 def _applied(z: Tensor, y: Tensor, some: int) -> Callable[[], Any]:
     if not optional("probmetrics"):
         return lambda: None
-    theirs = probmetrics_fit(_probmetrics(), z[:some], y[:some])
-    return lambda: probmetrics_probs(theirs, z)
+    fitted = cache(lambda: probmetrics_fit(_probmetrics(), z[:some], y[:some]))  # by the call that warms up
+    return lambda: probmetrics_probs(fitted(), z)
 
 
 def _kornia(z: Tensor, y: Tensor) -> Tensor:
@@ -206,11 +207,21 @@ def _point(store: Store, axis: Axis, value: int, operation: str, library: str, c
         why = f"expected over {BOUND:g} s" if wait < float("inf") else "left out before"
         record: dict[str, Any] = {**key, "skipped": why}
     else:
-        found = [float(f"{one:.3g}") for one in timed(call)]
-        record = {**key, "seconds": found, "peak_bytes": peak(call) if statistics.median(found) < 1 else None}
+        record = {**key, **_measured(call, ours=library == "calibrant")}
     store.add(record)
     shown = record.get("skipped") or f"{1000 * statistics.median(record['seconds']):.3g} ms"
     print(f"{axis.name} {value:>10,}  {operation:34s} {library:18s} {shown}", flush=True)
+
+
+def _measured(call: Callable[[], Any], *, ours: bool) -> dict[str, Any]:
+    """Return seconds and memory of a call, or what another library says where it cannot do the task."""
+    try:
+        found = [float(f"{one:.3g}") for one in timed(call)]
+    except Exception as error:  # any kind; a failure of ours is a fault and stops the run
+        if ours:
+            raise
+        return {"skipped": f"it raises {type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"}
+    return {"seconds": found, "peak_bytes": peak(call) if statistics.median(found) < 1 else None}
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def skipped(content: dict[str, Any]) -> list[str]:
     later = [f"{value:,} {axis.name}" for axis in AXES for value in axis.values if (axis.name, value) not in complete]
     left = [f"- not in these records, or not all of it: {', '.join(later)}"] if later else []
     return left + [
-        f"- {library}, {operation[0].lower()}{operation[1:]}: from {record['value']:,} {axis} on, {record['skipped']}"
+        f"- {library}, {operation}: from {record['value']:,} {axis} on, {record['skipped']}"
         for (axis, operation, library), record in found.items()
     ]
 
