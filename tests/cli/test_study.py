@@ -103,6 +103,11 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
         (("run", "digits", "--scale", "huge"), "expected scale to be one of"),
         (("run", "digits", "--executor", "cloud"), "expected executor to be one of"),
         (("run", "digits", "--address", "auto"), "expected --executor ray beside --address"),
+        (("run", "digits", "--accelerator", "tpu"), "expected accelerator to be one of"),
+        (("run", "digits", "--data", "nowhere"), "expected a folder of data sets for --data, got 'nowhere'"),
+        (("show", "digits", "--report", "nowhere/a.html"), "expected a writable place, got no such folder"),
+        (("show", "digits", "--record", "."), "expected a file to write, got the folder ."),
+        (("show", "digits", "--figures", __file__), "expected a folder to write into"),
         (("show", "digits"), "expected finished runs of 'digits'"),
         (("show", "digits", "--columns", "most"), "expected columns to be one of"),
     ],
@@ -113,6 +118,23 @@ def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, argument
     assert said in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_device_is_named(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = run("study", "run", small, "--store", tmp_path / "runs", "--accelerator", "cuda")
+    assert done.exit_code == 2
+    assert "expected a CUDA device for accelerator 'cuda', got none" in done.stderr
+
+
+def test_nothing_is_written_where_one_of_the_places_cannot_be(run: Run, small: Path, tmp_path: Path) -> None:
+    store = ("--store", tmp_path / "runs")
+    assert run("study", "run", small, *store, "--accelerator", "cpu").exit_code == 0
+    done = run(
+        "study", "show", small, *store, "--figures", tmp_path / "figures", "--report", tmp_path / "none" / "a.html"
+    )
+    assert done.exit_code == 2
+    assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,33 @@ def _check_writable(path: Path, inputs: Sequence[str]) -> None:
         raise FileFormatError(f"expected a writable place, got {reason} for {path}; choose another output")
 
 
+def check_outputs(*files: Path | None, folder: Path | None = None) -> None:
+    """Refuse places that cannot be written, before any work is done and before any other file is.
+
+    Args:
+        files: Files to write; None is left out.
+        folder: A folder to write into, made where it is missing.
+
+    Raises:
+        InputError: For a folder in a file's place, or a file in the folder's.
+        FileFormatError: For a place without its folder, or without the permission to write there.
+    """
+    for path in files:
+        if path is not None and path.is_dir():
+            raise InputError(f"expected a file to write, got the folder {path}; name a file inside it")
+        if path is not None:
+            _check_writable(path, ())
+    if folder is None:
+        return
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError(f"expected a folder to write into, got {folder} where {there} is a file; name a folder")
+    if not os.access(there, os.W_OK):
+        raise FileFormatError(
+            f"expected a writable place, got no permission to write in {there}; choose another folder"
+        )
+
+
 def _suffix(content: bytes) -> str:
     if content.startswith(b"PK"):
         return ".npz"

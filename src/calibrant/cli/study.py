@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from calibrant._check import check_choice
+from calibrant.cli._files import check_outputs
 from calibrant.cli._guard import guarded
 from calibrant.cli._output import console
 from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
@@ -65,6 +66,7 @@ def run(
         calibrant study run digits --executor ray --workers 2
     """
     check_choice(executor, name="executor", choices=("local", "ray"))
+    check_choice(accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
     if address is not None and executor != "ray":
         raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
     chosen = _load(name, scale, data, seeds=seeds, only=only)
@@ -102,6 +104,7 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
     """
+    check_outputs(report, record, folder=figures)
     chosen = _load(name, scale, data)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
@@ -113,6 +116,8 @@ def show(
 def _load(
     name: str, scale: str, data: Path | None, *, seeds: int | None = None, only: list[str] | None = None
 ) -> Study:
+    if data is not None and not data.is_dir():
+        raise InputError(f"expected a folder of data sets for --data, got {str(data)!r}; correct it or leave it out")
     found = load_study(name, scale=scale)
     found = found.restricted(objectives=only or None, seeds=None if seeds is None else found.seeds[:seeds])
     if not found.objectives:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._files import atomic_write
-from calibrant.errors import FileFormatError, FitError, MissingExtraError
+from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
 from calibrant.predictions import Predictions
 from calibrant.study._optim import make_optimizer, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
@@ -100,6 +100,7 @@ def training(
 
     Raises:
         FitError: If the loss becomes infinite or NaN.
+        InputError: If ``"cuda"`` is asked for where no such device is.
     """
     plan = recipe.training
     with _threads(plan.threads):
@@ -150,6 +151,8 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
         from lightning.fabric import Fabric
     except ImportError as error:
         raise MissingExtraError("lightning", extra="study") from error
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        raise InputError("expected a CUDA device for accelerator 'cuda', got none; choose 'auto' or 'cpu'")
     strategy = "ddp" if plan.devices > 1 else "auto"
     fabric = Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
     if plan.devices > 1:
