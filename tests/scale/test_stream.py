@@ -187,6 +187,13 @@ def test_what_is_no_table_gets_one_sentence(tmp_path: Path, make: Any, text: str
         evaluate_streamed(path)
 
 
+def test_a_folder_of_splits_is_refused_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    write(tmp_path / "val" / "a.parquet", np.zeros((2, 3), np.float32), np.zeros(2, np.int64), group=5)
+    with pytest.raises(FileFormatError, match=r"there are some in its folders \(val\): name one of these"):
+        evaluate_streamed(tmp_path)
+
+
 def test_files_of_two_models_are_refused(folder: Path) -> None:
     write(folder / "z.parquet", np.eye(7, dtype=np.float32) * 3, np.arange(7), group=5)
     with pytest.raises(FileFormatError, match="6 classes as in the first file, got logits over 7"):

@@ -63,7 +63,9 @@ class ParquetRows:
         self._home = self.folder.absolute()  # a worker may stand in another folder
         files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
         if not files or not all(file.is_file() for file in files):
-            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {path}; check the path")
+            inside = ", ".join(sorted({file.parent.name for file in self.path.glob("*/*.parquet")})[:10])
+            remedy = f"there are some in its folders ({inside}): name one of these" if inside else "check the path"
+            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {path}; {remedy}")
         self.files = files
         self.kind, self.classes = "", 0
         self.shards: list[Shard] = []
