@@ -85,6 +85,14 @@ def test_other_methods_of_a_few_numbers_are_fitted_on_a_folder(folder: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, tmp_path: Path) -> None:
+    assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors")[0] == 0
+    code, out, err = run("apply", "c.safetensors", folder, "-o", "-")
+    assert (code, out) == (2, "")
+    assert "expected a folder to write calibrated files of" in err
+    assert not (tmp_path / "-").exists()
+
+
 def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2")[0] == 0
     assert run("apply", "c.safetensors", folder, "-o", "one")[0] == 0

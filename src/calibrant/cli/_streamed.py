@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrant._check import check_choice
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import make_calibrator
+from calibrant.cli._files import STREAM
 from calibrant.cli._output import console
 from calibrant.errors import InputError
 from calibrant.report import Section
@@ -118,6 +119,8 @@ def fit_on_folder(file: str, method: str | None, crew: Crew) -> Calibrator:
 
 def apply_to_folder(calibrator: Calibrator, file: str, output: str, crew: Crew) -> int:
     """Write a folder of calibrated Parquet files; stopped and started again, it goes on. Returns the files written."""
+    if output == STREAM:
+        raise InputError(f"expected a folder to write calibrated files of {file} to, got -; name one by --output")
     with bar(f"calibrating {file}") as progress:
         return apply_streamed(calibrator, file, output, executor=crew.workforce, progress=progress)
 
