@@ -14,7 +14,7 @@ EXTRAS = {"datasets", "lightning", "mlflow", "onnx", "pandas", "polars", "pytest
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` without this session's paths; its output is in the error if it fails."""
+    """Run ``command`` without this process' paths; its output is in the error if it fails."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run([str(part) for part in command], cwd=cwd, env=clean, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
