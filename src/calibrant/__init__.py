@@ -3,11 +3,29 @@
 Train with calibration-aware losses, calibrate afterwards, measure with honest statistics, show the result, ship it.
 """
 
-from calibrant import binning, calibrators, errors, evaluate, losses, metrics, scores, statistics, theory, vocabulary
-from calibrant.calibrators import load
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.splits import load_predictions, load_splits, save_predictions
-from calibrant.top_k import TopK
+import importlib.util
+import typing
+
+if typing.TYPE_CHECKING:
+    from calibrant import (
+        binning,
+        calibrators,
+        errors,
+        evaluate,
+        functional,
+        losses,
+        metrics,
+        operate,
+        plot,
+        scores,
+        statistics,
+        theory,
+        vocabulary,
+    )
+    from calibrant.calibrators import load
+    from calibrant.predictions import BinaryPairs, Predictions
+    from calibrant.splits import load_predictions, load_splits, save_predictions
+    from calibrant.top_k import TopK
 
 __version__ = "0.1.0"
 
@@ -19,14 +37,43 @@ __all__ = [
     "calibrators",
     "errors",
     "evaluate",
+    "functional",
     "load",
     "load_predictions",
     "load_splits",
     "losses",
     "metrics",
+    "operate",
+    "plot",
     "save_predictions",
     "scores",
     "statistics",
     "theory",
     "vocabulary",
 ]
+
+# Where each name that is no module of its own comes from. All are imported when first used, so that `import calibrant`
+# and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
+_HOMES = {
+    "BinaryPairs": "predictions",
+    "Predictions": "predictions",
+    "TopK": "top_k",
+    "load": "calibrators",
+    "load_predictions": "splits",
+    "load_splits": "splits",
+    "save_predictions": "splits",
+}
+
+
+def __getattr__(name: str) -> object:
+    part = f"{__name__}.{_HOMES.get(name, name)}"
+    if name.startswith("_") or "." in name or importlib.util.find_spec(part) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(part)
+    value = getattr(home, name) if name in _HOMES else home
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

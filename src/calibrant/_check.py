@@ -21,27 +21,94 @@ _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte,
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
     """Return the error for ``expected``, ``got`` and ``remedy``, in the one form all messages have."""
-    return InputError(f"expected {expected}, got {got}; {remedy}")
+    plain = " ".join(got.split())  # the repr of a tensor has lines
+    return InputError(f"expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}")
+
+
+def shown(value: Any) -> str:
+    """Return ``value`` for a message: its repr if that is short, else what it is."""
+    if isinstance(value, Tensor | np.ndarray):
+        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"a value of type {type(value).__name__}"
 
 
 def as_tensor(values: Any, *, name: str) -> Tensor:
     """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can."""
     if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
+        return _dense(values.detach(), name=name)
+    array = as_array(values, name=name)
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise refuse(
-            f"{name} as a numeric tensor or array",
-            f"{type(values).__name__} of dtype {array.dtype}",
-            "pass numbers of one shape a row",
+            f"{name} as a numeric tensor or array", f"{_kind_of(values)} of dtype {array.dtype}", _remedy(values)
         )
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass class indices")
         array = array.astype(np.int64)
     if not array.flags.writeable or not array.dtype.isnative or any(step < 0 for step in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="))
     return torch.from_numpy(array)
+
+
+def as_array(values: Any, *, name: str) -> Any:
+    """Return ``values`` as an array of any dtype; masked entries are refused, since an array would show what is under them."""
+    for part in values if isinstance(values, list | tuple) else (values,):
+        if isinstance(part, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(part))):
+            raise refuse(
+                f"{name} without masked entries",
+                f"{masked} masked",
+                "drop those rows, or fill them with .filled(value)",
+            )
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged, on a device, needing gradients
+        shape = "ragged rows" if "inhomogeneous" in str(error) else _kind_of(values)
+        raise refuse(
+            f"{name} as a numeric tensor or array", f"{shape} that make no array", "pass numbers of one shape a row"
+        ) from error
+
+
+def check_row_tensor(
+    value: Any, *, name: str, dims: int = 1, rows: int | None = None, floating: bool = False
+) -> Tensor:
+    """Return ``value`` if it is a tensor of ``dims`` axes with ``rows`` rows; its values are not read."""
+    if not isinstance(value, Tensor):
+        raise refuse(f"{name} as a tensor", type(value).__name__, "make it with from_logits, from_probs or a sibling")
+    _dense(value, name=name)
+    if floating and not value.is_floating_point():
+        raise refuse(f"{name} of a floating dtype", str(value.dtype), f"convert with {name}.float()")
+    if value.dim() != dims or (rows is not None and value.shape[0] != rows):
+        wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
+        raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(value.shape)}", "pass one entry a row")
+    return value
+
+
+def _dense(tensor: Tensor, *, name: str) -> Tensor:
+    """Return ``tensor`` if its values can be read where it is; floats of one byte become float32."""
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise refuse(f"{name} as a dense tensor", f"{tensor.layout} {tensor.dtype}", "convert it with .to_dense()")
+    if tensor.is_complex():
+        raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
+    if tensor.device.type == "meta":
+        raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
+
+
+def _kind_of(values: Any) -> str:
+    return type(values).__name__
+
+
+def _remedy(values: Any) -> str:
+    if values is None:
+        return "pass an array"
+    if "pandas" in type(values).__module__:
+        return "stack a column of lists with numpy.stack(column)"
+    if isinstance(values, str | bytes):
+        return "load a file with calibrant.load_predictions"
+    return "pass numbers of one shape a row"
 
 
 def check_matrix(values: Tensor, *, name: str) -> Tensor:
@@ -64,10 +131,13 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
     return values
 
 
-def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
-    """Return the row maxima (N,) of valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
+def check_logits(logits: Tensor, *, unchecked_kind: bool = False, row_max: Tensor | None = None) -> Tensor:
+    """Return the row maxima (N,) of valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not.
+
+    ``row_max`` (N,), where it is known already, is not computed again; it is not finite where a row is not valid.
+    """
     check_matrix(logits, name="logits")
-    row_max = logits.amax(dim=1)
+    row_max = logits.amax(dim=1) if row_max is None else row_max
     bad = ~torch.isfinite(row_max)
     if bad.any():
         row = int(torch.nonzero(bad)[0])
@@ -94,10 +164,16 @@ def _chunks(values: Tensor) -> tuple[Tensor, ...]:
 
 
 def _rows_are_probs(chunk: Tensor) -> bool:
-    if not bool(((chunk >= 0) & (chunk <= 1)).all()):
+    if not _within_unit(chunk):
         return False
     sums = chunk.sum(dim=1, dtype=torch.float64)
     return bool(((sums - 1).abs() <= PROBABILITY_TOLERANCE).all())
+
+
+def _within_unit(chunk: Tensor) -> bool:
+    """Return whether all of ``chunk`` lies in [0, 1], by its ends: masks would take as much memory as the whole call may."""
+    low, high = chunk.aminmax()  # NaN is its own smallest and largest
+    return bool(low >= 0) and bool(high <= 1)
 
 
 def check_probs(probs: Tensor) -> Tensor:
@@ -105,8 +181,8 @@ def check_probs(probs: Tensor) -> Tensor:
     check_matrix(probs, name="probs")
     start = 0
     for chunk in _chunks(probs):
-        inside = ((chunk >= 0) & (chunk <= 1)).all(dim=1)
-        if not inside.all():
+        if not _within_unit(chunk):
+            inside = ((chunk >= 0) & (chunk <= 1)).all(dim=1)
             row = int(torch.nonzero(~inside)[0])
             raise refuse(
                 "probabilities in [0, 1]",
@@ -120,7 +196,8 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "rows of probs that sum to 1",
                 f"{sums[row].item():.6g} in row {start + row}",
-                "normalise them, or use from_logits if these are logits",
+                "use from_logits if these are logits, BinaryPairs.from_probs class by class if several classes can be true at "
+                "once, or divide each row by its sum if it was rounded",
             )
         start += chunk.shape[0]
     return probs
@@ -131,8 +208,14 @@ def _first_outside(row: Tensor) -> str:
     return f"{outside[0].item():.6g}"
 
 
-def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
-    """Return ``labels`` as int64 (N,) if they are integers in [0, K)."""
+def check_labels(
+    labels: Tensor,
+    *,
+    rows: int,
+    classes: int,
+    remedy: str = "count classes from 0, and name labels to skip with ignore_index",
+) -> Tensor:
+    """Return ``labels`` as int64 (N,) if they are integers in [0, K); ``remedy`` says what to do about others."""
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels", f"dtype {labels.dtype}", "convert with labels.long()")
     if labels.dim() != 1 or labels.shape[0] != rows:
@@ -147,7 +230,7 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
         raise refuse(
             f"labels in [0, {classes})",
             f"{int(labels[row])} in row {row}",
-            "count classes from 0, and name labels to skip with ignore_index",
+            remedy,
         )
     return labels
 
@@ -190,7 +273,7 @@ def check_number(
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise refuse(expected, repr(value), "pass a number")
+        raise refuse(expected, shown(value), "pass a number")
     number = float(value)
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
@@ -202,23 +285,45 @@ def check_number(
 def check_count(value: Any, *, name: str, low: int = 1) -> int:
     """Return ``value`` as int if it is an integer ≥ ``low``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise refuse(f"{name} as an integer ≥ {low}", repr(value), "choose such a number")
+        raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number")
     return int(value)
+
+
+def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
+    """Return ``value`` as a tuple if it is a list, tuple, range or array of one axis."""
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 1:
+        return tuple(value.tolist())
+    if not isinstance(value, list | tuple | range):
+        raise refuse(
+            f"{name} as a list or tuple", shown(value), "put it in parentheses with a comma, such as (5.0, 3.0)"
+        )
+    return tuple(value)
+
+
+def check_flag(value: Any, *, name: str) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise refuse(f"{name} to be True or False", shown(value), "choose one of them")
+    return bool(value)
 
 
 def check_choice(value: Any, *, name: str, choices: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     names = list(choices)
-    if value not in names:
-        raise refuse(f"{name} to be one of {', '.join(map(repr, names))}", repr(value), "choose one of them")
-    return str(value)
+    if not isinstance(value, str) or value not in names:
+        raise refuse(f"{name} to be one of {', '.join(map(repr, names))}", shown(value), "choose one of them")
+    return value
 
 
 def check_groups(groups: Any, *, rows: int) -> Tensor | None:
     """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
     if groups is None:
         return None
-    array = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
+    array = (
+        as_tensor(groups, name="groups").cpu().numpy()
+        if isinstance(groups, Tensor)
+        else as_array(groups, name="groups")
+    )
     if array.ndim != 1 or array.shape[0] != rows:
         raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
     if array.dtype.kind in "iu":
@@ -229,11 +334,22 @@ def check_groups(groups: Any, *, rows: int) -> Tensor | None:
     return torch.from_numpy(codes.astype(np.int64))
 
 
+def _check_axis(class_dim: Any) -> int:
+    if isinstance(class_dim, bool) or not isinstance(class_dim, int | np.integer):
+        raise refuse("class_dim as an integer", repr(class_dim), "name the axis that holds the classes")
+    return int(class_dim)
+
+
 def flatten(
     values: Any, labels: Any, groups: Any, class_dim: int, ignore_index: int | None, *, name: str
 ) -> tuple[Tensor, Any, Any]:
     """Return ``values`` as (N·positions, K), with labels and groups to match and ignored rows left out."""
     tensor = as_tensor(values, name=name)
+    class_dim = _check_axis(class_dim)
+    if ignore_index is not None:
+        ignore_index = check_count(ignore_index, name="ignore_index", low=-(1 << 63))
+        if ignore_index >= 1 << 63:
+            raise refuse("ignore_index below 2⁶³", str(ignore_index), "name a label that occurs")
     if labels is not None:
         labels = as_tensor(labels, name="labels")
     if tensor.dim() > 2 or (tensor.dim() == 2 and class_dim not in (1, -1)):
@@ -243,7 +359,7 @@ def flatten(
         if labels is not None and labels.shape != moved.shape[:-1]:
             raise refuse(f"labels of shape {tuple(moved.shape[:-1])}", f"{tuple(labels.shape)}", "check class_dim")
         if groups is not None:
-            groups = np.asarray(groups.cpu() if isinstance(groups, Tensor) else groups)
+            groups = as_array(groups.detach().cpu() if isinstance(groups, Tensor) else groups, name="groups")
             if groups.ndim == 1 and groups.shape[0] == moved.shape[0]:
                 groups = np.repeat(groups, math.prod(moved.shape[1:-1]))
             groups = groups.reshape(-1)
@@ -253,5 +369,8 @@ def flatten(
         keep = labels != ignore_index
         tensor, labels = tensor[keep], labels[keep]
         if groups is not None:
-            groups = groups[keep.cpu()] if isinstance(groups, Tensor) else np.asarray(groups)[keep.cpu().numpy()]
+            names = as_array(groups.detach().cpu() if isinstance(groups, Tensor) else groups, name="groups")
+            if names.shape != tuple(keep.shape):
+                raise refuse(f"groups of shape {tuple(keep.shape)}", f"shape {names.shape}", "pass one group a row")
+            groups = names[keep.cpu().numpy()]
     return tensor, labels, groups

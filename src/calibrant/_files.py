@@ -4,25 +4,22 @@ Formats by suffix: ``.npz``, ``.safetensors``, ``.parquet``. Headers are checked
 against the memory of this machine, before anything is unpacked.
 """
 
-import glob
 import io
 import json
 import os
-import platform
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._memory import memory_limit
+from calibrant._places import as_path, atomic_write, check_source, shown
 from calibrant.errors import FileFormatError
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
 SUFFIXES = (".npz", ".safetensors", ".parquet")
 
 
@@ -33,25 +30,19 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
         FileFormatError: If the file is missing, truncated, of another kind, holds pickled objects, or claims more
             data than the machine has memory for.
     """
-    path = Path(path)
-    reader = _by_suffix(path, {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet})
-    if path.is_dir():
-        raise FileFormatError(f"expected a file, got the folder {path}; name a file inside it")
-    if not path.exists():
-        raise FileFormatError(f"expected a file, got no such file: {path}; check the path")
+    path = check_source(path, suffixes=SUFFIXES)
+    readers = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}
     try:
-        return reader(path)
+        return readers[path.suffix](path)
     except FileFormatError:
         raise
-    except PermissionError as error:
-        raise FileFormatError(f"expected a readable file, got no permission for {path}; change its mode") from error
     except MemoryError as error:
         raise FileFormatError(
-            f"expected arrays that fit in memory, got more in {path}; stream it as parquet"
+            f"expected arrays that fit in memory, got more in {shown(path)}; save them as .parquet, which is streamed"
         ) from error
     except Exception as error:  # the readers of three libraries: whatever they raise means that the file is broken
         raise FileFormatError(
-            f"expected a readable {path.suffix} file, got a broken or truncated one: {path} ({reason_of(error)}); "
+            f"expected a readable {path.suffix} file, got a broken or truncated one: {shown(path)} ({reason_of(error)}); "
             "write it again"
         ) from error
 
@@ -64,8 +55,12 @@ def reason_of(error: Exception) -> str:
 def write_arrays(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write named arrays to ``path`` in the format of its suffix, atomically."""
-    path = Path(path)
+    """Write named arrays to ``path`` in the format of its suffix, atomically; parquet pages carry checksums."""
+    path = as_path(path)
+    if path.suffix not in SUFFIXES:
+        raise FileFormatError(
+            f"expected a file named {', '.join('*' + s for s in SUFFIXES)}, got {shown(path.name)!r}; name it so"
+        )
     writer: Callable[[IO[bytes]], None]
     if path.suffix == ".npz":
 
@@ -77,16 +72,15 @@ def write_arrays(
         def writer(file: IO[bytes]) -> None:
             from safetensors.numpy import save
 
-            contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # keeps the shape ()
             file.write(_with_sorted_header(save(contiguous, metadata=dict(metadata) if metadata else None)))
 
     else:
-        _by_suffix(path, {".parquet": None})
 
         def writer(file: IO[bytes]) -> None:
             import pyarrow.parquet
 
-            pyarrow.parquet.write_table(_to_table(arrays), file)
+            pyarrow.parquet.write_table(_to_table(arrays), file, write_page_checksum=True)
 
     with atomic_write(path) as file:
         writer(file)
@@ -100,80 +94,12 @@ def _with_sorted_header(content: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
-@contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` for writing bytes; it takes the name only if the block ends without error.
-
-    A process that is killed leaves its temporary file; the next one to write ``path`` on that machine removes it.
-
-    Raises:
-        FileFormatError: If the folder is missing or cannot be written, or the disk is full.
-    """
-    path = Path(path)
-    temporary: Path | None = None
-    try:
-        if path.is_dir():
-            raise FileFormatError(f"expected a file to write, got the folder {path}; name a file inside it")
-        _remove_leftovers(path)
-        mine = f".{path.name}.{os.getpid()}@{platform.node()}."
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=mine, suffix=".part")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes files private; the result is an ordinary one
-        temporary.replace(path)
-        temporary = None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise FileFormatError(f"expected a writable place, got {reason!r} for {path}; choose another output") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files for ``path`` of processes of this machine that are no more."""
-    start = f".{path.name}."
-    for found in path.parent.glob(f"{glob.escape(start)}*@{glob.escape(platform.node())}.*.part"):
-        process = found.name.removeprefix(start).split("@")[0]
-        if process.isdigit() and not _is_alive(int(process)):
-            found.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere a signal 0 is no question
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
-
-
-def _by_suffix(path: Path, known: Mapping[str, T]) -> T:
-    if path.suffix not in known:
-        raise FileFormatError(
-            f"expected a file named {', '.join('*' + s for s in SUFFIXES)}, got {path.name!r}; convert it to one of them"
-        )
-    return known[path.suffix]
-
-
-def _available_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _refuse_beyond_memory(size: int, path: Path) -> None:
-    limit = _available_memory() // 2
+    limit = memory_limit() // 2
     if size > limit:
         raise FileFormatError(
-            f"expected arrays of at most {limit >> 20} MiB (half of this machine's memory), got {size >> 20} MiB in "
-            f"{path}; stream it as parquet"
+            f"expected arrays of at most {limit >> 20} MiB (half of the memory this process may use), got "
+            f"{size >> 20} MiB in {shown(path)}; save them as .parquet, which is streamed"
         )
 
 
@@ -183,7 +109,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
         _refuse_beyond_memory(sum(member.file_size for member in members), path)
         names = [member.filename for member in members]
         if len(set(names)) != len(names):
-            raise FileFormatError(f"expected distinct names, got a repeated one in {path}; write the file again")
+            raise FileFormatError(f"expected distinct names, got a repeated one in {shown(path)}; write the file again")
         for member in members:
             _check_npy_header(archive, member, path)
         return {
@@ -199,18 +125,20 @@ def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: P
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if read is None:
-            raise FileFormatError(f"expected npy version 1 or 2, got {version} in {path}; write it with numpy.savez")
+            raise FileFormatError(
+                f"expected npy version 1 or 2, got {version} in {shown(path)}; write it with numpy.savez"
+            )
         shape, _, dtype = read(file)
         if dtype.hasobject:
             raise FileFormatError(
-                f"expected plain numeric arrays, got pickled objects in {member.filename!r} of {path}; "
+                f"expected plain numeric arrays, got pickled objects in {member.filename!r} of {shown(path)}; "
                 "save arrays of numbers (nothing is ever executed on load)"
             )
         expected = int(np.prod([int(s) for s in shape], dtype=object)) * dtype.itemsize
         there = member.file_size - file.tell()
         if expected != there:
             raise FileFormatError(
-                f"expected {expected} bytes for shape {shape}, got {there} in {member.filename!r} of {path}; write it again"
+                f"expected {expected} bytes for shape {shape}, got {there} in {member.filename!r} of {shown(path)}; write it again"
             )
 
 
@@ -237,21 +165,20 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     from safetensors import safe_open
 
-    if not Path(path).is_file():
-        raise FileFormatError(f"expected a file, got no such file: {path}; check the path")
+    place = check_source(path)
     try:
-        with safe_open(path, framework="np") as file:
+        with safe_open(place, framework="np") as file:
             return dict(file.metadata() or {})
     except Exception as error:  # the library's own errors share no public base class
         raise FileFormatError(
-            f"expected a readable .safetensors file, got a broken one: {path} ({reason_of(error)}); write it again"
+            f"expected a readable .safetensors file, got a broken one: {shown(place)} ({reason_of(error)}); write it again"
         ) from error
 
 
 def _read_parquet(path: Path) -> dict[str, Array]:
     import pyarrow.parquet
 
-    file = pyarrow.parquet.ParquetFile(path)
+    file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     _refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
     table = file.read()

@@ -15,7 +15,7 @@ DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
 def log1mexp(x: Tensor) -> Tensor:
     """Return log(1 − exp(x)) for x ≤ 0, exact to rounding at both ends (Mächler 2012), with a finite gradient for x < 0.
 
-    Example:
+    Examples:
         >>> log1mexp(torch.tensor([-1e-20, -50.0], dtype=torch.float64))
         tensor([-4.6052e+01, -1.9287e-22], dtype=torch.float64)
     """
@@ -33,7 +33,7 @@ def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
 
     As ``torch.searchsorted``, but a traced graph holds comparisons, since ONNX has no such search.
 
-    Example:
+    Examples:
         >>> rank_in(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 2.0])).tolist()
         [0, 1]
     """
@@ -46,7 +46,7 @@ def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
 def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
     """Write the softmax of each row of ``logits`` (N, K) into ``out`` (N, K), not the same memory, and return it.
 
-    Example:
+    Examples:
         >>> softmax_into(torch.empty(1, 2), torch.tensor([[0.0, 0.0]]))
         tensor([[0.5000, 0.5000]])
     """
@@ -115,3 +115,8 @@ def increasing_root(
         stalled = evaluations > 40 and math.isfinite(bracket[1] - bracket[0])
         x = (bracket[0] + bracket[1]) / 2 if outside or stalled else target
     raise ArithmeticError("a bracketed search ends within 1000 evaluations")
+
+
+def scale_logits(logits: Tensor, inverse: float | Tensor) -> Tensor:
+    """Return ``logits`` times ``inverse`` = 1/T, in the dtype of ``logits``: temperature scaling."""
+    return logits * (inverse.to(logits.dtype) if isinstance(inverse, Tensor) else inverse)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant import _kernels
 from calibrant._check import check_choice, check_count
+from calibrant._kernels import cpu, cuda_sums
 from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
 
@@ -20,6 +20,7 @@ __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
 TIE = 1e-12  # a probability through log and exp, as calibrators give it, is off by less; nearer ones count as equal
 _BLOCK = 1 << 15
+_MANY_BINS = 10_000  # beyond, rounding of a product may be off by a bin, and a search among the edges decides
 _FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
 
 
@@ -89,11 +90,6 @@ class BinTable:
         """Return the largest |gap| of a non-empty bin: MCE."""
         return float(self.gap.abs().max())
 
-    def unweighted(self) -> float:
-        """Return the mean |gap| over non-empty bins: ACE."""
-        filled = self.count > 0
-        return float(self.gap.abs()[filled].mean()) if bool(filled.any()) else 0.0
-
 
 class Binning(ABC):
     """How probabilities are put into bins: ``EqualWidth`` or ``EqualMass``."""
@@ -140,7 +136,7 @@ class EqualWidth(Binning):
     Args:
         bins: Number of bins, ≥ 1.
 
-    Example:
+    Examples:
         >>> EqualWidth(bins=10).assign(torch.tensor([0.0, 0.1, 0.11, 1.0], dtype=torch.float64))
         tensor([0, 0, 1, 9])
     """
@@ -157,15 +153,17 @@ class EqualWidth(Binning):
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,)."""
         edges = self.edges(p)
-        if self.bins > 10_000:
+        if self.bins > _MANY_BINS:
             return index_of(p, edges)
         # in blocks whose temporaries stay in the cache
         return torch.cat([self._assign(part.to(torch.float64), edges) for part in p.split(_BLOCK)])
 
     def table(self, p: Tensor, y: Tensor) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-        if p.is_cuda and self.bins <= _kernels.MOST_BINS and p.shape[0] and _kernels.available():
-            return BinTable(*_kernels.bin_sums(p, y, self.edges(p)), total=p.shape[0])
+        if p.is_cuda and self.bins <= cuda_sums.MOST_BINS and p.shape[0] and cuda_sums.available():
+            return BinTable(*cuda_sums.bin_sums(p, y, self.edges(p)), total=p.shape[0])
+        if cpu.serves(p) and self.bins <= _MANY_BINS:
+            return BinTable(*cpu.pair_bins(p, y, self.edges(p)), total=p.shape[0])
         block = p.shape[0] if p.is_cuda else _BLOCK
         parts = zip(p.split(block), y.split(block), strict=True)
         tables = [BinTable.from_pairs(self.assign(part), part, hit, bins=self.bins) for part, hit in parts]
@@ -198,7 +196,7 @@ class EqualMass(Binning):
             interpolation and bins (lo, hi], so the least confident sample is always dropped, and on saturated
             ties every sample may be.
 
-    Example:
+    Examples:
         >>> EqualMass(bins=2).assign(torch.tensor([0.9, 0.2, 0.9, 0.9]))
         tensor([0, 0, 0, 0])
     """
@@ -222,7 +220,7 @@ class EqualMass(Binning):
 
     def assign(self, p: Tensor) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop."""
-        p = p.to(torch.float64)
+        p = p.to(torch.float64).contiguous()
         if self.ties == "interpolated":
             index = torch.bucketize(p, self._interpolated_edges(p), right=False) - 1
             return torch.where((index >= 0) & (index < self.bins), index, -1)

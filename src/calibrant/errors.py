@@ -3,18 +3,18 @@
     CalibrantError
     ├── InputError (ValueError)            data or an argument is not what the function needs
     │   ├── RangeError                     a mathematical object does not exist for this argument
-    │   └── LeakError                      the data to judge are the data that were fitted
+    │   └── LeakError                      the data to evaluate on are the data that were fitted
     ├── FileFormatError (ValueError)       a file is missing, truncated, hostile or of another kind
     ├── FitError (RuntimeError)            a fit did not reach its optimum
     ├── NotFittedError (RuntimeError)      a calibrator is used before ``fit``
     ├── NoIntervalError (RuntimeError)     an interval is refused because it would not cover
-    ├── WorkerError (RuntimeError)         a process or machine that shared the work was lost
+    ├── WorkerError (RuntimeError)         a process or machine that did a part of the work was lost
     └── MissingExtraError (ImportError)    an optional package is not installed
 
     CalibrantWarning (UserWarning)
     ├── BoundWarning                       a fit has no finite optimum; the bound was returned
     ├── ZeroProbabilityWarning             a true class has probability 0, so its log-loss is infinite
-    ├── DuplicateRowsWarning               rows to judge also occur among the fitted rows
+    ├── DuplicateRowsWarning               rows to evaluate on also occur among the fitted rows
     └── UsageWarning                       legal, but hardly ever what is meant
 
 Each message is one sentence that says what was expected, what was got, and what to do.
@@ -55,7 +55,7 @@ class RangeError(InputError):
 
 
 class LeakError(InputError):
-    """The data to judge are the data that were fitted."""
+    """The data to evaluate on are the data that were fitted."""
 
 
 class FileFormatError(CalibrantError, ValueError):
@@ -63,7 +63,7 @@ class FileFormatError(CalibrantError, ValueError):
 
 
 class WorkerError(CalibrantError, RuntimeError):
-    """A process or machine that shared the work was lost."""
+    """A process or machine that did a part of the work was lost."""
 
 
 class FitError(CalibrantError, RuntimeError):
@@ -84,7 +84,8 @@ class MissingExtraError(CalibrantError, ImportError):
     def __init__(self, package: str, *, extra: str) -> None:
         self.package, self.extra = package, extra
         super().__init__(
-            f"expected the package {package!r}, got none installed; install it with: pip install 'calibrant[{extra}]'"
+            f"expected the package {package!r}, got none installed; pip install {package} installs it (the project's extra "
+            f"{extra!r} names all packages of this part)"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,7 +106,7 @@ class ZeroProbabilityWarning(CalibrantWarning):
 
 
 class DuplicateRowsWarning(CalibrantWarning):
-    """Rows to judge also occur among the fitted rows."""
+    """Rows to evaluate on also occur among the fitted rows."""
 
 
 class UsageWarning(CalibrantWarning):

@@ -13,16 +13,22 @@ from torch import Tensor, nn
 
 from calibrant._check import (
     as_tensor,
+    check_count,
+    check_flag,
     check_groups,
     check_labels,
     check_logits,
+    check_matrix,
     check_probs,
+    check_row_tensor,
     check_unit_interval,
     flatten,
     refuse,
 )
-from calibrant._fence import check_not_fitted_on
+from calibrant._kernels import cpu, reference
+from calibrant._leakage import check_not_fitted_on
 from calibrant._numerics import row_chunks
+from calibrant._pairs import BinaryPairs, check_selection
 from calibrant.errors import InputError
 
 __all__ = ["BinaryPairs", "Predictions"]
@@ -39,71 +45,6 @@ class Calibrated(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class BinaryPairs:
-    """Probabilities of binary events and whether they happened: what every binned error is computed from.
-
-    Args:
-        p: (N,) float64 in [0, 1].
-        y: (N,) float64, 0 or 1.
-        predicted: (N,) int64 class of which ``p`` is the confidence, or None.
-        labels: (N,) int64 true class, or None.
-        groups: (N,) int64 group of each row, or None.
-
-    Example:
-        >>> BinaryPairs.from_probs([0.9, 0.6], [1, 0]).p
-        tensor([0.9000, 0.6000], dtype=torch.float64)
-    """
-
-    p: Tensor
-    y: Tensor
-    predicted: Tensor | None = None
-    labels: Tensor | None = None
-    groups: Tensor | None = None
-
-    @classmethod
-    def from_probs(cls, p: Any, y: Any, *, groups: Any = None) -> "BinaryPairs":
-        """Make pairs from probabilities ``p`` (N,) in [0, 1] and outcomes ``y`` (N,) in {0, 1}."""
-        p = check_unit_interval(as_tensor(p, name="p"), name="p")
-        y = as_tensor(y, name="y")
-        y = y.to(torch.int64) if y.dtype == torch.bool else y
-        y = check_labels(y, rows=p.shape[0], classes=2)
-        return cls(p, y.to(torch.float64), groups=check_groups(groups, rows=p.shape[0]))
-
-    @classmethod
-    def from_top_label(cls, conf: Any, pred: Any, label: Any, *, groups: Any = None) -> "BinaryPairs":
-        """Make pairs from top-label confidences (N,), predicted classes (N,) and true classes (N,)."""
-        p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
-        largest = 1 << 31
-        predicted = check_labels(as_tensor(pred, name="pred"), rows=p.shape[0], classes=largest)
-        labels = check_labels(as_tensor(label, name="label"), rows=p.shape[0], classes=largest)
-        y = (predicted == labels).to(torch.float64)
-        return cls(p, y, predicted, labels, check_groups(groups, rows=p.shape[0]))
-
-    def top_label(self) -> "BinaryPairs":
-        """Return self: these are pairs already."""
-        return self
-
-    @property
-    def confidence(self) -> Tensor:
-        """(N,) float64: the same as ``p``."""
-        return self.p
-
-    @property
-    def correct(self) -> Tensor:
-        """(N,) bool: whether the event happened."""
-        return self.y > 0
-
-    def __len__(self) -> int:
-        return int(self.p.shape[0])
-
-    def __getitem__(self, rows: Any) -> "BinaryPairs":
-        def take(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[rows]
-
-        return BinaryPairs(self.p[rows], self.y[rows], take(self.predicted), take(self.labels), take(self.groups))
-
-
-@dataclass(frozen=True, eq=False)
 class Predictions:
     """Logits of N samples over K classes, with their labels. Make it by ``from_logits`` or one of its siblings.
 
@@ -112,9 +53,9 @@ class Predictions:
         labels: (N,) int64 in [0, K), or None (production, out-of-distribution data).
         groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
         decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
-        probs: (N, K) the probabilities these predictions were made from, or None.
+        given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
 
-    Example:
+    Examples:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
         >>> predictions.confidence
         tensor([0.8808, 0.7311], dtype=torch.float64)
@@ -126,7 +67,15 @@ class Predictions:
     labels: Tensor | None = None
     groups: Tensor | None = None
     decision: Tensor | None = None
-    probs: Tensor | None = None
+    given_probs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        rows = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape[0]
+        for name in ("labels", "groups", "decision"):
+            if (values := getattr(self, name)) is not None:
+                check_row_tensor(values, name=name, rows=rows)
+        if self.given_probs is not None:
+            check_row_tensor(self.given_probs, name="given_probs", dims=2, rows=rows, floating=True)
 
     @classmethod
     def from_logits(
@@ -152,10 +101,13 @@ class Predictions:
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
+        check_flag(unchecked_kind, name="unchecked_kind")
         matrix, labels, groups = flatten(logits, labels, groups, class_dim, ignore_index, name="logits")
-        row_max = check_logits(matrix, unchecked_kind=unchecked_kind)
+        check_matrix(matrix, name="logits")
+        sums = cpu.row_statistics(matrix, dtype=torch.float32) if cpu.serves(matrix) else None
+        row_max = check_logits(matrix, unchecked_kind=unchecked_kind, row_max=None if sums is None else sums.top)
         made = cls(matrix, *_check_beside(matrix, labels, groups))
-        made.__dict__["row_max"] = row_max  # the check has read it already
+        made.__dict__.update(row_max=row_max, float32_sums=sums)  # the check has read them already
         return made
 
     @classmethod
@@ -180,7 +132,7 @@ class Predictions:
         matrix, labels, groups = flatten(probs, labels, groups, class_dim, ignore_index, name="probs")
         check_probs(matrix)
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        return cls(wide.log(), *_check_beside(matrix, labels, groups), probs=matrix)
+        return cls(wide.log(), *_check_beside(matrix, labels, groups), given_probs=matrix)
 
     @classmethod
     def from_binary_logits(cls, logits: Any, labels: Any = None, *, groups: Any = None) -> "Predictions":
@@ -207,13 +159,17 @@ class Predictions:
             model: Returns logits (N, K) for a batch of inputs.
             loader: Batches of inputs and labels (N,).
         """
+        if not isinstance(model, nn.Module):
+            raise refuse("a torch.nn.Module", type(model).__name__, "pass logits you have to from_logits")
+        if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):
+            raise refuse("a loader of (inputs, labels) batches", type(loader).__name__, "pass a DataLoader")
         training = model.training
         parameter = next(model.parameters(), None)
         device = parameter.device if parameter is not None else torch.device("cpu")
         model.eval()
         try:
             with torch.no_grad():
-                pairs = [(model(inputs.to(device)).cpu(), labels.cpu()) for inputs, labels in loader]
+                pairs = [_outputs(model, batch, device) for batch in loader]
         finally:
             model.train(training)
         if not pairs:
@@ -223,6 +179,10 @@ class Predictions:
     @staticmethod
     def cat(parts: "Sequence[Predictions]") -> "Predictions":
         """Return the rows of all ``parts`` in order."""
+        parts = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Predictions | Tensor) else [parts]
+        for part in parts:
+            if not isinstance(part, Predictions):
+                raise refuse("a list of Predictions", f"{type(part).__name__} in it", "make each with from_logits")
         if not parts:
             raise refuse("at least one part", "none", "pass the parts as a list")
         if len({part.logits.shape[1] for part in parts}) > 1:
@@ -236,24 +196,27 @@ class Predictions:
                 raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
             return torch.cat(columns)
 
-        return Predictions(torch.cat([p.logits for p in parts]), *map(join, ("labels", "groups", "decision", "probs")))
+        names = ("labels", "groups", "decision", "given_probs")
+        return Predictions(torch.cat([p.logits for p in parts]), *map(join, names))
 
     def __len__(self) -> int:
         return int(self.logits.shape[0])
 
     def __repr__(self) -> str:
-        extras = [name for name in ("groups", "decision", "probs") if getattr(self, name) is not None]
+        beside = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
+        extras = [name for name, values in beside.items() if values is not None]
         labelled = "labelled" if self.labels is not None else "unlabelled"
         return f"Predictions({len(self)} rows, {self.classes} classes, {', '.join([labelled, *extras])})"
 
     def __getitem__(self, rows: Any) -> "Predictions":
-        """Return the selected rows (a slice, a boolean mask or an index tensor)."""
+        """Return the selected rows (a slice, a boolean mask or row numbers)."""
+        chosen = check_selection(rows, count=len(self))
 
         def take(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[rows]
+            return None if values is None else values[chosen]
 
         return Predictions(
-            self.logits[rows], take(self.labels), take(self.groups), take(self.decision), take(self.probs)
+            self.logits[chosen], take(self.labels), take(self.groups), take(self.decision), take(self.given_probs)
         )
 
     @property
@@ -278,17 +241,24 @@ class Predictions:
         """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
         if self.decision is not None:
             return self.decision
-        return (self.logits if self.probs is None else self.probs).argmax(dim=1)
+        if self.given_probs is None and self.float32_sums is not None:
+            return self.float32_sums.best
+        return (self.logits if self.given_probs is None else self.given_probs).argmax(dim=1)
 
     @cached_property
     def correct(self) -> Tensor:
         """(N,) bool: whether the decision is the label."""
         labels = self.need_labels()
-        if self.decision is not None or "predicted" in self.__dict__:
+        counted = self.given_probs is None and self.float32_sums is not None
+        if self.decision is not None or counted or "predicted" in self.__dict__:
             return self.predicted == labels
         # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
         # happens at a confidence of one half or less.
-        scores, largest = (self.logits, self.row_max) if self.probs is None else (self.probs, self.probs.amax(dim=1))
+        scores, largest = (
+            (self.logits, self.row_max)
+            if self.given_probs is None
+            else (self.given_probs, self.given_probs.amax(dim=1))
+        )
         hit = scores.gather(1, labels[:, None])[:, 0] == largest
         unsettled = torch.nonzero(hit & (self.confidence < 0.51))[:, 0]
         for part in row_chunks(unsettled.shape[0], self.classes, itemsize=scores.itemsize, device=scores.device):
@@ -299,42 +269,47 @@ class Predictions:
     @cached_property
     def row_max(self) -> Tensor:
         """(N,) largest logit of each row, in the logits' dtype."""
-        return self.logits.amax(dim=1)
+        return self.logits.amax(dim=1) if self.float32_sums is None else self.float32_sums.top
 
-    def _exp_sum(self) -> Tensor:
-        """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks; exponentials are float32 unless the logits are float64."""
-        rows, classes = self.logits.shape
-        dtype = torch.float64 if self.logits.dtype == torch.float64 else torch.float32
-        sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
-        for chunk in row_chunks(rows, classes, itemsize=3 * dtype.itemsize, device=self.logits.device):
-            exponentials = self.logits[chunk].to(dtype).sub(self.row_max[chunk, None].to(dtype)).exp_()
-            torch.sum(exponentials, dim=1, dtype=torch.float64, out=sums[chunk])
-        return sums
+    @cached_property
+    def float32_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows with exponentials in float32 (in float64 for float64 logits), where the compiled loops serve."""
+        return cpu.row_statistics(self.logits, dtype=torch.float32) if cpu.serves(self.logits) else None
+
+    @cached_property
+    def float64_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows with exponentials in float64, with squares and the label's logit, where the compiled loops serve."""
+        if not cpu.serves(self.logits):
+            return None
+        return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64, squares=True)
 
     @cached_property
     def log_norm(self) -> Tensor:
         """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
-        rows, classes = self.logits.shape
-        sums = torch.empty(rows, dtype=torch.float64, device=self.logits.device)
-        # To subtract the maximum of each row costs more than the exponentials: it is done where float64 needs it.
-        shift = torch.where((self.row_max > -500) & (self.row_max < 650), 0.0, self.row_max.double())
-        ones = sums.new_ones(classes)
-        for chunk in row_chunks(rows, classes, itemsize=16, device=self.logits.device):
-            block, by = self.logits[chunk].double(), shift[chunk]
-            if bool(by.any()):
-                block = block - by[:, None]
-            torch.mv(torch.exp(block), ones, out=sums[chunk])
-        return sums.log_().add_(shift)
+        if self.float64_sums is not None:
+            return self.float64_sums.others.log1p().add_(self.row_max)
+        return reference.log_norms(self.logits, self.row_max)
 
     @cached_property
     def confidence(self) -> Tensor:
         """(N,) float64: the probability of the decided class; relative error ≤ 2e-7 for logits of float32 and below."""
-        if self.probs is not None:
-            chosen = self.probs.amax(dim=1) if self.decision is None else _at(self.probs, self.decision)
+        if self.given_probs is not None:
+            chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
             return chosen.double()
         if self.decision is None:
             return self._exp_sum().reciprocal_()
         return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() / self._exp_sum()
+
+    def _exp_sum(self) -> Tensor:
+        """Return Σ_k exp(logit_k − row_max) (N,) float64."""
+        if self.float32_sums is not None:
+            return self.float32_sums.others + 1
+        return reference.exp_sums(self.logits, self.row_max)
+
+    @property
+    def probs(self) -> Tensor:
+        """(N, K): the probabilities given to ``from_probs``, unchanged; else the softmax of the logits in float64, made anew."""
+        return torch.softmax(self.logits.double(), dim=1) if self.given_probs is None else self.given_probs
 
     @property
     def log_probs(self) -> Tensor:
@@ -345,8 +320,11 @@ class Predictions:
     def nll(self) -> Tensor:
         """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
         labels = self.need_labels()[:, None]
-        if self.probs is not None:
-            return -self.probs.gather(1, labels)[:, 0].double().log()
+        if self.given_probs is not None:
+            return -self.given_probs.gather(1, labels)[:, 0].double().log()
+        sums = self.float64_sums
+        if sums is not None and sums.at_label is not None:
+            return (sums.top.double() - sums.at_label).add_(sums.others.log1p())
         return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
 
     def top_label(self) -> BinaryPairs:
@@ -356,8 +334,10 @@ class Predictions:
     def one_vs_rest(self, class_index: int) -> BinaryPairs:
         """Reduce to pairs (probability of class ``class_index``, label is that class)."""
         labels = self.need_labels()
-        if self.probs is not None:
-            p = self.probs[:, class_index].double()
+        if check_count(class_index, name="class_index", low=0) >= self.classes:
+            raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
+        if self.given_probs is not None:
+            p = self.given_probs[:, class_index].double()
         else:
             p = (self.logits[:, class_index].double() - self.log_norm).exp()
         return BinaryPairs(p, (labels == class_index).double(), None, labels, self.groups)
@@ -373,12 +353,31 @@ class Predictions:
             allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
 
         Raises:
-            LeakError: If 32 or more rows on end are fitting rows in fitting order. Single rows that coincide warn.
+            LeakError: If 32 or more consecutive rows are fitting rows in fitting order. Single rows that coincide warn,
+                unless as many coincide within the fitting rows.
         """
-        if not allow_fit_rows:
-            check_not_fitted_on(self.logits, calibrator.fit_rows)
+        if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
+            raise refuse(
+                "a fitted calibrator", type(calibrator).__name__, "fit one of calibrant.calibrators or load a saved one"
+            )
+        if not check_flag(allow_fit_rows, name="allow_fit_rows"):
+            check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         decision = self.predicted if calibrator.top_label else self.decision
-        return replace(self, logits=calibrator(self.logits), decision=decision, probs=None)
+        return replace(self, logits=calibrator(self.logits), decision=decision, given_probs=None)
+
+
+def _outputs(model: nn.Module, batch: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return logits and labels of one batch, on the CPU."""
+    if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+        raise refuse("batches of two tensors (inputs, labels)", type(batch).__name__, "pass a DataLoader of pairs")
+    try:
+        logits = model(batch[0].to(device))
+    except RuntimeError as error:  # PyTorch's word for shapes that do not fit
+        got = f"{type(model).__name__} on inputs {tuple(batch[0].shape)}: {error}"
+        raise refuse("a model that accepts the loader's inputs", got, "pass the loader it was made for") from error
+    if not isinstance(logits, Tensor):
+        raise refuse("a model that returns logits", type(logits).__name__, "wrap it so that it returns its logits")
+    return logits.cpu(), batch[1].cpu()
 
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:

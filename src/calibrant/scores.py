@@ -17,12 +17,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_number
+from calibrant._check import check_number, refuse, shown
+from calibrant._numerics import log1mexp
 from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
@@ -78,7 +80,7 @@ class TrueClassScore(ABC):
 class LogScore(TrueClassScore):
     """φ(p) = −log p: the logarithmic score, whose loss is cross-entropy.
 
-    Example:
+    Examples:
         >>> LogScore().value(torch.tensor(-0.5), torch.tensor(-0.93))
         tensor(0.5000)
     """
@@ -104,7 +106,7 @@ class FocalScore(TrueClassScore):
         gamma: γ > −1. At γ ≤ −1 the calibration map would give negative probabilities, since 1 + γ u(q) with
             u(q) = −q log q / (1 − q) in [0, 1) changes sign.
 
-    Example:
+    Examples:
         >>> round(FocalScore(2.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
         0.1733
     """
@@ -112,7 +114,7 @@ class FocalScore(TrueClassScore):
     gamma: float
 
     def __post_init__(self) -> None:
-        check_focal_gamma(self.gamma)
+        object.__setattr__(self, "gamma", check_focal_gamma(self.gamma))
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
@@ -153,7 +155,7 @@ class InverseFocalScore(TrueClassScore):
     Args:
         gamma: γ ≥ 0. Convex in p only for γ ≤ 1; decreasing in p only for γ < 3.5911.
 
-    Example:
+    Examples:
         >>> round(InverseFocalScore(1.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
         1.0397
     """
@@ -161,7 +163,7 @@ class InverseFocalScore(TrueClassScore):
     gamma: float
 
     def __post_init__(self) -> None:
-        check_number(self.gamma, name="gamma", low=0)
+        object.__setattr__(self, "gamma", check_number(self.gamma, name="gamma", low=0))
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
@@ -184,6 +186,17 @@ class InverseFocalScore(TrueClassScore):
         return self.gamma * torch.log1p(p) + torch.log1p(self.gamma * plogp / (1 + p))
 
 
+def check_score(score: Any) -> TrueClassScore:
+    """Return ``score`` if it is a true-class score.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    if not isinstance(score, TrueClassScore):
+        raise refuse("a score of calibrant.scores", shown(score), "pass one such as FocalScore(2.0)")
+    return score
+
+
 def check_focal_gamma(gamma: float) -> float:
     """Return ``gamma`` if γ > −1, the range of the focal calibration map; the error says why it ends there."""
     number = check_number(gamma, name="gamma")
@@ -199,6 +212,70 @@ def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> 
     """Return log(−p φ′(p)) = γ log(1 − p) + log(1 + γ u(p)) of the focal score; finite at p = 1, where its weight is 0."""
     rest = log_not_p.clamp_min(torch.finfo(log_not_p.dtype).min / 1e4)  # leaves room for γ
     return gamma * rest + torch.log1p(gamma * entropy_ratio(log_p, log_not_p))
+
+
+def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
+    log_p = -nll
+    below_0 = log_p.clamp_max(-torch.finfo(nll.dtype).tiny)
+    log_not_p: Tensor = log1mexp(below_0) if torch.compiler.is_compiling() else _Log1mExp.apply(below_0)
+    return log_p, log_not_p
+
+
+def weighted_nll(
+    weight_of: Callable[[Tensor, Tensor], Tensor], log_p: Tensor, log_not_p: Tensor, *, detach_weight: bool
+) -> Tensor:
+    """Return w · (−log p), elementwise, for w = ``weight_of(log_p, log_not_p)`` with w(0) = 1.
+
+    At p = 0 the product is −log p itself, and so is its slope: written out, the weight's slope 0 would meet ∞.
+    """
+    zero = log_p == -torch.inf
+    safe = torch.where(zero, -1.0, log_p)
+    weight = weight_of(safe, torch.where(zero, -1.0, log_not_p))
+    return torch.where(zero, log_p, (weight.detach() if detach_weight else weight) * safe).neg()
+
+
+class _Log1mExp(torch.autograd.Function):
+    """log(1 − eˣ) in a quarter of the operations of ``log1mexp``, with its exact slope.
+
+    For x → −∞ it rounds 1 − eˣ to the dtype, which for a weight (1 − p)^γ is enough.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.log(-torch.expm1(x))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        slope: Tensor = _Log1mExpSlope.apply(x)
+        return grad * slope
+
+
+class _Log1mExpSlope(torch.autograd.Function):
+    """eˣ/(eˣ − 1); its own slope is multiplied in two steps, since its square overflows where the factor before it is 0."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.exp(x) / torch.expm1(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (slope,) = ctx.saved_tensors
+        gradient: Tensor = (grad * slope) * (1 - slope)
+        return gradient
 
 
 def map_rate_by_autograd(log_slope: Callable[[Tensor, Tensor], Tensor], log_p: Tensor, log_not_p: Tensor) -> Tensor:

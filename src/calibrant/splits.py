@@ -1,7 +1,8 @@
 """Predictions in files: the splits a file holds, loaded and saved (npz, safetensors, parquet; never pickle)."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import Array, read_arrays, write_arrays
+from calibrant._places import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -16,6 +18,19 @@ __all__ = ["load_predictions", "load_splits", "save_predictions"]
 
 UNNAMED = "all"
 _KINDS = ("logits", "probs", "conf")
+_STALE = [
+    "logits",
+    "probs",
+    "conf",
+    "pred",
+    "confidence",
+    "prediction",
+    "predictions",
+    "predicted",
+    "correct",
+    "decision",
+]
+_SPELLINGS = {"validation": "val", "valid": "val"}
 _NAMES = {"labels": ("labels", "label"), "groups": ("groups", "group"), "pred": ("pred",), "decision": ("decision",)}
 
 
@@ -37,22 +52,11 @@ def load_splits(
         Split name → predictions; a file's one unnamed split is called "all".
 
     Raises:
-        FileFormatError: If the file cannot be read or holds no predictions.
+        FileFormatError: If the file cannot be read, holds no predictions, or can be read in two ways: a split with both
+            ``logits`` and ``probs``, ``label`` and ``labels``, or two spellings of one split's name.
         InputError: If what it holds is not valid; the split is named.
     """
-    arrays = read_arrays(path)
-    axes = {"class_dim": class_dim, "ignore_index": ignore_index}
-    splits: dict[str, Predictions | BinaryPairs] = {}
-    for name in arrays:
-        prefix, _, kind = name.rpartition("_")
-        if kind in _KINDS and (prefix or name in _KINDS):
-            splits[prefix or UNNAMED] = _load_split(arrays, prefix, kind, path, axes)
-    if not splits:
-        raise FileFormatError(
-            f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(arrays)} in {path}; "
-            "rename them"
-        )
-    return splits
+    return splits_of(read_arrays(path), path, class_dim=class_dim, ignore_index=ignore_index)
 
 
 def load_predictions(
@@ -62,7 +66,7 @@ def load_predictions(
 
     Args:
         path: As in ``load_splits``.
-        split: Its name.
+        split: Its name; "val" also finds a split called "validation" or "valid".
         class_dim: As in ``load_splits``.
         ignore_index: As in ``load_splits``.
 
@@ -72,11 +76,97 @@ def load_predictions(
     Raises:
         FileFormatError: If the file cannot be read or has no such split.
     """
-    splits = load_splits(path, class_dim=class_dim, ignore_index=ignore_index)
-    chosen = splits.get(split, splits.get(UNNAMED))
-    if chosen is None:
-        raise FileFormatError(f"expected the split {split!r}, got only {sorted(splits)} in {path}; name one of these")
-    return chosen
+    return pick_split(load_splits(path, class_dim=class_dim, ignore_index=ignore_index), split, path)
+
+
+def pick_split(
+    splits: Mapping[str, Predictions | BinaryPairs], split: str, path: str | os.PathLike[str]
+) -> Predictions | BinaryPairs:
+    """Return the split called ``split``, or the one unnamed split.
+
+    Raises:
+        InputError: If ``split`` is no name.
+        FileFormatError: If there is no such split.
+    """
+    if not isinstance(split, str):
+        raise InputError(f"expected split as a name, got {type(split).__name__}; name one of {sorted(splits)}")
+    found = find_split(splits, split)
+    if found is None:
+        raise FileFormatError(
+            f"expected the split {split!r}, got only {sorted(splits)} in {shown(path)}; name one of these"
+        )
+    return splits[found]
+
+
+def find_split(names: Iterable[str], split: str) -> str | None:
+    """Return which of ``names`` is ``split``: itself, another spelling of it, or the unnamed one; None if there is none."""
+    known = {canonical_split(name): name for name in names}
+    return known.get(canonical_split(split), known.get(UNNAMED))
+
+
+def canonical_split(name: str) -> str:
+    """Return the one name of a split, however it is spelled: "Validation", "valid" and "val" are one."""
+    plain = name.strip().casefold()
+    return _SPELLINGS.get(plain, plain)
+
+
+def splits_of(
+    arrays: Mapping[str, Array], path: str | os.PathLike[str], *, class_dim: int = 1, ignore_index: int | None = None
+) -> dict[str, Predictions | BinaryPairs]:
+    """Return the splits among the arrays of a file; as ``load_splits``, of what was read already."""
+    axes = {"class_dim": class_dim, "ignore_index": ignore_index}
+    prefixes = split_prefixes(arrays, path)
+    return {name: _load_split(arrays, prefix, path, axes) for name, prefix in prefixes.items()}
+
+
+def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return split name → what stands before ``logits`` in the names of its arrays.
+
+    Raises:
+        FileFormatError: If there are none, or what there is can be read in two ways.
+    """
+    listed = list(names)
+    found: dict[str, str] = {}
+    spelled: dict[str, str] = {}
+    for name in listed:
+        stem, kind = _take_apart(name)
+        if kind not in _KINDS or stem in spelled.values():
+            continue
+        split = stem.removesuffix("_") or UNNAMED
+        one = canonical_split(split)
+        if one in spelled:
+            raise _ambiguous([spelled[one] + kind, name], path, "keep one spelling of each split")
+        found[split], spelled[one] = stem, stem
+        refuse_ambiguous(listed, stem, path)
+    if not found:
+        raise FileFormatError(
+            f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(listed)} in "
+            f"{shown(path)}; rename them"
+        )
+    return found
+
+
+def stale_names(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the arrays of a split that say what calibration changes: its scores, decisions and confidences."""
+    return [name for name in names if name.startswith(prefix) and name.removeprefix(prefix) in _STALE]
+
+
+def _take_apart(name: str) -> tuple[str, str]:
+    """Return ("val_", "logits") for "val_logits", and ("", "logits") for "logits"."""
+    stem, bar, kind = name.rpartition("_")
+    return (stem + bar, kind) if stem else ("", name)
+
+
+def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[str]) -> None:
+    """Refuse a split that has two arrays of one meaning."""
+    there = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    for meanings in (_KINDS, *_NAMES.values()):
+        if len(both := [prefix + one for one in meanings if one in there]) > 1:
+            raise _ambiguous(both, path, "keep the one that is meant")
+
+
+def _ambiguous(names: Iterable[str], path: str | os.PathLike[str], remedy: str) -> FileFormatError:
+    return FileFormatError(f"expected one array of each meaning, got {' and '.join(names)} in {shown(path)}; {remedy}")
 
 
 def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predictions | BinaryPairs]) -> None:
@@ -86,6 +176,19 @@ def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predicti
         path: Ends in ``.npz``, ``.safetensors`` or ``.parquet`` (the last holds one unnamed split).
         splits: Split name → predictions; "all" is saved without a name.
     """
+    as_path(path)
+    if not isinstance(splits, Mapping) or not splits:
+        raise InputError(
+            f"expected splits as a dict of name → Predictions, got {type(splits).__name__}; pass {{'test': data}}"
+        )
+    for name, data in splits.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"expected the names of splits as text, got {name!r}; name each, as 'test'")
+        if not isinstance(data, Predictions | BinaryPairs):
+            raise InputError(
+                f"expected Predictions for the split {name!r}, got {type(data).__name__}; make it with from_logits"
+            )
+    _refuse_spellings(splits)
     if str(path).endswith(".parquet") and set(splits) != {UNNAMED}:
         raise InputError(f"expected one unnamed split for parquet, got {sorted(splits)}; write .npz or .safetensors")
     arrays: dict[str, Array] = {}
@@ -102,42 +205,65 @@ def _columns(data: Predictions | BinaryPairs, *, singular: bool) -> dict[str, to
             raise InputError("expected top-label pairs with classes, got bare pairs; make them with from_top_label")
         columns = {"conf": data.p, "pred": data.predicted, "label": data.labels, "groups": data.groups}
     else:
-        kind = "logits" if data.probs is None else "probs"
-        values = data.logits if data.probs is None else data.probs
+        kind = "logits" if data.given_probs is None else "probs"
+        values = data.logits if data.given_probs is None else data.given_probs
         values = values.float() if values.dtype == torch.bfloat16 else values
         label = "label" if singular else "labels"
         columns = {kind: values, label: data.labels, "groups": data.groups, "decision": data.decision}
     return {name: values for name, values in columns.items() if values is not None}
 
 
+def _refuse_spellings(splits: Mapping[str, Any]) -> None:
+    seen: dict[str, str] = {}
+    for name in splits:
+        other = seen.setdefault(canonical_split(name), name)
+        if other != name:
+            raise InputError(f"expected distinct splits, got {other!r} and {name!r}, which are one; rename one")
+
+
 def _load_split(
-    arrays: Mapping[str, Array], prefix: str, kind: str, path: str | os.PathLike[str], axes: Mapping[str, Any]
+    arrays: Mapping[str, Array], stem: str, path: str | os.PathLike[str], axes: Mapping[str, Any]
 ) -> Predictions | BinaryPairs:
-    stem = f"{prefix}_" if prefix else ""
+    kind = next(kind for kind in _KINDS if stem + kind in arrays)
 
     def find(field: str) -> Array | None:
         return next((arrays[stem + name] for name in _NAMES[field] if stem + name in arrays), None)
 
-    values, labels, groups = arrays[stem + kind], find("labels"), find("groups")
+    values, labels, groups, decision = arrays[stem + kind], find("labels"), find("groups"), find("decision")
     if groups is None and values.ndim > 2 and axes["class_dim"] != 0:
         groups = np.arange(values.shape[0])  # positions of one image or sequence do not vary independently
+    prefix = stem.removesuffix("_")
+    where = f"{shown(path)}, split {prefix!r}" if prefix else shown(path)
     try:
         if kind == "conf":
-            predicted = find("pred")
-            if predicted is None or labels is None:
-                raise InputError(f"expected {stem}pred and {stem}label beside {stem}conf, got neither or one; add them")
-            return BinaryPairs.from_top_label(values, predicted, labels, groups=groups)
-        if kind == "probs":
-            return Predictions.from_probs(values, labels, groups=groups, **axes)
-        found = Predictions.from_logits(values, labels, groups=groups, **axes)
-        return _with_decision(found, find("decision"))
+            return _pairs(stem, values, find("pred"), labels, groups, axes)
+        make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
+        return _with_decision(make(values, labels, groups=groups, **axes), decision, labels, axes["ignore_index"])
     except InputError as error:
-        where = f"{path}, split {prefix!r}" if prefix else f"{path}"
         raise InputError(f"{where}: {error}") from error
 
 
-def _with_decision(predictions: Predictions, decision: Array | None) -> Predictions:
+def _pairs(
+    stem: str, conf: Array, pred: Array | None, label: Array | None, groups: Array | None, axes: Mapping[str, Any]
+) -> BinaryPairs:
+    if pred is None or label is None:
+        raise InputError(f"expected {stem}pred and {stem}label beside {stem}conf, got neither or one; add them")
+    if axes["class_dim"] not in (1, -1):
+        raise InputError("expected logits or probs for a class axis, got conf, which has none; leave it out")
+    if axes["ignore_index"] is not None and conf.shape == pred.shape == label.shape:
+        kept = label != axes["ignore_index"]
+        conf, pred, label = conf[kept], pred[kept], label[kept]
+        groups = None if groups is None else groups[kept]
+    return BinaryPairs.from_top_label(conf, pred, label, groups=groups)
+
+
+def _with_decision(
+    predictions: Predictions, decision: Array | None, labels: Array | None, ignore_index: int | None
+) -> Predictions:
     if decision is None:
         return predictions
-    checked = check_labels(as_tensor(decision, name="decision"), rows=len(predictions), classes=predictions.classes)
-    return Predictions(predictions.logits, predictions.labels, predictions.groups, checked)
+    flat = as_tensor(decision, name="decision").reshape(-1)
+    if ignore_index is not None and labels is not None and labels.size == flat.numel():
+        flat = flat[torch.from_numpy(labels.reshape(-1) != ignore_index)]
+    checked = check_labels(flat, rows=len(predictions), classes=predictions.classes)
+    return replace(predictions, decision=checked)

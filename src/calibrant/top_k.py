@@ -46,7 +46,7 @@ class TopK:
     Raises:
         InputError: If a row's probabilities add up to more than 1.
 
-    Example:
+    Examples:
         >>> rows = TopK(torch.tensor([[0.6, 0.3], [0.5, 0.1]]).log())
         >>> rows.tail
         tensor([0.1000, 0.4000], dtype=torch.float64)

@@ -1,0 +1,28 @@
+"""The one check of data that is to be measured."""
+
+from calibrant._check import refuse
+from calibrant.predictions import BinaryPairs, Predictions
+
+
+def need_rows(data: Predictions | BinaryPairs, *, what: object) -> Predictions | BinaryPairs:
+    """Return ``data`` if it is predictions or pairs of at least one row: the one check of whatever is measured.
+
+    Args:
+        data: What was passed.
+        what: What it is for, named in the message.
+
+    Raises:
+        InputError: If it is anything else, or a selection without rows.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> len(need_rows(Predictions.from_logits([[2.0, 0.0]]), what="the panel"))
+        1
+    """
+    if not isinstance(data, Predictions | BinaryPairs):
+        kind = f"a {type(data).__name__}"
+        remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
+        raise refuse(f"Predictions or BinaryPairs for {what}", kind, remedy)
+    if len(data) == 0:
+        raise refuse(f"at least one row for {what}", "a selection of none", "check how the rows were selected")
+    return data

@@ -1,0 +1,141 @@
+"""The measures of ``calibrant.functional``: formulas as pure functions of logits and labels.
+
+Measures return a 0-dimensional float64 tensor without gradient. The classes of ``calibrant.metrics`` call the same code and
+add uncertainty, merging and configuration.
+"""
+
+import torch
+from torch import Tensor
+
+from calibrant._kernels.cpu import RowStatistics
+from calibrant._numerics import row_chunks
+from calibrant.binning import BinTable, EqualWidth
+from calibrant.predictions import Predictions
+
+__all__ = ["accuracy", "ace", "brier", "brier_rows", "ece", "nll", "unweighted_errors"]
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of rows whose largest logit is the label's.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> accuracy(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+    return _predictions(logits, labels).correct.double().mean()
+
+
+def nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean of −log p of the label, in nats; +inf if a label has probability 0.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.7201
+    """
+    return _predictions(logits, labels).nll.mean()
+
+
+def brier(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean of Σ_k (p_k − y_k)², between 0 and 2.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+
+    Examples:
+        >>> round(float(brier(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))), 4)
+        0.14
+
+    References:
+        Brier 1950.
+    """
+    return brier_rows(_predictions(logits, labels)).mean()
+
+
+def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
+    """Return the expected calibration error Σ_b |B_b|/N · |accuracy − confidence| in bins of equal width.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+        bins: B ≥ 1.
+
+    Examples:
+        >>> round(float(ece(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.4251
+
+    References:
+        Naeini et al. 2015; Guo et al. 2017 Eq. 3.
+    """
+    return _table(logits, labels, bins).errors()
+
+
+def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
+    """Return the average calibration error: the unweighted mean of |accuracy − confidence| over non-empty bins.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) integers in [0, K).
+        bins: B ≥ 1.
+
+    Examples:
+        >>> round(float(ace(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
+        0.4251
+
+    References:
+        Neumann et al. 2018.
+    """
+    return unweighted_errors(_table(logits, labels, bins))
+
+
+def brier_rows(predictions: Predictions) -> Tensor:
+    """Return Σ_k (p_k − y_k)² of each row (N,) float64, in row chunks."""
+    labels = predictions.need_labels()
+    if predictions.given_probs is None and predictions.float64_sums is not None:
+        return _brier(predictions.float64_sums, labels)
+    terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
+        if predictions.given_probs is not None:
+            p = predictions.given_probs[rows].to(torch.float64, copy=True)
+        else:
+            p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
+        index = labels[rows, None]
+        p.scatter_add_(1, index, p.new_full(index.shape, -1.0))
+        torch.sum(p.square_(), dim=1, out=terms[rows])
+    return terms
+
+
+def _brier(sums: RowStatistics, labels: Tensor) -> Tensor:
+    """Return Σ_k (p_k − y_k)² (N,) from sums of rows, without the difference of near numbers where the label is decided."""
+    if sums.square is None or sums.at_label is None:
+        raise ValueError("Brier's sums hold squares and the label's logit")
+    total = sums.others + 1
+    decided = sums.others.square().add_(sums.square)  # (1 − p_y)² + Σ of the others' squares
+    at_label = (sums.at_label.double() - sums.top).exp_()
+    missed = total.square().sub_(at_label.mul_(total).mul_(2)).add_(sums.square).add_(1)
+    return torch.where(sums.best == labels, decided, missed).div_(total.square_())
+
+
+def unweighted_errors(table: BinTable) -> Tensor:
+    """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
+    filled = (table.count > 0).sum().clamp_min(1)
+    return table.gap.abs().sum(dim=-1) / filled
+
+
+def _predictions(logits: Tensor, labels: Tensor) -> Predictions:
+    made = Predictions.from_logits(logits, labels)
+    made.need_labels()
+    return made
+
+
+def _table(logits: Tensor, labels: Tensor, bins: int) -> BinTable:
+    made = _predictions(logits, labels)
+    return EqualWidth(bins).table(made.confidence, made.correct)

@@ -1,0 +1,336 @@
+"""A batch, checked, in the one form objectives compute in: (N, K) logits, (N,) labels, what counts; and the reduction.
+
+Shapes, dtypes and devices are always checked. Values are read only where that costs nothing: on the CPU, run eagerly.
+On CUDA it would wait for the device (there the kernels have their own check), and a compiled graph would break.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calibrant._check import PROBABILITY_TOLERANCE, refuse
+from calibrant._numerics import row_chunks
+from calibrant._objective import true_class
+from calibrant.errors import InputError
+from calibrant.scores import log_probs_from_nll
+
+Reduction = Literal["mean", "sum", "none"]
+Rows = Callable[[Tensor, Tensor], Tensor]
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
+_LARGE = 1 << 22  # logits on an accelerator, from which a pass over them costs more than its launch
+
+
+@dataclass(frozen=True)
+class Places:
+    """The labels of a batch: which count, and how much.
+
+    Args:
+        given: (N,) int64 labels.
+        labels: (N,) int64, 0 where ignored.
+        kept: (N,) bool, whether a place counts.
+        weights: (N,) class weight of each place, 0 where ignored.
+        all_count: Whether all places do; None where labels are not to be read.
+    """
+
+    given: Tensor
+    labels: Tensor
+    kept: Tensor
+    weights: Tensor
+    all_count: bool | None
+
+    @classmethod
+    def of(
+        cls, labels: Tensor, *, classes: int, dtype: torch.dtype, weight: Tensor | None, ignore_index: int
+    ) -> "Places":
+        """Check the range of integer ``labels`` (N,) for logits of ``dtype`` over ``classes``, and give each its weight."""
+        given = labels.long()
+        all_count = check_range(given, classes=classes, ignore_index=ignore_index)
+        kept = given != ignore_index
+        safe = given if all_count else torch.where(kept, given, 0)
+        weights = kept.to(torch.promote_types(dtype, torch.float32))
+        if weight is not None:
+            check_weight_fits(weight, classes=classes, device=given.device)
+            weights = weights * weight.to(weights.dtype)[safe]
+        return cls(given, safe, kept, weights, all_count)
+
+    def mask(self, terms: Tensor) -> Tensor:
+        """Return ``terms`` (N,) with 0 at ignored places."""
+        return torch.where(self.kept, terms, 0)
+
+
+@dataclass(frozen=True)
+class Batch(Places):
+    """Logits and integer labels, checked.
+
+    Args:
+        logits: (N, K); rows of ignored places may have been replaced by 0.
+        shape: The labels' shape.
+    """
+
+    logits: Tensor
+    shape: torch.Size
+
+    @classmethod
+    def from_pair(cls, logits: Any, labels: Any, *, name: str, weight: Tensor | None, ignore_index: int) -> "Batch":
+        """Check ``logits`` and ``labels`` for the objective ``name``, and bring them into form.
+
+        Raises:
+            InputError: If they do not fit, or ``labels`` are target probabilities.
+        """
+        axis, shape = check_pair(logits, labels)
+        if labels.is_floating_point():
+            raise no_soft_form(name)
+        matrix, flat = logits, labels
+        if logits.dim() != 2:
+            matrix, flat = logits.movedim(axis, -1).reshape(-1, logits.shape[axis]), labels.reshape(-1)
+        places = Places.of(flat, classes=matrix.shape[1], dtype=matrix.dtype, weight=weight, ignore_index=ignore_index)
+        if not places.all_count:
+            matrix = without_ignored(matrix, places.kept)
+        return cls(places.given, places.labels, places.kept, places.weights, places.all_count, matrix, shape)
+
+
+def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with 0 in the rows that do not count, where these could make a gradient NaN.
+
+    Such a row has upstream gradient 0, but 0 · ∞ is NaN if it holds −inf (padding that is masked, too). On the CPU only
+    its rows are read; in a compiled graph the replacement costs no pass of its own; on an accelerator it costs two, so
+    for many logits it is left out: there a row of −inf alone, ignored, still gives NaN, as in ``torch.nn.CrossEntropyLoss``.
+    """
+    if readable(logits) and bool(logits.detach()[~kept].isfinite().all()):
+        return logits
+    large = logits.device.type not in ("cpu", "meta") and logits.numel() >= _LARGE
+    if large and not torch.compiler.is_compiling():
+        return logits
+    return torch.where(kept[:, None], logits, 0)
+
+
+def soft_batch(logits: Any, targets: Any, *, weight: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
+    """Check logits and target probabilities, and return both as (N, K), and the shape of terms a sample.
+
+    Raises:
+        InputError: If they do not fit, a row of targets is no distribution, or class weights were given.
+    """
+    axis, shape = check_pair(logits, targets)
+    if weight is not None:
+        raise no_weighted_targets()
+    if logits.dim() != 2:
+        logits, targets = (x.movedim(axis, -1).reshape(-1, logits.shape[axis]) for x in (logits, targets))
+    check_targets(targets)
+    return logits, targets, shape
+
+
+def is_soft(labels: Any) -> bool:
+    """Return whether ``labels`` are target probabilities and not class indices."""
+    return isinstance(labels, Tensor) and labels.is_floating_point()
+
+
+def evaluate(
+    rows: Rows,
+    logits: Any,
+    labels: Any,
+    *,
+    name: str,
+    soft_rows: Rows | None,
+    reduction: Reduction,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> Tensor:
+    """Return the reduced objective whose terms (N,) are ``rows(logits, labels)``, or ``soft_rows(logits, targets)``.
+
+    Raises:
+        InputError: If logits and labels do not fit, or target probabilities are given and there are no ``soft_rows``.
+    """
+    if is_soft(labels) and soft_rows is not None:
+        matrix, targets, shape = soft_batch(logits, labels, weight=weight)
+        terms = soft_rows(matrix, targets)
+        return reduce_rows(terms, torch.ones_like(terms), reduction, shape)
+    batch = Batch.from_pair(logits, labels, name=name, weight=weight, ignore_index=ignore_index)
+    terms = batch.mask(rows(batch.logits, batch.labels)) * batch.weights
+    return reduce_rows(terms, batch.weights, reduction, batch.shape)
+
+
+def reduce_rows(terms: Tensor, weights: Tensor, reduction: Reduction, shape: torch.Size) -> Tensor:
+    """Return the terms, their sum, or their sum over the sum of the weights (NaN if that is 0, as in torch)."""
+    if reduction == "none":
+        return terms.reshape(shape)
+    if reduction == "sum":
+        return terms.sum()
+    return terms.sum() / weights.sum()
+
+
+def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p_y and log(1 − p_y), each (N,), differentiable.
+
+    Args:
+        logits: (N, K). In float32 and below both come from the per-row cross-entropy, computed in float32, so
+            nothing of size N × K is made beyond its gradient. In float64 log(1 − p_y) is a logsumexp over the other classes.
+        labels: (N,) int64 in [0, K).
+    """
+    if logits.dtype == torch.float64:
+        return true_class.exact_log_probs(logits, labels)
+    few = logits.numel() < true_class.SMALL and logits.device.type == "cpu"
+    nll = F.cross_entropy(logits.float(), labels, reduction="none") if few else true_class.row_nll(logits, labels)
+    return log_probs_from_nll(nll)
+
+
+def readable(tensor: Tensor) -> bool:
+    """Return whether the values of ``tensor`` may be looked at: eager, on the CPU, neither traced, faked nor batched by vmap."""
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and type(tensor) in (Tensor, nn.Parameter)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def check_logits(logits: Tensor) -> int:
+    """Return the axis of the classes of ``logits`` (N, K, d1, …) or (K,), a dense floating tensor with K ≥ 2."""
+    if logits.layout != torch.strided or logits.is_quantized:
+        raise refuse("logits as a dense tensor", kind_of(logits), "convert with logits.to_dense()")
+    if logits.is_complex():
+        raise refuse("logits of a floating dtype", str(logits.dtype), "pass real numbers, such as logits.real")
+    if not logits.is_floating_point():
+        raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
+    if logits.dtype not in FLOATING:
+        expected = "logits of a floating dtype of 16 bits or more"
+        raise refuse(expected, str(logits.dtype), "convert with logits.float()")
+    if logits.dim() == 0:
+        raise refuse("logits of shape (N, K)", "a scalar", "pass one row a sample")
+    axis = 0 if logits.dim() == 1 else 1
+    if logits.shape[axis] < 2:
+        raise refuse("K ≥ 2 classes", f"K = {logits.shape[axis]}", "give a sigmoid output a second logit of 0")
+    return axis
+
+
+def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
+    """Return the axis of the classes and the shape of the labels, for logits and labels (or target probabilities) that fit."""
+    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
+        kinds = f"{type(logits).__name__} and {type(labels).__name__}"
+        raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
+    axis = check_logits(logits)
+    if labels.layout != torch.strided or labels.is_quantized:
+        raise refuse("labels as a dense tensor", kind_of(labels), "convert with labels.to_dense()")
+    if labels.dtype == torch.bool or labels.is_complex():
+        raise refuse("integer labels or target probabilities", f"dtype {labels.dtype}", "convert with labels.long()")
+    shape = logits.shape[:axis] + logits.shape[axis + 1 :]
+    if labels.is_floating_point():
+        _check_soft_shape(labels, logits.shape, shape)
+    elif labels.shape != shape:
+        raise refuse(
+            f"labels of shape {tuple(shape)}",
+            f"shape {tuple(labels.shape)}",
+            "pass one class index a sample, without a class axis",
+        )
+    if labels.device != logits.device:
+        got = f"logits on {logits.device} and labels on {labels.device}"
+        raise refuse("logits and labels on one device", got, "move the labels with labels.to(logits.device)")
+    return axis, shape
+
+
+def _check_soft_shape(targets: Tensor, whole: torch.Size, labels: torch.Size) -> None:
+    if targets.dtype not in FLOATING:
+        raise refuse(
+            "target probabilities of a floating dtype of 16 bits or more", str(targets.dtype), "convert with .float()"
+        )
+    if targets.shape == whole:
+        return
+    if targets.shape == labels:
+        raise refuse(
+            f"integer labels of shape {tuple(labels)} or target probabilities of shape {tuple(whole)}",
+            f"{targets.dtype} of shape {tuple(targets.shape)}",
+            "convert class indices with labels.long()",
+        )
+    raise refuse(
+        f"target probabilities of the logits' shape {tuple(whole)}",
+        f"shape {tuple(targets.shape)}",
+        "pass one probability a logit, or class indices as integers",
+    )
+
+
+def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | None:
+    """Check int64 ``labels`` (N,) and return whether all of them count; None where their values are not to be read."""
+    if not readable(labels):
+        return None
+    if labels.numel() == 0:
+        return True
+    low, high = (int(end) for end in labels.aminmax())
+    if low >= 0 and high < classes and not low <= ignore_index <= high:
+        return True
+    kept = labels != ignore_index
+    outside = kept & ((labels < 0) | (labels >= classes))
+    if bool(outside.any()):
+        row = int(outside.nonzero()[0, 0])
+        raise refuse(
+            f"labels in [0, {classes})",
+            f"{int(labels[row])} in row {row}",
+            f"count classes from 0, and name a label to skip with ignore_index (now {ignore_index})",
+        )
+    return bool(kept.all())
+
+
+def check_targets(targets: Tensor) -> None:
+    """Check that the rows of ``targets`` (N, K) are probabilities that sum to 1, where their values may be read."""
+    if not readable(targets) or targets.numel() == 0:
+        return
+    values = targets.detach()
+    for rows in row_chunks(*values.shape, itemsize=values.element_size()):  # the second look at a block is in the cache
+        block = values[rows]
+        low = float(block.amin())
+        sums = block.sum(dim=1, dtype=torch.float32)
+        if low >= 0 and float((sums - 1).abs().amax()) <= PROBABILITY_TOLERANCE * _looseness(values.dtype):
+            continue
+        _refuse_targets(block, sums, rows.start, _looseness(values.dtype))
+
+
+def _looseness(dtype: torch.dtype) -> float:
+    """Return how many times further sums of rounded probabilities may be off: bfloat16 keeps 8 bits of each."""
+    return max(1.0, torch.finfo(dtype).eps / PROBABILITY_TOLERANCE) if torch.finfo(dtype).bits == 16 else 1.0
+
+
+def _refuse_targets(block: Tensor, sums: Tensor, start: int, looseness: float) -> None:
+    negative = ~(block >= 0)
+    if bool(negative.any()):
+        row, k = negative.nonzero()[0].tolist()
+        got = f"{block[row, k].item():g} for class {k} in row {start + row}"
+        raise refuse("target probabilities ≥ 0", got, "pass probabilities, not logits, or class indices as integers")
+    off = ~((sums - 1).abs() <= PROBABILITY_TOLERANCE * looseness)
+    row = int(off.nonzero()[0, 0])
+    raise refuse("target probabilities that sum to 1", f"{sums[row].item():g} in row {start + row}", "normalise them")
+
+
+def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> None:
+    """Check class weights against the logits they meet."""
+    if weight.shape[0] != classes:
+        raise InputError(f"expected weight of shape ({classes},), got ({weight.shape[0]},); pass one a class")
+    if weight.device != device:
+        got = f"weight on {weight.device} and logits on {device}"
+        raise refuse(
+            "class weights on the logits' device", got, f"move the loss or its weight with .to({str(device)!r})"
+        )
+
+
+def no_soft_form(name: str) -> InputError:
+    """Return the error for target probabilities given to the loss ``name``, which has no form for them."""
+    return InputError(
+        f"expected integer labels for {name}, got target probabilities; pass class indices, "
+        f"or use a loss with a soft form ({SOFT_LOSSES})"
+    )
+
+
+def no_weighted_targets() -> InputError:
+    """Return the error for class weights beside target probabilities."""
+    return InputError("expected class weights with integer labels only, got target probabilities; drop one")
+
+
+def kind_of(value: object) -> str:
+    """Return what ``value`` is, in a few words."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
+    return f"{layout}{value.dtype} {tuple(value.shape)}"

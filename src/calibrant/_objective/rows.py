@@ -1,0 +1,58 @@
+"""The terms a sample that ``calibrant.functional`` and ``calibrant.losses`` have in common: each formula stands here once."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._numerics import log1mexp
+from calibrant._objective.batch import true_class_log_probs
+from calibrant._objective.blocks import promoted
+from calibrant._objective.statistics import CrossEntropy, Distance
+from calibrant.scores import weighted_nll
+
+WeightOf = Callable[[Tensor, Tensor], Tensor]
+
+
+def weighted_rows(logits: Tensor, labels: Tensor, *, weight_of: WeightOf, detach_weight: bool) -> Tensor:
+    """Return w(p_y) · (−log p_y) (N,)."""
+    return weighted_nll(weight_of, *true_class_log_probs(logits, labels), detach_weight=detach_weight)
+
+
+def weighted_soft_rows(logits: Tensor, targets: Tensor, *, weight_of: WeightOf, detach_weight: bool) -> Tensor:
+    """Return −Σ_k q_k w(p_k) log p_k (N,) for target probabilities q (Mukhoti et al. 2020, Appendix A)."""
+    log_p = F.log_softmax(promoted(logits), dim=1)
+    log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min)  # an excluded class has target 0, and 0 · ∞ is NaN
+    log_not_p = log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny))
+    terms = weighted_nll(weight_of, log_p, log_not_p, detach_weight=detach_weight)
+    return (targets.to(log_p.dtype) * terms).sum(dim=1)
+
+
+def brier_rows(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return Σ_k (p_k − [k = y])² (N,)."""
+    return Distance()(logits, labels)
+
+
+def brier_soft_rows(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
+    p = torch.softmax(promoted(logits), dim=1)
+    return (p - targets.to(p.dtype)).square().sum(dim=1)
+
+
+def smoothed_rows(logits: Tensor, labels: Tensor, *, smoothing: float, spread: str) -> Tensor:
+    """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
+    return CrossEntropy(uniform_part(smoothing, spread, logits.shape[1]))(logits, labels)
+
+
+def smoothed_soft_rows(logits: Tensor, targets: Tensor, *, smoothing: float, spread: str) -> Tensor:
+    """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
+    wide = promoted(logits)
+    uniform = uniform_part(smoothing, spread, logits.shape[1])
+    smoothed = targets.to(wide.dtype) * (1 - uniform) + uniform / logits.shape[1]
+    return F.cross_entropy(wide, smoothed, reduction="none")
+
+
+def uniform_part(smoothing: float, spread: str, classes: int) -> float:
+    """Return u, the part of the smoothed target that lies evenly on all classes: α, or αK/(K − 1) if spread over the others."""
+    return smoothing if spread == "all" else smoothing * classes / (classes - 1)

@@ -1,0 +1,229 @@
+"""The row statistics that losses are made of: cross-entropy, squared error, entropy, norm and margin."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._numerics import softmax_into
+from calibrant._objective.blocks import RowStatistic
+
+_LEAST_P = 1e-30  # below it a float32 probability has lost digits or is 0, so −log p is taken from the logits
+_LOG_OF_ZERO = -1e4  # its exponential is 0 in float32, and 0 times it is 0, where 0 times −inf is NaN
+
+
+@dataclass(frozen=True)
+class CrossEntropy(RowStatistic):
+    """−Σ_k t_k log p_k with t = (1 − u) e_y + u/K: the true class's nll, or, for u ≠ 0, label smoothing.
+
+    Args:
+        uniform: u, the part of the target that lies evenly on all classes.
+    """
+
+    uniform: float = 0.0
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy (N,)."""
+        held = min(max(self.uniform, 0.0), 1.0)  # torch refuses u > 1 and passes over u < 0 in silence
+        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=held)
+        if held == self.uniform:
+            return nll
+        ahead = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)
+        return nll + (self.uniform - held) * ahead
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the cross-entropy (n,) from the softmax."""
+        softmax_into(work, logits)
+        p = work.gather(1, labels[:, None])[:, 0]
+        nll = -torch.log(p)
+        low = p < _LEAST_P
+        if bool(low.any()):
+            nll[low] = F.cross_entropy(logits[low], labels[low], reduction="none")
+        if self.uniform:
+            nll += self.uniform * (logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1))
+        return nll
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write p − t."""
+        softmax_into(out, logits)
+        out.mul_(scale)
+        if self.uniform:
+            out.sub_(scale * (self.uniform / logits.shape[1]))
+        out.scatter_add_(1, labels[:, None], scale * (self.uniform - 1))
+
+
+@dataclass(frozen=True)
+class Distance(RowStatistic):
+    """Σ_k |p_k − [k = y]|^power: the Brier score for power 2.
+
+    Args:
+        power: ≥ 1.
+    """
+
+    power: float = 2.0
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the distance (N,)."""
+        index = labels[:, None]
+        p = torch.softmax(logits, dim=1)
+        off = p.scatter_add(1, index, -torch.ones_like(p[:, :1]))
+        return (off.square() if self.power == 2 else positive_power(off.abs(), self.power)).sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the distance (n,)."""
+        softmax_into(work, logits)
+        work.scatter_add_(1, labels[:, None], work.new_full((work.shape[0], 1), -1.0))
+        return (work.square_() if self.power == 2 else work.abs_().pow_(self.power)).sum(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write p_k (g_k − Σ_j p_j g_j), g = power·|d|^(power − 1)·sign(d), d = p − e_y."""
+        p = softmax_into(torch.empty_like(out), logits)
+        out.copy_(p)
+        out.scatter_add_(1, labels[:, None], out.new_full((out.shape[0], 1), -1.0))
+        if self.power != 2:
+            out.copy_(torch.sign(out) * out.abs().pow_(self.power - 1))
+        out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(self.power * scale)
+
+
+@dataclass(frozen=True)
+class Entropy(RowStatistic):
+    """−Σ_k p_k log p_k; a class with p = 0 adds 0."""
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the entropy (N,)."""
+        log_p = F.log_softmax(logits, dim=1)
+        excluded = torch.isneginf(log_p)  # 0 · −∞ in the value, and in the gradient whatever stood in for −∞
+        finite = torch.where(excluded, 0, log_p)
+        return -(torch.where(excluded, 0, torch.exp(finite)) * finite).sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the entropy (n,)."""
+        p, mean = self._relative(logits, work)
+        return -mean[:, 0] - torch.log(p.amax(dim=1))
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −p_k (log p_k + H)."""
+        p, mean = self._relative(logits, out)
+        out.sub_(mean).mul_(p).mul_(-scale)
+
+    def _relative(self, logits: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Write log(p_k / p_top) into ``out``; return p and Σ_k p_k log(p_k / p_top) (n, 1). One exponential a logit."""
+        torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out)
+        p = softmax_into(torch.empty_like(out), out)
+        mean = (p * out).sum(dim=1, keepdim=True)
+        if bool(mean.isnan().any()):  # 0 · −∞: a class is excluded
+            mean = (p * out.clamp_min_(_LOG_OF_ZERO)).sum(dim=1, keepdim=True)
+        return p, mean
+
+
+@dataclass(frozen=True)
+class Norm(RowStatistic):
+    """(Σ_k |z_k|^p)^(1/p) of the logits themselves; a class excluded by −inf adds 0.
+
+    Args:
+        p: Order, ≥ 1.
+    """
+
+    p: float
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the norm (N,), with gradient 0 at 0."""
+        size = without_excluded(logits).abs()
+        if self.p == 1:
+            return size.sum(dim=1)
+        # relative to the largest, so that neither large logits nor small ones leave the range of the dtype
+        top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
+        total = positive_power(size / top[:, None], self.p).sum(dim=1)
+        return positive_power(total, 1 / self.p) * top
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the norm (n,)."""
+        torch.abs(without_excluded(logits), out=work)
+        if self.p == 1:
+            return work.sum(dim=1)
+        top = work.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(work.dtype).tiny)
+        return work.div_(top).pow_(self.p).sum(dim=1).pow_(1 / self.p).mul_(top[:, 0])
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write sign(z_k) (|z_k| / ‖z‖)^(p − 1)."""
+        finite = without_excluded(logits)
+        if self.p == 1:
+            torch.sign(finite, out=out)
+        else:
+            size = self.measure(logits, labels, out)[:, None].clamp_min(torch.finfo(out.dtype).tiny)
+            torch.abs(finite, out=out)
+            out.div_(size).pow_(self.p - 1).mul_(torch.sign(finite))
+        out.mul_(scale)
+
+
+@dataclass(frozen=True)
+class Margin(RowStatistic):
+    """Σ_k max(0, max_j z_j − z_k − m)^power: how far the classes lag the largest logit beyond a margin.
+
+    Args:
+        margin: m ≥ 0.
+        power: 1 or 2.
+        attached: Whether the largest logit takes part in the gradient.
+    """
+
+    margin: float
+    power: int
+    attached: bool
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the lag (N,); equal largest logits share its gradient."""
+        top = logits.amax(dim=1, keepdim=True)
+        lag = F.relu(without_excluded((top if self.attached else top.detach()) - logits - self.margin))
+        return (lag if self.power == 1 else lag.square()).sum(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the lag (n,)."""
+        self._lag(logits, work)
+        return (work if self.power == 1 else work.square_()).sum(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −power·lag^(power − 1) at each lagging class, and their sum at the largest."""
+        top = self._lag(logits, out)
+        if self.power == 1:
+            out.sign_()
+        total = out.sum(dim=1, keepdim=True)
+        out.mul_(-self.power * scale)
+        if self.attached:
+            largest = (logits == top).float()
+            out.add_(largest.mul_(self.power * scale * total / largest.sum(dim=1, keepdim=True)))
+
+    def _lag(self, logits: Tensor, out: Tensor) -> Tensor:
+        top = logits.amax(dim=1, keepdim=True)
+        torch.sub(top - self.margin, logits, out=out)
+        without_excluded(out, out=out).relu_()
+        return top
+
+
+@dataclass(frozen=True)
+class Largest(RowStatistic):
+    """max_k z_k; equal largest logits share its gradient."""
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the largest logit (N,)."""
+        return logits.amax(dim=1)
+
+    def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
+        """Return the largest logit (n,)."""
+        return logits.amax(dim=1)
+
+    def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write 1 at the largest."""
+        out.copy_(logits == logits.amax(dim=1, keepdim=True))
+        out.mul_(scale / out.sum(dim=1, keepdim=True))
+
+
+def without_excluded(values: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its lag +inf); NaN stays."""
+    return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0, out=out)
+
+
+def positive_power(base: Tensor, exponent: float) -> Tensor:
+    """Return base^exponent for base ≥ 0, with gradient 0 instead of infinity or NaN at 0."""
+    zero = base == 0
+    return torch.where(zero, 0, torch.where(zero, 1, base).pow(exponent))

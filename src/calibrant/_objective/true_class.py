@@ -1,0 +1,92 @@
+"""The true class's log p and log(1 − p) from logits, right at every margin in the precision the dtype allows."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._kernels import cuda_losses
+from calibrant._numerics import row_chunks
+from calibrant._objective.blocks import SMALL
+from calibrant._objective.statistics import CrossEntropy
+
+__all__ = ["SMALL", "argmax", "confidence_beside", "exact_log_probs", "nll_beside", "row_nll"]
+
+_BLOCK = 16
+_LARGEST_ODDS = math.log(1e300)
+
+
+def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p_y and log(1 − p_y), each (N,), of float64 ``logits`` (N, K), exact to rounding at every margin."""
+    pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)
+    return pair
+
+
+def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
+    return nll_beside(logits, labels)[1]
+
+
+def nll_beside(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``logits`` for further use, as ``RowStatistic.beside`` does, and −log p_y (N,)."""
+    if logits.device.type == "cuda" and cuda_losses.pays(logits) and not torch.compiler.is_compiling():
+        return logits, cuda_losses.row_nll(logits, labels)
+    return CrossEntropy().beside(logits, labels)
+
+
+def confidence_beside(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``logits`` for further use, the largest probability (N,), and its class (N,) (the first of equal ones)."""
+    predicted = argmax(logits.detach())
+    logits, nll = nll_beside(logits, predicted)
+    return logits, torch.exp(-nll), predicted
+
+
+def argmax(logits: Tensor) -> Tensor:
+    """Return the first index (N,) of the maximum of each row, by maxima of short blocks, which processors find faster."""
+    classes = logits.shape[1]
+    blocks = classes // _BLOCK
+    if blocks < _BLOCK or logits.device.type != "cpu":
+        return logits.argmax(dim=1)
+    tops = logits[:, : blocks * _BLOCK].reshape(-1, blocks, _BLOCK).amax(dim=2)
+    if classes % _BLOCK:
+        tops = torch.cat([tops, logits[:, blocks * _BLOCK :].amax(dim=1, keepdim=True)], dim=1)
+    start = tops.argmax(dim=1, keepdim=True) * _BLOCK
+    index = (start + torch.arange(_BLOCK, device=logits.device)).clamp_max(classes - 1)
+    return index.gather(1, logits.gather(1, index).argmax(dim=1, keepdim=True))[:, 0]
+
+
+class _Float64(torch.autograd.Function):
+    """(log p_y, log(1 − p_y)) with gradients (e_y − p) and −p_y/(1 − p_y)·(e_y − p), in row chunks."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        log_p, log_not_p = logits.new_empty(labels.shape), logits.new_empty(labels.shape)
+        for rows in row_chunks(*logits.shape, device=logits.device):
+            log_p[rows], log_not_p[rows] = _chunk(logits[rows], labels[rows])
+        ctx.save_for_backward(logits, labels, log_p, log_not_p)
+        return log_p, log_not_p
+
+    @staticmethod
+    def backward(ctx: Any, grad_log_p: Tensor, grad_log_not_p: Tensor) -> tuple[Tensor, None]:
+        logits, labels, log_p, log_not_p = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: the same mathematics in differentiable pieces
+            log_p, log_not_p = _chunk(logits, labels)
+        odds = torch.exp((log_p - log_not_p).clamp_max(_LARGEST_ODDS))
+        scale = grad_log_p - grad_log_not_p * odds
+        direction = F.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
+        # e_y − p has 1 − p_y at the true class, which subtraction would round away
+        at_label = torch.exp(log_not_p)[:, None]
+        direction = direction.scatter(1, labels[:, None], at_label)
+        return scale[:, None] * direction, None
+
+
+def _chunk(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    index = labels[:, None]
+    total = torch.logsumexp(logits, dim=1)
+    rest = torch.logsumexp(logits.scatter(1, index, -math.inf), dim=1)
+    log_not_p = rest - total
+    direct = logits.gather(1, index)[:, 0] - total
+    confident = log_not_p < -math.log(2)  # there log p is the small one: 1 − (1 − p) keeps its digits
+    return torch.where(confident, torch.log1p(-torch.exp(torch.where(confident, log_not_p, -1.0))), direct), log_not_p

@@ -1,0 +1,201 @@
+"""What an object was made with: read from its constructor's signature, written as plain JSON or TOML data, and back.
+
+A class takes part by keeping each argument as an attribute of the same name; nothing else has to be written. Its
+configuration, representation, comparison, table in a study file and saved file all follow.
+"""
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from calibrant.errors import CalibrantError, InputError
+
+T = TypeVar("T")
+
+_VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
+def arguments_of(thing: object) -> dict[str, Any]:
+    """Return the constructor's arguments of ``thing`` by name, as it keeps them; ``*stages`` is one entry, ``stages``.
+
+    Raises:
+        InputError: If it does not keep an argument as an attribute of that name, or takes ``**keywords``.
+
+    Examples:
+        >>> from calibrant.binning import EqualWidth
+        >>> arguments_of(EqualWidth(10))
+        {'bins': 10}
+    """
+    found = {}
+    for name, parameter in _parameters(type(thing)).items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise InputError(
+                f"expected {type(thing).__name__} to name every argument of its constructor, got **{name}; name them"
+            )
+        try:
+            found[name] = getattr(thing, name)
+        except AttributeError:
+            raise InputError(
+                f"expected {type(thing).__name__} to keep its argument {name} as an attribute, got none; "
+                f"set self.{name} in __init__"
+            ) from None
+    return found
+
+
+def config_of(thing: object) -> dict[str, Any]:
+    """Return the constructor's arguments of ``thing`` as JSON data.
+
+    Raises:
+        InputError: If one is neither plain nor an object whose own arguments are.
+
+    Examples:
+        >>> from calibrant.binning import EqualMass
+        >>> config_of(EqualMass(10))
+        {'bins': 10, 'ties': 'together'}
+    """
+    return {name: to_plain(value) for name, value in arguments_of(thing).items()}
+
+
+def to_plain(value: Any) -> Any:
+    """Return ``value`` as JSON data; a dataclass or module becomes ``{"type": name, argument: value …}``.
+
+    Raises:
+        InputError: If it holds anything else than numbers, names, lists and mappings of them.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | nn.ModuleList):
+        return [to_plain(item) for item in value]
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if _is_record(value):
+        fields = {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, nn.Module):
+        return {"type": type(value).__name__, **config_of(value)}
+    raise InputError(f"expected a configuration of plain values, got {type(value).__name__}; use numbers and names")
+
+
+def shown(thing: object, *, defaults: bool = True) -> str:
+    """Return ``thing``'s arguments as its representation shows them: those that are not None, without modules.
+
+    A representation never fails: arguments that ``thing`` does not keep are left out.
+
+    Args:
+        thing: Any object.
+        defaults: Whether to show arguments that have their default, too.
+
+    Examples:
+        >>> from calibrant.binning import EqualMass
+        >>> shown(EqualMass(10))
+        "bins=10, ties='together'"
+    """
+    parts = []
+    for name, parameter in _parameters(type(thing)).items():
+        value = getattr(thing, name, None)
+        if value is None or isinstance(value, nn.Module) or (not defaults and _is_default(value, parameter)):
+            continue
+        parts.append(f"{name}={value!r}" if not isinstance(value, Tensor) else f"{name}=tensor of {tuple(value.shape)}")
+    return ", ".join(parts)
+
+
+def same_config(one: object, other: object) -> bool:
+    """Return whether two objects are of one class and have equal arguments."""
+    return type(one) is type(other) and config_of(one) == config_of(other)
+
+
+def renewed(thing: T) -> T:
+    """Return a new object of ``thing``'s class with the same arguments; modules among them are made anew as well.
+
+    Examples:
+        >>> from calibrant.binning import EqualWidth
+        >>> renewed(EqualWidth(7))
+        EqualWidth(bins=7)
+    """
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, nn.ModuleList | list | tuple):
+            return [copied(item) for item in value]
+        return renewed(value) if isinstance(value, nn.Module) else value
+
+    made: T = _call(type(thing), {name: copied(value) for name, value in arguments_of(thing).items()})
+    return made
+
+
+def build(
+    table: Mapping[str, Any], *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
+) -> Any:
+    """Return the object that a ``{"type": name, argument: value …}`` table describes; tables among its arguments too.
+
+    Args:
+        table: As ``to_plain`` makes it, or as it stands in a TOML file.
+        families: The modules in whose ``__all__`` names are looked up, in order.
+        classes: Further classes, known by their names.
+        importable: Whether ``"module:Class"`` is imported: only for files that are the user's own code.
+
+    Raises:
+        InputError: If a name is unknown or the arguments do not fit.
+
+    Examples:
+        >>> from calibrant import binning
+        >>> build({"type": "EqualWidth", "bins": 7}, families=[binning])
+        EqualWidth(bins=7)
+    """
+
+    def made(value: Any) -> Any:
+        if isinstance(value, Mapping) and "type" in value:
+            return build(value, families=families, classes=classes, importable=importable)
+        return [made(item) for item in value] if isinstance(value, list | tuple) else value
+
+    arguments = dict(table)
+    name = arguments.pop("type", None)
+    cls = _find(name, families=families, classes=classes, importable=importable)
+    try:
+        return _call(cls, {key: made(value) for key, value in arguments.items()})
+    except CalibrantError:
+        raise
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"expected arguments of {name}, got {arguments} ({error}); see its documentation") from error
+
+
+def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type], importable: bool) -> Any:
+    if isinstance(name, str) and ":" in name and importable:
+        module, _, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"expected {name!r} to be importable, got: {error}; check the name") from error
+    known = {cls.__name__: cls for cls in classes}
+    if isinstance(name, str) and name in known:
+        return known[name]
+    for family in families:
+        if isinstance(name, str) and name in family.__all__:
+            return getattr(family, name)
+    names = ", ".join([*(name for family in families for name in family.__all__), *known])
+    raise InputError(f"expected type to be one of {names}, got {name!r}; choose one of these")
+
+
+def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
+    parameters = _parameters(cls)
+    spread = next((name for name, parameter in parameters.items() if parameter.kind is _VARIADIC), None)
+    positional = arguments.get(spread, ()) if spread is not None else ()
+    return cls(*positional, **{name: value for name, value in arguments.items() if name != spread})
+
+
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(cls).parameters
+
+
+def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+    return type(value) is type(parameter.default) and bool(value == parameter.default)
+
+
+def _is_record(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
