@@ -1,0 +1,239 @@
+"""The CPU's compiled loops: when they serve, and the calls that reach them.
+
+Results are what PyTorch's path gives: the same decisions, maxima and counts; sums of float64 exponentials to 1e-14, of float32
+ones to 2e-7. A loop is compiled at its first use and kept in a cache folder, where one can be written.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._kernels.threads import in_threads
+
+LEAST = 1 << 17  # numbers; below, PyTorch's path takes under a millisecond, and Numba need not be loaded
+_WIDE_FROM = 160  # classes from which a row fills the lanes by itself
+_SEGMENT = 4096  # rows of one sum of moments
+_PAIR_SEGMENT = 1 << 16  # rows of one table of bins
+_BLOCK = 1 << 20  # numbers of half precision, or not contiguous, that are copied at a time
+_TABLE_BYTES = 1 << 25  # of all tables of class bins
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@cache
+def _loops() -> tuple[ModuleType, ModuleType, ModuleType] | None:
+    """Return the modules of loops, or None without a Numba that runs here."""
+    try:
+        from calibrant._kernels import _bin_loops, _loops, _moment_loops
+    except ImportError:  # not installed, or not for this NumPy
+        return None
+    return _loops, _moment_loops, _bin_loops
+
+
+def serves(values: Tensor) -> bool:
+    """Return whether the compiled loops take ``values``: many floating numbers on the CPU, eager, with Numba installed."""
+    return (
+        values.numel() >= LEAST
+        and values.device.type == "cpu"
+        and type(values) is Tensor
+        and values.dtype in _DTYPES
+        and not values.requires_grad
+        and not torch.compiler.is_compiling()
+        and _loops() is not None
+    )
+
+
+@dataclass(frozen=True)
+class RowStatistics:
+    """What one pass over logits (N, K) gives a row.
+
+    Args:
+        top: (N,) largest logit, in the logits' dtype; not finite where the row holds NaN or +inf, or −inf alone.
+        best: (N,) int64 first index of the largest.
+        others: (N,) float64 Σ exp(z_k − top) over all k but ``best``.
+        square: (N,) float64 Σ exp(2 (z_k − top)) over the same, or None.
+        at_label: (N,) logit of the label, in the logits' dtype, or None.
+    """
+
+    top: Tensor
+    best: Tensor
+    others: Tensor
+    square: Tensor | None
+    at_label: Tensor | None
+
+
+def row_statistics(
+    logits: Tensor, labels: Tensor | None = None, *, dtype: torch.dtype, squares: bool = False
+) -> RowStatistics:
+    """Return the statistics of each row of ``logits`` (N, K), which ``serves`` has accepted.
+
+    Args:
+        logits: (N, K) floating.
+        labels: (N,) int64 in [0, K), or None.
+        dtype: Of the exponentials: float32 or float64; float64 logits take float64.
+        squares: Whether to return Σ exp².
+    """
+    rows, classes = logits.shape
+    wide = logits.dtype == torch.float64
+    top = torch.empty(rows, dtype=torch.float64 if wide else torch.float32)
+    best, others = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.float64)
+    square = torch.empty(rows if squares else 0, dtype=torch.float64)
+    at_label = torch.empty(rows if labels is not None else 0, dtype=top.dtype)
+    y = torch.empty(0, dtype=torch.int64) if labels is None else labels
+    loop = _loop(0, "wide_statistics" if classes >= _WIDE_FROM else "narrow_statistics")
+    zero = torch.zeros(1, dtype=torch.float64 if wide else dtype).numpy()
+    for some, block in _blocks(logits):
+        outputs = [one[some] for one in (top, best, others, square, at_label)]
+        _run(loop, [block, y[some]], [zero], outputs, unit=64)
+    top, at_label = top.to(logits.dtype), at_label.to(logits.dtype)  # exact: they are logits
+    return RowStatistics(top, best, others, square if squares else None, at_label if labels is not None else None)
+
+
+def temperature_moments(
+    logits: Tensor, top: Tensor, weight: Tensor | None, beta: float, dtype: torch.dtype
+) -> tuple[float, float]:
+    """Return the sums of mean and of variance of z − max z under softmax(βz).
+
+    Args:
+        logits: (N, K) which ``serves`` has accepted; −inf counts nothing.
+        top: (N,) largest logit of each row.
+        weight: (N,) float64, or None.
+        beta: β ≥ 0.
+        dtype: Of the exponentials: float32 or float64.
+    """
+    loop = _loop(1, "wide_moments" if logits.shape[1] >= _WIDE_FROM else "narrow_moments")
+    zero = torch.zeros(1, dtype=dtype).numpy()
+    w = torch.empty(0, dtype=torch.float64) if weight is None else weight
+    sums = torch.zeros(2, dtype=torch.float64)
+    for some, block in _blocks(logits, unit=_SEGMENT):
+        parts = torch.empty(-(-block.shape[0] // _SEGMENT), 2, dtype=torch.float64)
+        inputs = [block, top[some].to(block.dtype), w[some]]
+        _run(loop, inputs, [float(beta), zero, _SEGMENT], [parts], unit=_SEGMENT, segment=_SEGMENT)
+        sums += parts.sum(dim=0)
+    first, second = sums.tolist()
+    return first, second
+
+
+def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in bins (lo, hi] of evenly spaced ``edges`` (B + 1,).
+
+    ``p`` (N,) in [0, 1] which ``serves`` has accepted; what lies outside goes into the first or the last bin.
+    """
+    bins, rows = edges.shape[0] - 1, p.shape[0]
+    parts = torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64)
+    hits = y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double()
+    constants = [edges.double().numpy(), _PAIR_SEGMENT]
+    _run(_loop(2, "pair_bins"), [p.double(), hits], constants, [parts], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
+    count, sum_p, sum_y = parts.sum(dim=0).view(bins, 3).unbind(dim=1)
+    return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
+
+
+def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
+    """Return the places (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
+    found = torch.empty(p.shape[0], dtype=torch.uint8)
+    _run(_loop(2, "near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
+    return torch.nonzero(found)[:, 0]
+
+
+def class_bins(
+    logits: Tensor, labels: Tensor, top: Tensor, others: Tensor, edges: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability exp(z − top) / (1 + others), class after class.
+
+    Rows (M,) of a probability within rounding of an edge are left out and returned last: the reference decides them.
+
+    Args:
+        logits: (N, K) which ``serves`` has accepted.
+        labels: (N,) int64.
+        top: (N,) largest logit.
+        others: (N,) float64 Σ exp(z − top) over all classes but the largest.
+        edges: (B + 1,) float64, evenly spaced on [0, 1].
+    """
+    rows, classes = logits.shape
+    bins, loop = edges.shape[0] - 1, _loop(2, "class_bins")
+    size = 3 * classes * bins
+    tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # that there may be at once
+    segment = max(_SEGMENT, -(-rows // tables))
+    sums, near = torch.zeros(size, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
+    for some, block in _blocks(logits, unit=segment):
+        parts = torch.empty(-(-block.shape[0] // segment), size, dtype=torch.float64)
+        inputs = [block, labels[some], top[some].to(block.dtype), others[some]]
+        constants = [edges.double().numpy(), segment]
+        _run(loop, inputs, constants, [parts], [near[some]], unit=segment, segment=segment)
+        sums += parts.sum(dim=0)
+    count, sum_p, sum_y = sums.view(classes * bins, 3).unbind(dim=1)
+    return count.round().long(), sum_p.contiguous(), sum_y.contiguous(), torch.nonzero(near)[:, 0]
+
+
+def _run(
+    loop: Callable[..., Any],
+    inputs: list[Tensor],
+    constants: list[Any],
+    outputs: list[Tensor],
+    marks: Sequence[Tensor] = (),
+    *,
+    unit: int,
+    segment: int = 1,
+) -> None:
+    """Call ``loop(*inputs, *constants, *outputs, *marks)`` for parts of the rows of ``inputs``, in threads where that gains.
+
+    ``outputs`` and ``marks`` are written in place; a row of ``outputs`` belongs to ``segment`` rows of ``inputs``, one of
+    ``marks`` to one.
+    """
+    read, written = [one.contiguous().numpy() for one in inputs], [one.numpy() for one in outputs]
+    marked = [one.numpy() for one in marks]
+
+    def part(start: int, stop: int) -> None:
+        rows, results = slice(start, stop), slice(start // segment, -(-stop // segment))
+        by_row = [one[rows] for one in marked]
+        loop(*(one[rows] for one in read), *constants, *(one[results] for one in written), *by_row)
+
+    in_threads(part, inputs[0].shape[0], entries=inputs[0].numel(), unit=unit)
+
+
+def _blocks(logits: Tensor, *, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
+    """Yield rows and what the loops can read of them: all at once, or copies of parts where dtype or layout are others."""
+    ready = logits.dtype in (torch.float32, torch.float64) and logits.is_contiguous()
+    rows, classes = logits.shape
+    step = rows if ready else unit * max(1, _BLOCK // (classes * unit))
+    dtype = logits.dtype if logits.dtype == torch.float64 else torch.float32
+    for first in range(0, rows, step):
+        some = slice(first, min(rows, first + step))
+        yield some, logits[some].to(dtype).contiguous()
+
+
+_COMPILING = threading.Lock()
+os.register_at_fork(
+    before=_COMPILING.acquire, after_in_parent=_COMPILING.release, after_in_child=_COMPILING.release
+)  # a child must not inherit a compiler that another thread holds
+
+
+def _loop(module: int, name: str) -> Callable[..., Any]:
+    modules = _loops()
+    if modules is None:
+        raise RuntimeError("compiled loops are called only after serves() has found them")
+    return _guarded(getattr(modules[module], name))
+
+
+@cache
+def _guarded(loop: Any) -> Callable[..., Any]:
+    """Return ``loop`` with the first call of each signature, which compiles it, made by one thread at a time."""
+    ready: set[tuple[str, ...]] = set()
+
+    def call(*arguments: Any) -> None:
+        kinds = tuple(str(getattr(one, "dtype", type(one))) for one in arguments)
+        if kinds in ready:
+            loop(*arguments)
+            return
+        with _COMPILING:
+            loop(*arguments)
+        ready.add(kinds)
+
+    return call

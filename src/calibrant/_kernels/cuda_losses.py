@@ -1,0 +1,137 @@
+"""The cross-entropy pass of the losses on CUDA: logits are read twice, the gradient is written once.
+
+Eager PyTorch moves about six matrices of the size of the logits and keeps one; these kernels move three and keep two
+numbers a row. They are written inside a function, since Triton is imported only where it is used.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._kernels.cuda_sums import available
+
+triton: Any
+tl: Any
+
+LARGE = 1 << 22  # logits; below, launches and not memory decide, and PyTorch's kernels launch faster
+_BLOCK = 4096
+_LONG_ROW = 1 << 16  # classes from which twice the block and the warps keep more loads on their way
+_LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
+
+
+def pays(logits: Tensor) -> bool:
+    """Return whether the kernels are faster than PyTorch's on these CUDA logits, and can run."""
+    return logits.numel() >= LARGE and logits.shape[1] >= 1024 and logits.dtype != torch.float64 and available()
+
+
+def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return −log p_y (N,) float32 of ``logits`` (N, K) in float32 or below and ``labels`` (N,) in [0, K)."""
+    nll: Tensor = _RowNLL.apply(logits, labels)[0]
+    return nll
+
+
+class _RowNLL(torch.autograd.Function):
+    """(nll, log Σ exp) a row; the second only saves a pass in the backward direction."""
+
+    @staticmethod
+    def forward(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        nll, total = (logits.new_empty(labels.shape, dtype=torch.float32) for _ in range(2))
+        rows, classes = logits.shape
+        with torch.cuda.device_of(logits):
+            block, warps = _block(classes)
+            _kernels().forward[(rows,)](
+                logits,
+                labels,
+                nll,
+                total,
+                logits.stride(0),
+                CLASSES=classes,
+                BLOCK=block,
+                LOWEST=_LOWEST,
+                num_warps=warps,
+            )
+        return nll, total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        logits, labels, total = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            nll = F.cross_entropy(logits.float(), labels, reduction="none")
+            return torch.autograd.grad(nll, logits, grad, create_graph=True)[0], None
+        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        rows, classes = logits.shape
+        block, warps = _block(classes)
+        gradient = torch.empty((rows, classes), dtype=logits.dtype, device=logits.device)
+        grid = (rows, -(-classes // block))
+        with torch.cuda.device_of(logits):
+            _kernels().backward[grid](
+                logits,
+                labels,
+                total,
+                grad.contiguous(),
+                gradient,
+                logits.stride(0),
+                classes,
+                BLOCK=block,
+                num_warps=warps,
+            )
+        return gradient, None
+
+
+def _block(classes: int) -> tuple[int, int]:
+    """Return the classes that one step handles, a power of 2, and the warps that share them: 16 classes a thread."""
+    block = min(2 * _BLOCK if classes >= _LONG_ROW else _BLOCK, 1 << (classes - 1).bit_length())
+    return block, min(16, max(4, block // 512))
+
+
+class _Kernels(NamedTuple):
+    forward: Any
+    backward: Any
+
+
+@cache
+def _kernels() -> _Kernels:
+    global triton, tl
+    import triton
+    import triton.language as tl
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def forward(logits, labels, nll, total, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr, LOWEST: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        start = logits + row * stride
+        lane = tl.arange(0, BLOCK)
+        # Each lane keeps a maximum and a sum of its own, with one exponential a logit; lanes meet once, at the end.
+        top = tl.full((BLOCK,), LOWEST, tl.float32)
+        mass = tl.zeros((BLOCK,), tl.float32)
+        for first in range(0, CLASSES, BLOCK):
+            at = first + lane
+            z = tl.load(start + at, mask=at < CLASSES, other=-float("inf")).to(tl.float32)
+            apart = tl.exp(-tl.abs(z - top))
+            mass = tl.where(z > top, mass * apart + 1.0, mass + apart)
+            top = tl.maximum(top, z)
+        largest = tl.max(top, axis=0)
+        log_total = largest + tl.log(tl.sum(mass * tl.exp(top - largest), axis=0))
+        own = tl.load(start + tl.load(labels + row)).to(tl.float32)
+        tl.store(total + row, log_total)
+        tl.store(nll + row, log_total - own)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def backward(logits, labels, total, grad, out, stride, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < classes
+        z = tl.load(logits + row * stride + at, mask=inside, other=-float("inf")).to(tl.float32)
+        p = tl.exp(z - tl.load(total + row))
+        slope = tl.load(grad + row) * (p - tl.where(at == tl.load(labels + row), 1.0, 0.0))
+        tl.store(out + row * classes + at, slope, mask=inside)
+
+    return _Kernels(forward, backward)

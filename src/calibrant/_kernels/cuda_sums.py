@@ -1,0 +1,134 @@
+"""Triton kernels for sums on an accelerator: bins of pairs, and the moments that a temperature's Newton step needs.
+
+Each reads its data once. Lengths of loops are constants of the kernel: the compiler knows them, and the interpreter of
+older Triton releases cannot take others with newer NumPy.
+The kernels are written inside a function, since Triton is imported only where it is used.
+"""
+
+import importlib.util
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+triton: Any
+tl: Any
+
+MOST_BINS = 64
+_LANES = 256  # pairs a program looks at in one step, one a thread
+_STEPS = 64  # a program's; of few pairs fewer, so that there are programs for all processors
+_MANY = 1 << 22
+_BLOCK = 1024  # logits of a row in one step
+
+
+@cache
+def available() -> bool:
+    """Return whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def bin_sums(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in the bins (lo, hi] of ``edges`` (B + 1,).
+
+    Comparisons and sums are in float64; what lies outside goes into the first or the last bin, as ``binning.index_of`` has it.
+    """
+    bins = edges.shape[0] - 1
+    width = 1 << (bins - 1).bit_length()
+    open_ends = edges.to(torch.float64).clone()
+    open_ends[0], open_ends[-1] = -torch.inf, torch.inf
+    steps = _STEPS if p.shape[0] >= _MANY else 4
+    programs = max(1, -(-p.shape[0] // (steps * _LANES)))
+    parts = torch.empty(programs, 3, width, dtype=torch.float64, device=p.device)
+    y = y.view(torch.uint8) if y.dtype == torch.bool else y
+    with torch.cuda.device_of(p):
+        _kernels().bins_of[(programs,)](
+            p.contiguous(), y.contiguous(), open_ends, parts, p.shape[0], bins,
+            WIDTH=width, LANES=_LANES, STEPS=steps, num_warps=_LANES // 32,
+        )  # fmt: skip
+    count, sum_p, sum_y = parts.sum(dim=0)[:, :bins].unbind()
+    return count.round().long(), sum_p, sum_y
+
+
+def row_moments(logits: Tensor, top: Tensor, beta: float, dtype: torch.dtype) -> Tensor:
+    """Return mean and variance (2, N) float64 of z − max z under softmax(βz) of each row.
+
+    Args:
+        logits: (N, K); −inf counts nothing.
+        top: (N, 1) largest logit of each row.
+        beta: β > 0.
+        dtype: Of the exponentials: float32 or float64.
+    """
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    rows, classes = logits.shape
+    out = torch.empty(2, rows, dtype=torch.float64, device=logits.device)
+    block = min(_BLOCK, 1 << (classes - 1).bit_length())
+    scale = torch.tensor([beta], dtype=torch.float64).to(logits.device, non_blocking=True)
+    with torch.cuda.device_of(logits):
+        _kernels().moments[(rows,)](
+            logits, top.contiguous(), scale, out, logits.stride(0), rows,
+            CLASSES=classes, BLOCK=block, WIDE=dtype == torch.float64, num_warps=4,
+        )  # fmt: skip
+    return out
+
+
+class _Kernels(NamedTuple):
+    bins_of: Any
+    moments: Any
+
+
+@cache
+def _kernels() -> _Kernels:
+    global triton, tl
+    import triton
+    import triton.language as tl
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def bins_of(p, y, edges, out, count, bins, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
+        program = tl.program_id(0)
+        lane = tl.arange(0, LANES)
+        name = tl.arange(0, WIDTH)
+        low = tl.load(edges + name, mask=name < bins, other=float("inf"))
+        high = tl.load(edges + name + 1, mask=name < bins, other=-float("inf"))
+        number = tl.zeros((WIDTH, LANES), dtype=tl.int32)
+        sum_p = tl.zeros((WIDTH, LANES), dtype=tl.float64)
+        sum_y = tl.zeros((WIDTH, LANES), dtype=tl.float64)
+        # a lane keeps its own sums of all bins; they are added up once, at the end
+        for step in range(STEPS):
+            at = (program * STEPS + step).to(tl.int64) * LANES + lane
+            there = at < count
+            value = tl.load(p + at, mask=there, other=0.0).to(tl.float64)
+            hit = tl.load(y + at, mask=there, other=0).to(tl.float64)
+            inside = (value[None, :] > low[:, None]) & (value[None, :] <= high[:, None]) & there[None, :]
+            number += inside.to(tl.int32)
+            sum_p += tl.where(inside, value[None, :], 0.0)
+            sum_y += tl.where(inside, hit[None, :], 0.0)
+        start = out + program * 3 * WIDTH
+        tl.store(start + name, tl.sum(number, axis=1).to(tl.float64))
+        tl.store(start + WIDTH + name, tl.sum(sum_p, axis=1))
+        tl.store(start + 2 * WIDTH + name, tl.sum(sum_y, axis=1))
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def moments(logits, top, scale, out, stride, rows, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        lane = tl.arange(0, BLOCK)
+        kind: tl.constexpr = tl.float64 if WIDE else tl.float32
+        beta = tl.load(scale).to(kind)
+        largest = tl.load(top + row).to(kind)
+        norm = tl.zeros((BLOCK,), dtype=kind)
+        mean = tl.zeros((BLOCK,), dtype=kind)
+        square = tl.zeros((BLOCK,), dtype=kind)
+        for first in range(0, CLASSES, BLOCK):
+            at = first + lane
+            z = tl.load(logits + row * stride + at, mask=at < CLASSES, other=-float("inf")).to(kind)
+            d = tl.maximum(z - largest, -1e30)  # the exponential of it is 0, and 0 times it is not NaN
+            e = tl.exp(d * beta)
+            norm += e
+            mean += e * d
+            square += e * d * d
+        total = tl.sum(norm.to(tl.float64), axis=0)
+        average = tl.sum(mean.to(tl.float64), axis=0) / total
+        tl.store(out + row, average)
+        tl.store(out + rows + row, tl.sum(square.to(tl.float64), axis=0) / total - average * average)
+
+    return _Kernels(bins_of, moments)

@@ -1,0 +1,32 @@
+"""The sums of rows by PyTorch: the reference of the compiled loops, and the way without them."""
+
+import torch
+from torch import Tensor
+
+from calibrant._numerics import row_chunks
+
+
+def exp_sums(logits: Tensor, row_max: Tensor) -> Tensor:
+    """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks; exponentials are float32 unless the logits are float64."""
+    rows, classes = logits.shape
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
+    for chunk in row_chunks(rows, classes, itemsize=3 * dtype.itemsize, device=logits.device):
+        exponentials = logits[chunk].to(dtype).sub(row_max[chunk, None].to(dtype)).exp_()
+        torch.sum(exponentials, dim=1, dtype=torch.float64, out=sums[chunk])
+    return sums
+
+
+def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
+    """Return log Σ_k exp(logit_k) (N,) float64, in row chunks of float64 exponentials."""
+    rows, classes = logits.shape
+    sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
+    # To subtract the maximum of each row costs more than the exponentials: it is done where float64 needs it.
+    shift = torch.where((row_max > -500) & (row_max < 650), 0.0, row_max.double())
+    ones = sums.new_ones(classes)
+    for chunk in row_chunks(rows, classes, itemsize=16, device=logits.device):
+        block, by = logits[chunk].double(), shift[chunk]
+        if bool(by.any()):
+            block = block - by[:, None]
+        torch.mv(torch.exp(block), ones, out=sums[chunk])
+    return sums.log_().add_(shift)

@@ -1,0 +1,296 @@
+"""The CPU's compiled loops against PyTorch and NumPy in float64: hostile rows, every dtype, threads, forks, caches."""
+
+import hashlib
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import Predictions
+from calibrant._kernels import cpu, threads
+from calibrant.binning import BinTable, EqualWidth
+from calibrant.calibrators import TemperatureScaling
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
+
+pytest.importorskip("numba", reason="optional package 'numba' is not installed")
+
+FOLDER = Path(cpu.__file__).parent
+SIZES = [(3, 2), (64, 2), (65, 3), (130, 10), (257, 100), (33, 159), (33, 160), (9, 192), (5, 1000), (2, 100_003)]
+
+
+@pytest.fixture(autouse=True)
+def _at_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "LEAST", 1)
+
+
+def hostile(rows: int, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return logits (rows, classes) that hold −inf, ties, subnormal numbers, ±88 and ±1e4 beside ordinary rows."""
+    z = 4 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(rows * classes), dtype=torch.float64)
+    z[0, 1:] = -math.inf
+    z[rows // 2] = 1.5  # all equal: the first class is decided
+    z[rows - 1, : classes - 1] = -math.inf
+    if rows > 8:
+        z[1] = 1e-40
+        z[2] = torch.linspace(-88, 88, classes, dtype=torch.float64)
+        z[3, 0], z[3, 1:] = 1e4, -1e4
+        z[4] = z[4].round()  # ties
+        z[5, -1], z[5, :-1] = 30.0, 0.0
+        z[6] = -88.0
+        z[7, classes // 2] = z[7].max()
+    return z.to(dtype)
+
+
+def exact(z: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return e = exp(z − max z) (N, K) in float64, and the first index of the maximum."""
+    values = z.double().numpy()
+    return np.exp(values - values.max(axis=1, keepdims=True)), values.argmax(axis=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_row_statistics_are_those_of_float64(rows: int, classes: int, dtype: torch.dtype) -> None:
+    z = hostile(rows, classes, dtype)
+    y = torch.arange(rows) % classes
+    e, best = exact(z)
+    d = z.double().numpy() - z.double().numpy().max(axis=1, keepdims=True)
+    e[np.arange(rows), best] = 0  # the others
+    for work, rtol in ((torch.float32, 3e-7), (torch.float64, 4e-15)):
+        found = cpu.row_statistics(z, y, dtype=work, squares=True)
+        assert found.top.dtype == z.dtype
+        assert torch.equal(found.top, z.amax(dim=1))
+        assert found.best.tolist() == best.tolist()
+        assert found.at_label is not None
+        assert found.square is not None
+        assert torch.equal(found.at_label, z.gather(1, y[:, None])[:, 0])
+        # z − max z is rounded as well: an error of half a unit in its last place, relative to the exponential
+        for power, sums in ((1, found.others), (2, found.square)):
+            bound = power * (e**power * (rtol + torch.finfo(work).eps * np.minimum(-d, 200))).sum(axis=1)
+            assert np.all(np.abs(sums.numpy() - (e**power).sum(axis=1)) <= bound + classes * torch.finfo(work).tiny)
+
+
+def test_rows_with_nan_or_infinity_are_never_taken_for_valid() -> None:
+    for classes in (2, 10, 159, 160, 1000):
+        for column in (0, classes // 2, classes - 1):
+            for value in (math.nan, math.inf, -math.nan, float(np.uint32(0x7FC00001).view(np.float32))):
+                z = hostile(70, classes)
+                z[20, column] = value
+                assert torch.nonzero(~torch.isfinite(cpu.row_statistics(z, dtype=torch.float32).top)).tolist() == [[20]]
+        z = hostile(70, classes)
+        z[20] = -math.inf
+        assert torch.nonzero(~torch.isfinite(cpu.row_statistics(z, dtype=torch.float64).top)).tolist() == [[20]]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_moments_are_those_of_float64(rows: int, classes: int, weighted: bool) -> None:
+    z = hostile(rows, classes)
+    w = torch.linspace(0, 2, rows, dtype=torch.float64)
+    d = np.maximum(z.double().numpy() - z.double().numpy().max(axis=1, keepdims=True), -1e30)
+    for beta in (0.0, 0.01, 1.0, 30.0):
+        p = np.exp(beta * d)
+        p /= p.sum(axis=1, keepdims=True)
+        if beta == 0:  # a class at −inf counts nothing, at any β > 0
+            continue
+        mean = (p * d).sum(axis=1)
+        both = np.stack([mean, (p * d * d).sum(axis=1) - mean**2])
+        expected = (both @ w.numpy()) if weighted else both.sum(axis=1)
+        scale = 1 + np.abs((p * d * d).sum(axis=1)).sum()
+        for dtype, rtol in ((torch.float64, 1e-13), (torch.float32, 2e-5)):
+            found = cpu.temperature_moments(z, z.amax(dim=1), w if weighted else None, beta, dtype)
+            assert np.allclose(found, expected, rtol=rtol, atol=rtol * scale)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 7, 15, 64, 100])
+def test_pairs_fall_into_the_bins_of_a_search_among_the_edges(bins: int) -> None:
+    edges = torch.arange(bins + 1, dtype=torch.float64) / bins
+    around = torch.cat([edges, torch.nextafter(edges, edges + 1), torch.nextafter(edges, edges - 1)]).clamp(0, 1)
+    p = torch.cat([around, torch.rand(70_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)])
+    index = torch.bucketize(p, edges, right=False).sub(1).clamp(0, bins - 1)
+    for y in (p > 0.3, (p > 0.3).double(), (p > 0.3).long()):
+        count, sum_p, sum_y = cpu.pair_bins(p, y, edges)
+        assert torch.equal(count, torch.bincount(index, minlength=bins))
+        assert torch.allclose(sum_p, torch.bincount(index, weights=p, minlength=bins), rtol=1e-13)
+        assert torch.equal(sum_y, torch.bincount(index, weights=y.double(), minlength=bins))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 10, 100, 300])
+def test_metrics_are_the_same_with_and_without_compiled_loops(
+    classes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z = hostile(400, classes, dtype)
+    y = torch.where(torch.arange(400) % 3 > 0, z.float().argmax(dim=1), torch.arange(400) % classes)
+    y[torch.isinf(z.gather(1, y[:, None])[:, 0])] = z.float().argmax(dim=1)[torch.isinf(z.gather(1, y[:, None])[:, 0])]
+    metrics = [
+        Accuracy(),
+        ECE(),
+        ECE(EqualWidth(7)),
+        NLL(),
+        Brier(),
+        ClasswiseECE(),
+    ]
+    ours = [metric(Predictions.from_logits(z, y)) for metric in metrics]
+    rows = [metric.rows(Predictions.from_logits(z, y)) for metric in (NLL(), Brier())]
+    strided = torch.stack([z, z], dim=2)[:, :, 0]
+    assert [metric(Predictions.from_logits(strided, y)) for metric in metrics] == ours
+    monkeypatch.setattr(cpu, "LEAST", 1 << 62)
+    plain = Predictions.from_logits(z, y)
+    assert plain.float32_sums is None
+    assert ours == pytest.approx([metric(plain) for metric in metrics], rel=1e-6, abs=1e-7)
+    for mine, metric in zip(rows, (NLL(), Brier()), strict=True):
+        assert torch.allclose(
+            mine, metric.rows(plain), rtol=1e-12, atol=1e-11 * (1 + float(z.abs()[z.isfinite()].max()))
+        )
+
+
+def on_edges(classes: int, dtype: torch.dtype) -> Tensor:
+    """Return logits (N, K) whose probabilities are multiples of 1/60, by classes that tie or by logarithms."""
+    ties = torch.full((classes, classes), -math.inf, dtype=torch.float64)
+    for row in range(classes):
+        ties[row, : row + 1] = 1.5
+    parts = torch.rand(60, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
+    parts = (60 * parts / parts.sum(dim=1, keepdim=True)).floor()
+    parts[:, 0] += 60 - parts.sum(dim=1)
+    return torch.cat([ties, (parts / 60).log(), (parts / 60).log() + 3.7]).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("classes", [2, 3, 5, 6, 10, 30])
+def test_a_probability_on_an_edge_falls_into_the_same_bin_with_and_without_compiled_loops(
+    classes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z = on_edges(classes, dtype)
+    y = z.argmax(dim=1)
+    metrics = [kind(EqualWidth(bins)) for kind in (ECE, TopLabelECE, ClasswiseECE) for bins in (2, 5, 10, 15, 20, 30)]
+    ours = [metric.state(Predictions.from_logits(z, y)) for metric in metrics]
+    monkeypatch.setattr(cpu, "LEAST", 1 << 62)
+    for metric, state in zip(metrics, ours, strict=True):
+        plain = metric.state(Predictions.from_logits(z, y))
+        mine, theirs = (one if isinstance(one, BinTable) else one.table for one in (state, plain))
+        assert mine is not None
+        assert theirs is not None
+        assert torch.equal(mine.count, theirs.count), metric
+        assert torch.equal(mine.sum_y, theirs.sum_y), metric
+        assert mine.total == theirs.total == len(z)
+
+
+def test_scores_of_nearly_certain_rows_keep_their_digits() -> None:
+    z = torch.tensor([[40.0, 0.0, 0.0]] * 100, dtype=torch.float32)
+    data = Predictions.from_logits(z, torch.zeros(100, dtype=torch.int64))
+    assert data.nll[0].item() == pytest.approx(2 * math.exp(-40), rel=1e-12)
+    assert Brier()(data) == pytest.approx(6 * math.exp(-80), rel=1e-12)
+
+
+def test_a_temperature_is_the_same_with_and_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = hostile(3000, 10)[8:-1]
+    z = z[z.isfinite().all(dim=1)]
+    y = torch.distributions.Categorical(logits=z / 1.7).sample()
+    ours = TemperatureScaling().fit(z, y).temperature
+    monkeypatch.setattr(cpu, "LEAST", 1 << 62)
+    assert float(TemperatureScaling().fit(z, y).temperature) == pytest.approx(float(ours), rel=1e-12)
+
+
+def test_a_change_of_what_loops_share_shows_in_every_file_of_loops() -> None:
+    digest = hashlib.sha256((FOLDER / "_loop_math.py").read_bytes()).hexdigest()[:12]
+    users = [path for path in FOLDER.glob("*.py") if "_loop_math import" in path.read_text()]
+    assert len(users) == 3
+    stale = [path.name for path in users if f'SHARED = "{digest}"' not in path.read_text()]
+    assert stale == [], f"write SHARED = {digest!r} there, so that no compiled code of before is taken from the cache"
+
+
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = hostile(20_000, 10)
+    y = torch.arange(20_000) % 10
+
+    def everything() -> list[Tensor]:
+        rows = cpu.row_statistics(z, y, dtype=torch.float64, squares=True)
+        bins = cpu.class_bins(z, y, rows.top, rows.others, torch.arange(16, dtype=torch.float64) / 15)
+        moments = torch.tensor(cpu.temperature_moments(z, rows.top, None, 0.7, torch.float64))
+        return [rows.top, rows.best, rows.others, *bins, moments]
+
+    alone = everything()
+    monkeypatch.setattr(threads, "worker_count", lambda entries: 3)
+    assert all(torch.equal(a, b) for a, b in zip(alone, everything(), strict=True))
+
+
+def test_small_work_runs_on_one_thread() -> None:
+    assert threads.worker_count(1422 * 6) == 1
+    assert threads.worker_count(1 << 30) == torch.get_num_threads()
+
+
+def test_a_small_task_runs_on_one_thread_and_restores_the_setting() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with threads.one_thread_if_small(1422 * 6):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+        with pytest.raises(InterruptedError), threads.one_thread_if_small(10):
+            raise InterruptedError
+        assert torch.get_num_threads() == 3
+        with threads.one_thread_if_small(1 << 20):
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def _in_a_child(results: "multiprocessing.Queue[float]") -> None:
+    results.put(ECE()(Predictions.from_logits(hostile(500, 10), torch.arange(500) % 10)))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_loops_run_after_a_fork_and_from_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "worker_count", lambda entries: 2)
+    data = hostile(500, 10), torch.arange(500) % 10
+    here = ECE()(Predictions.from_logits(*data))
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_in_a_child, args=(results,))
+    child.start()
+    assert results.get(timeout=60) == here
+    child.join()
+    found: list[float] = []
+    several = [threading.Thread(target=lambda: found.append(ECE()(Predictions.from_logits(*data)))) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert found == [here] * 4
+
+
+ELSEWHERE = """
+import torch
+from calibrant._kernels import cpu
+z = torch.randn(20, 3)
+cpu.LEAST = 1
+assert cpu.serves(z)
+assert torch.equal(cpu.row_statistics(z, dtype=torch.float32).best, z.argmax(dim=1))
+"""
+
+
+@pytest.mark.slow
+def test_the_loops_run_where_no_cache_can_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "a file, not a folder"
+    blocked.write_text("")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(blocked / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_numba_pytorch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu._loops.cache_clear()
+    monkeypatch.setitem(sys.modules, "calibrant._kernels._loops", None)
+    monkeypatch.delattr("calibrant._kernels._loops", raising=False)
+    try:
+        assert not cpu.serves(torch.zeros(10, 2))
+        assert Predictions.from_logits(torch.randn(10, 2)).confidence.shape == (10,)
+    finally:
+        cpu._loops.cache_clear()

@@ -1,0 +1,138 @@
+"""The CUDA kernels, run by Triton's interpreter on the CPU in a process of its own, and on a device where there is one."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from calibrant import losses
+from calibrant._kernels import cuda_losses
+from calibrant._objective import true_class as _true_class
+
+LOSSES = """
+import itertools, math, torch
+from torch.nn import functional as F
+from calibrant._kernels import cuda_losses
+
+cuda_losses._BLOCK, cuda_losses._LONG_ROW = 64, 200  # several steps a row, and a row that counts as long
+generator = torch.Generator().manual_seed(0)
+for classes, dtype in itertools.product((2, 63, 64, 65, 200), (torch.float32, torch.float16, torch.bfloat16)):
+    z = (6 * torch.randn(7, classes, generator=generator)).to(dtype)
+    z[0, 1:] = -math.inf              # all classes but one excluded
+    z[1] = 0.0
+    z[2, 0], z[2, 1:] = 1e4, 0.0      # saturated
+    z[3, : classes - 1] = -math.inf   # the first steps of the row hold nothing
+    y = torch.tensor([0, 1, 1, classes - 1, 0, 1, 0])
+    scale = torch.linspace(-1, 2, 7)
+    ours, plain = (z.clone().requires_grad_() for _ in range(2))
+    nll = cuda_losses.row_nll(ours, y)
+    expected = F.cross_entropy(plain.float(), y, reduction="none")
+    assert nll.dtype == torch.float32
+    assert torch.allclose(nll, expected, rtol=1e-5, atol=1e-6), (classes, dtype, nll, expected)
+    nll.backward(scale)
+    expected.backward(scale)
+    assert ours.grad.dtype == dtype  # the interpreter truncates to bfloat16, where a device rounds
+    rtol = 1e-5 if dtype == torch.float32 else 8e-3
+    assert torch.allclose(ours.grad, plain.grad, rtol=rtol, atol=1e-6), (classes, dtype)
+
+wide = torch.randn(5, 300, generator=generator)[:, ::2].requires_grad_()      # no unit stride
+rows = torch.randn(9, 150, generator=generator)[::2].requires_grad_()         # a stride between rows
+y = torch.arange(5)
+for z in (wide, rows):
+    (ours,) = torch.autograd.grad(cuda_losses.row_nll(z, y).sum(), z)
+    (plain,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="sum"), z)
+    assert torch.allclose(ours, plain, atol=1e-6)
+    (first,) = torch.autograd.grad(cuda_losses.row_nll(z, y).square().sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), z)
+    (first,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="none").square().sum(), z, create_graph=True)
+    assert torch.allclose(second, torch.autograd.grad(first.square().sum(), z)[0], rtol=1e-4, atol=1e-5)
+print("kernels agree")
+"""
+
+SUMS = """
+import math, torch
+from calibrant._kernels import cuda_sums
+from calibrant.binning import EqualWidth
+from calibrant.calibrators._log_temperature import Rows
+
+cuda_sums._LANES = 32
+generator = torch.Generator().manual_seed(0)
+for bins, count, dtype, kind in (
+    (15, 1000, torch.float64, torch.float64), (15, 999, torch.float32, torch.bool), (10, 31, torch.float16, torch.int64),
+    (1, 5, torch.float64, torch.float32), (64, 200, torch.float32, torch.float64), (15, 1, torch.float32, torch.bool),
+):
+    p = torch.rand(count, generator=generator, dtype=torch.float64).to(dtype)
+    exact = torch.arange(bins + 1, dtype=torch.float64)[:count] / bins  # the edges themselves, 0 and 1
+    p[: len(exact)] = exact.to(dtype)
+    y = (torch.rand(count, generator=generator) < 0.5).to(kind)
+    binning = EqualWidth(bins)
+    table = binning.table(p, y)
+    number, sum_p, sum_y = cuda_sums.bin_sums(p, y, binning.edges(p))
+    assert torch.equal(number, table.count), (bins, dtype, number, table.count)
+    assert torch.allclose(sum_p, table.sum_p, rtol=1e-12), (sum_p - table.sum_p)
+    assert torch.equal(sum_y, table.sum_y)
+    cuda_sums._MANY = 1 if cuda_sums._MANY > 1 else 1 << 22  # both numbers of steps
+
+cuda_sums._BLOCK = 64
+for classes, dtype in ((2, torch.float32), (63, torch.float64), (64, torch.bfloat16), (200, torch.float16)):
+    z = (4 * torch.randn(9, classes, generator=generator)).to(dtype)
+    z[0, 1:] = -math.inf
+    z[1] = 0.0
+    rows = Rows.of(z, z.argmax(1), None)
+    for wide, rtol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        for beta in (0.01, 1.0, 30.0):
+            ours = cuda_sums.row_moments(z, rows.top, beta, wide).sum(dim=1)
+            assert torch.allclose(ours, torch.tensor(rows.moments(beta, wide), dtype=torch.float64), rtol=rtol, atol=1e-12)
+strided = torch.randn(6, 80, generator=generator)[:, ::2]
+top = strided.amax(dim=1, keepdim=True)
+assert torch.allclose(cuda_sums.row_moments(strided, top, 1.0, torch.float64),
+                      cuda_sums.row_moments(strided.contiguous(), top, 1.0, torch.float64))
+print("kernels agree")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [LOSSES, SUMS], ids=["losses", "sums"])
+def test_the_kernels_agree_with_pytorch_in_the_interpreter(script: str) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("optional package 'triton' is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "kernels agree" in done.stdout
+
+
+def test_kernels_are_chosen_for_many_logits_that_they_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_losses, "available", lambda: True)
+    assert cuda_losses.pays(torch.empty(4096, 32_000, device="meta"))
+    assert cuda_losses.pays(torch.empty(4096, 32_000, device="meta", dtype=torch.bfloat16))
+    assert not cuda_losses.pays(torch.empty(128, 10, device="meta"))
+    assert not cuda_losses.pays(torch.empty(10**6, 10, device="meta"))
+    assert not cuda_losses.pays(torch.empty(4096, 32_000, device="meta", dtype=torch.float64))
+    monkeypatch.setattr(cuda_losses, "available", lambda: False)
+    assert not cuda_losses.pays(torch.empty(4096, 32_000, device="meta"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_on_a_device_the_kernels_give_what_the_processor_does(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = (4 * torch.randn(256, 32_003, generator=generator)).to(dtype)
+    y = torch.randint(32_003, (256,), generator=generator)
+    for loss in (losses.CrossEntropyLoss(), losses.FocalLoss(0.5), losses.AdaFocalLoss(), losses.DualFocalLoss()):
+        here, there = z.clone().requires_grad_(), z.cuda().requires_grad_()
+        assert cuda_losses.pays(there)
+        value = loss.cuda()(there, y.cuda())
+        value.backward()
+        expected = loss.cpu()(here, y)
+        expected.backward()
+        assert torch.allclose(value.cpu(), expected, rtol=1e-5)
+        assert here.grad is not None
+        assert there.grad is not None
+        largest = here.grad.abs().max().item()
+        assert torch.allclose(there.grad.cpu(), here.grad, rtol=1e-2, atol=1e-5 * largest)
+    assert _true_class.row_nll(z.cuda(), y.cuda()).shape == (256,)
