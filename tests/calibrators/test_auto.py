@@ -17,9 +17,10 @@ from calibrant.calibrators import (
     TemperatureMixture,
     TemperatureScaling,
 )
-from calibrant.calibrators._folds import fold_of_rows
+from calibrant.calibrators._folds import fold_of
 from calibrant.calibrators.auto import IDENTITY_ODDS, RATE
 from calibrant.errors import InputError
+from calibrant.rows import Chunk
 from calibrant.theory import focal_map
 
 
@@ -72,7 +73,7 @@ def test_weights_are_those_of_the_formula() -> None:
     z, y = sample(200, sharpness=1.15)
     candidates = [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
     fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
-    fold = fold_of_rows(z, y, None, folds=4)
+    fold = fold_of(Chunk(z, y), 4)
     total = np.zeros(3)
     for k in range(4):
         held = fold == k
@@ -147,16 +148,16 @@ def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
 
 def test_folds_follow_content_groups_and_labels() -> None:
     z, y = sample(200)
-    fold = fold_of_rows(z, y, None, folds=5)
+    fold = fold_of(Chunk(z, y), 5)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(fold_of_rows(z[order], y[order], None, folds=5), fold[order])
-    doubled = fold_of_rows(torch.cat([z, z]), torch.cat([y, y]), None, folds=5)
+    assert torch.equal(fold_of(Chunk(z[order], y[order]), 5), fold[order])
+    doubled = fold_of(Chunk(torch.cat([z, z]), torch.cat([y, y])), 5)
     assert torch.equal(doubled, torch.cat([fold, fold]))
-    for c in range(4):
-        count = torch.bincount(fold[y == c], minlength=5)
-        assert int(count.max() - count.min()) <= 2
+    count = torch.bincount(fold, minlength=5)
+    assert 20 < int(count.min()) <= int(count.max()) < 65  # 40 each, binomial
+    assert not torch.equal(fold, fold_of(Chunk(z, (y + 1) % 4), 5))
     groups = torch.arange(200) // 20
-    grouped = fold_of_rows(z, y, groups, folds=5)
+    grouped = fold_of(Chunk(z, y, groups=groups), 5)
     assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
 
 

@@ -12,10 +12,12 @@ from torch import Tensor
 from calibrant import Predictions
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from calibrant.calibrators._focal_grid import FocalGrid
-from calibrant.calibrators._focal_search import Search, binned_error, least_change
+from calibrant.calibrators._focal_grid import FocalGrid, binned_error, confidences
+from calibrant.calibrators._focal_newton import focal_sums
+from calibrant.calibrators._focal_search import Search, _bracket, least_change
 from calibrant.errors import InputError, RangeError
 from calibrant.metrics import ECE, NLL
+from calibrant.rows import Chunk, MemoryRows
 from calibrant.theory import focal_map
 
 Vectors = dict[str, dict[str, Any]]
@@ -81,22 +83,22 @@ def test_the_defaults_are_the_published_grid_and_zero() -> None:
     assert FocalTemperatureScaling(gammas=[1.0, 0.5]).gammas == [0.5, 1.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.37, 5.0])
 @pytest.mark.parametrize("temperature", [0.01, 0.4, 1.0, 6.0])
-def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, dtype: torch.dtype) -> None:
+def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, narrow: bool) -> None:
     logits, labels = sample(200, 30)
     logits[::3] *= 20
     logits[5, 2:9] = -math.inf
     labels[5] = 0
-    grid = FocalGrid.of(logits, labels, None)
-    figures = grid.at(temperature, [gamma], dtype=dtype)[0]
+    grid = FocalGrid(MemoryRows.of(logits, labels), None)
+    figures = (grid.rough if narrow else grid.at)([(gamma, temperature)])[0]
     log_p = focal_map(logits / temperature, gamma)
-    loss = float(-log_p.gather(1, labels[:, None]).mean())
-    confidence = log_p.amax(dim=1).exp()
-    tolerance = 1e-12 if dtype == torch.float64 else 2e-6
-    assert figures.log_loss == pytest.approx(loss, rel=tolerance, abs=tolerance)
-    assert float((figures.confidence.sort().values - confidence.sort().values).abs().max()) < tolerance
+    tolerance = 2e-6 if narrow else 1e-12
+    assert figures.log_loss == pytest.approx(
+        float(-log_p.gather(1, labels[:, None]).mean()), rel=tolerance, abs=tolerance
+    )
+    assert figures.mean == pytest.approx(float(log_p.amax(dim=1).exp().mean()), abs=tolerance)
     assert grid.accuracy == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
 
 
@@ -107,30 +109,53 @@ def test_the_grid_has_the_figures_of_the_map(gamma: float, temperature: float, d
 def test_the_quick_ece_is_the_metric_also_with_ties(binning: Binning, temperature: float) -> None:
     logits, labels = sample(101, 4)
     logits[::4] = logits[0]
-    grid = FocalGrid.of(logits, labels, None)
-    figures = grid.at(temperature, [0.5])[0]
-    assert binned_error(binning, figures, grid) == pytest.approx(
-        binning.table(figures.confidence, grid.correct).error(), abs=1e-12
-    )
+    grid = FocalGrid(MemoryRows.of(logits, labels), binning)
+    p = grid.blocks.fold(confidences, None, ((0.5, temperature),))[1][0]
+    correct = torch.cat([block.correct for block in grid.blocks.chunks[0]]).double()
+    expected = binning.table(p, correct).error()
+    assert binned_error(binning, p, correct) == pytest.approx(expected, abs=1e-12)
+    assert grid.at([(0.5, temperature)])[0].error == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("binning", [None, EqualMass(15), EqualWidth(10)], ids=str)
 def test_the_pruned_search_finds_what_the_whole_grid_holds(seed: int, binning: Binning | None) -> None:
     logits, labels = sample(150 + 50 * seed, 3 + 2 * seed, seed=seed, scale=[0.5, 1.0, 2.0, 4.0][seed])
-    grid = FocalGrid.of(logits, labels, None)
-    search = Search(grid, binning, least_change)
+    rows = MemoryRows.of(logits, labels)
+    grid = FocalGrid(rows, binning)
     gammas, temps = [-0.5, 0.0, 0.37, 5.0], [i / 50 for i in range(1, 250)]
-    pruned = search.best(gammas, temps)
-    visited = grid.evaluations
-    assert pruned == search._every(gammas, temps)
-    assert visited < len(gammas) * len(temps)
+    pruned = Search(grid, least_change).best(gammas, temps)
+    assert grid.passes <= 12
+    assert grid.evaluations < len(gammas) * len(temps)
+    assert pruned == Search(FocalGrid(rows, binning), least_change).every(gammas, temps)
 
 
-def test_a_log_loss_of_two_valleys_or_a_rising_confidence_falls_back_to_the_whole_grid() -> None:
-    search = Search(FocalGrid.of(*sample(100), None), None, least_change)
-    temps = [1.1**i for i in range(20)]
-    assert search._valley(0.0, temps, [0, 5, 10, 15, 19], [3.0, 1.0, 2.0, 0.5, 4.0]) is None
+def test_a_log_loss_of_two_valleys_falls_back_to_the_whole_grid() -> None:
+    assert _bracket([3.0, 1.0, 2.0, 0.5, 4.0], [0, 5, 10, 15, 19]) is None
+    assert _bracket([3.0, 1.0, 2.0, 2.5, 4.0], [0, 5, 10, 15, 19]) == (0, 10)
+
+
+@pytest.mark.parametrize("gamma", [-0.7, 0.0, 0.8, 4.0])
+@pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
+def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: float) -> None:
+    logits, labels = sample(60, 6, scale=scale)
+    logits[3, 1:3] = -math.inf
+    labels[3] = 0
+    chunk = Chunk(logits, labels)
+
+    def loss(t: float, g: float) -> float:
+        return float(-focal_map(logits * math.exp(-t), g).gather(1, labels[:, None]).sum())
+
+    h = 1e-4
+    found = focal_sums(chunk, 0.3, gamma).tolist()
+    size = max(1.0, abs(found[0]))
+    assert found[0] == pytest.approx(loss(0.3, gamma), rel=1e-9)
+    assert found[1] == pytest.approx((loss(0.3 + h, gamma) - loss(0.3 - h, gamma)) / (2 * h), abs=1e-5 * size)
+    assert found[2] == pytest.approx((loss(0.3, gamma + h) - loss(0.3, gamma - h)) / (2 * h), abs=1e-5 * size)
+    first = [focal_sums(chunk, 0.3 + d, gamma + e) for d, e in ((h, 0), (-h, 0), (0, h), (0, -h))]
+    by_t, by_g = (first[0] - first[1]) / (2 * h), (first[2] - first[3]) / (2 * h)
+    for index, difference in ((3, by_t[1]), (4, by_t[2]), (5, by_g[2])):
+        assert found[index] == pytest.approx(float(difference), rel=1e-3, abs=1e-4 * size)
 
 
 def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> None:
@@ -211,22 +236,33 @@ def test_weights_are_refused_by_bins_of_equal_mass() -> None:
 def test_saturated_rows_do_not_score_a_false_zero() -> None:
     """With the papers' interpolated edges tied rows belong to no bin, so T = .01 scores 0 and wins."""
     logits, labels = sample(500, 4, scale=3.0)
-    grid = FocalGrid.of(logits * 100, labels, None)
-    together = Search(grid, EqualMass(15), least_change).at(1.0, 0.01)
-    dropped = Search(grid, EqualMass(15, ties="interpolated"), least_change).at(1.0, 0.01)
-    assert together.value == pytest.approx(1 - grid.accuracy)
-    assert dropped.value < 0.05
+    rows = MemoryRows.of(logits * 100, labels)
+    together = FocalGrid(rows, EqualMass(15)).at([(1.0, 0.01)])[0].error
+    dropped = FocalGrid(rows, EqualMass(15, ties="interpolated")).at([(1.0, 0.01)])[0].error
+    assert together == pytest.approx(1 - FocalGrid(rows, None).accuracy)
+    assert dropped < 0.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10-resnet110", "emotion-qwen1.8b", "news20-crossval", "oodcv-monkey"])
 def test_the_pruned_search_is_exact_on_real_logits(name: str, data: Path) -> None:
     file = np.load(data / "logits" / f"{name}.npz")
-    logits, labels = torch.from_numpy(file["val_logits"]), torch.from_numpy(file["val_labels"])
+    rows = MemoryRows.of(file["val_logits"], file["val_labels"])
     gammas, temps = [*FocalTemperatureScaling.published, 0.0], [i / 100 for i in range(1, 501)]
     for binning in (None, EqualMass(15), EqualWidth(15)):
-        search = Search(FocalGrid.of(logits, labels, None), binning, least_change)
-        assert search.best(gammas, temps) == search._every(gammas, temps)
+        grid = FocalGrid(rows, binning)
+        found = Search(grid, least_change).best(gammas, temps)
+        assert grid.passes <= 12
+        assert found == Search(FocalGrid(rows, binning), least_change).every(gammas, temps)
+
+
+def test_it_is_never_worse_than_temperature_scaling_also_where_the_grid_ends() -> None:
+    logits, labels = sample(400, 6, seed=3)
+    logits = logits * 8  # the best temperature is about 8 times larger: beyond the grid's 5
+    focal = FocalTemperatureScaling().fit(logits, labels)
+    plain = TemperatureScaling().fit(logits, labels)
+    assert plain.temperature > 5
+    assert focal.objective <= float(torch.nn.functional.cross_entropy(plain(logits).double(), labels)) + 1e-12
 
 
 def test_tied_largest_logits_stay_tied() -> None:

@@ -17,8 +17,9 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._simplex import fit_mixture_weights
+from calibrant.calibrators._simplex import MixtureChunk, fit_mixture_weights
 from calibrant.errors import BoundWarning, InputError
+from calibrant.rows import MemoryRows
 
 
 def sample(rows: int = 500, classes: int = 4, *, noise: float = 0.1) -> tuple[Tensor, Tensor]:
@@ -93,21 +94,39 @@ def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-10)
 
 
+def weights_of(p: Tensor) -> Tensor:
+    rows = MemoryRows(
+        [MixtureChunk.of(p, torch.ones(len(p), dtype=torch.float64))],
+        classes=p.shape[1],
+        count=len(p),
+        weighted=False,
+        device=p.device,
+    )
+    return fit_mixture_weights(rows, members=p.shape[1], mass=float(len(p)))
+
+
 def test_mixture_weights_with_a_known_answer() -> None:
     # −(¾ log w + ¼ log(1 − w)): the best weight is the share of rows that only the first component can explain
-    p = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64)
-    share = torch.full((4,), 0.25, dtype=torch.float64)
-    assert float(fit_mixture_weights(p, share)[0]) == pytest.approx(0.75, abs=1e-6)
-    # a prior of one row's weight on each is (3 + 1) / (4 + 2)
-    pseudo = torch.full((2,), 0.25, dtype=torch.float64)
-    assert float(fit_mixture_weights(p, share, pseudo=pseudo)[0]) == pytest.approx(4 / 6, abs=1e-6)
+    assert float(weights_of(torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64))[0]) == pytest.approx(
+        0.75, abs=1e-6
+    )
 
 
 def test_a_useless_component_gets_no_weight() -> None:
     g = torch.Generator().manual_seed(0)
     p = torch.rand(200, 1, generator=g, dtype=torch.float64)
-    weights = fit_mixture_weights(torch.cat([p, p / 2], 1), torch.full((200,), 1 / 200, dtype=torch.float64))
-    assert float(weights[1]) < 1e-8
+    assert float(weights_of(torch.cat([p, p / 2], 1))[1]) < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
+    """No component could gain: Σ s p_m / (Σ w p) ≤ 1 for each m (Karush, Kuhn, Tucker)."""
+    g = torch.Generator().manual_seed(seed)
+    p = torch.rand(50, 2 + seed % 5, generator=g, dtype=torch.float64) ** (1 + seed)
+    p[:, -1] = p[:, 0] if seed % 3 == 0 else p[:, -1]  # two components that are the same
+    w = weights_of(p)
+    assert float(w.sum()) == pytest.approx(1)
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
 
 
 def test_an_unknown_mixing_is_refused() -> None:

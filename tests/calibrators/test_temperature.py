@@ -14,6 +14,7 @@ from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._log_temperature import fit_log_temperature, mean_log_loss
 from calibrant.errors import BoundWarning, CalibrantWarning, InputError
+from calibrant.rows import MemoryRows
 
 Vectors = dict[str, dict[str, Any]]
 
@@ -75,7 +76,7 @@ def check(seed: int, *, most: int, least: int = 0) -> bool:
     logits, labels, _ = random_problem(seed, most=most, least=least)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrantWarning)
-        root = fit_log_temperature(logits, labels, None)
+        root = fit_log_temperature(MemoryRows.of(logits, labels))
     expected = brute_force(logits, labels)
     at_bound = any(issubclass(warning.category, BoundWarning) for warning in caught)
     if at_bound:
@@ -142,14 +143,14 @@ def test_large_data_take_the_narrow_path_to_the_same_answer() -> None:
     labels = torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator)[:, 0]
     weight = torch.rand(40_000, generator=generator, dtype=torch.float64)
     for w in (None, weight):
-        root = fit_log_temperature(logits, labels, w)
+        root = fit_log_temperature(MemoryRows.of(logits, labels, weight=w))
         assert abs(root.value) < 1e-7
         assert mean_log_loss(logits, labels, w, root.x) <= mean_log_loss(logits, labels, w, root.x + 1e-4)
         assert mean_log_loss(logits, labels, w, root.x) <= mean_log_loss(logits, labels, w, root.x - 1e-4)
     late = torch.zeros(40_000, dtype=torch.float64)
     late[1] = 1.0  # no sampled row has weight
     with pytest.warns(BoundWarning):
-        fit_log_temperature(logits, logits.argmax(dim=1), late)
+        fit_log_temperature(MemoryRows.of(logits, logits.argmax(dim=1), weight=late))
 
 
 def test_an_excluded_label_is_refused() -> None:

@@ -9,20 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
 from calibrant.errors import InputError, WorkerError
-from calibrant.report import write_report
+from calibrant.report import diagnose_streamed, write_report
 from calibrant.scale import (
     ParquetRows,
     Shard,
     apply_streamed,
-    diagnose_streamed,
     evaluate_streamed,
     fit_streamed,
-    fit_temperature_streamed,
     in_turn,
     processes,
     ray_cluster,
@@ -62,12 +61,14 @@ def test_a_streamed_fit_is_the_in_memory_fit(table: Path) -> None:
     assert isinstance(data, Predictions)
     expected = TemperatureScaling().fit(data.logits, data.need_labels())
     passes: list[int] = []
-    streamed = fit_temperature_streamed(table, progress=passes.append)
+    streamed = fit_streamed(
+        TemperatureScaling(), table, progress=lambda begun, done, total: passes.append(begun) if done == total else None
+    )
     assert streamed.temperature == pytest.approx(expected.temperature, rel=1e-6)
     assert abs(streamed.gradient) < 1e-6
     assert passes == list(range(1, len(passes) + 1))
     assert len(passes) < 15
-    near = fit_temperature_streamed(table, start=expected.temperature)
+    near = fit_streamed(TemperatureScaling().fit(data[:50]), table)
     assert near.temperature == pytest.approx(expected.temperature, rel=1e-6)
     assert near.fitted
 
@@ -76,7 +77,7 @@ def test_a_fit_without_labels_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
     with pytest.raises(InputError, match="a column label to fit on"):
-        fit_temperature_streamed(path)
+        fit_streamed(TemperatureScaling(), path)
 
 
 @pytest.mark.slow
@@ -111,11 +112,17 @@ def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_
     ray.cloudpickle.register_pickle_by_value(__import__(__name__))
     on_ray = ray_cluster()
     assert evaluate_streamed(table, executor=on_ray) == evaluate_streamed(table, executor=in_turn)
-    assert fit_temperature_streamed(table, executor=on_ray).temperature == fit_temperature_streamed(table).temperature
-    scaling, out = fit_temperature_streamed(table), {}
+    assert (
+        fit_streamed(TemperatureScaling(), table, executor=on_ray).temperature
+        == fit_streamed(TemperatureScaling(), table).temperature
+    )
+    scaling, out = fit_streamed(TemperatureScaling(), table), {}
+    classes = ParquetRows(table).classes
+    z = torch.randn(200, classes, generator=torch.Generator().manual_seed(5))
+    elsewhere = TemperatureScaling().fit(3 * z, torch.arange(200) % classes)
     for name, executor in (("ray", on_ray), ("turn", in_turn)):
         assert apply_streamed(scaling, table, tmp_path / name, executor=executor) == 1
-        section = diagnose_streamed(table, calibrator=scaling, draws=50, executor=executor)
+        section = diagnose_streamed(table, calibrator=elsewhere, draws=50, executor=executor)
         fitted = fit_streamed(EnsembleTemperatureScaling(), table, executor=executor)
         page = write_report([section], tmp_path / "r.html").read_bytes()
         out[name] = ((tmp_path / name / "a.parquet").read_bytes(), page, fitted.weights.tolist())

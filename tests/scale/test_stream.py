@@ -18,7 +18,7 @@ from calibrant import Predictions, metrics
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
-from calibrant.scale import ParquetRows, apply_streamed, evaluate_streamed, rows, sum_metrics
+from calibrant.scale import ParquetRows, apply_streamed, evaluate_streamed, fit_streamed, rows, sum_metrics
 
 
 def write(path: Path, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], *, group: int) -> None:
@@ -203,8 +203,8 @@ def test_files_of_two_models_are_refused(folder: Path) -> None:
 MEMORY = """
 import resource, sys
 import jinja2, matplotlib.figure, pyarrow.parquet, scipy.stats, torch, calibrant
-from calibrant.report import write_report
-from calibrant.scale import apply_streamed, diagnose_streamed, evaluate_streamed
+from calibrant.report import diagnose_streamed, write_report
+from calibrant.scale import apply_streamed, evaluate_streamed
 from calibrant.calibrators import TemperatureScaling
 torch.set_num_threads(1)
 calibrator = TemperatureScaling().fit(torch.randn(50, 1000), torch.arange(50))
@@ -238,3 +238,114 @@ def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
         check=True,
     )
     assert int(run.stdout) <= 256, f"{run.stdout} MiB"
+
+
+def rewrite(file: Path, *, keep_times: bool) -> None:
+    """Change one logit of a file; its size stays, and its time of modification too if asked."""
+    before = file.stat()
+    table = pq.read_table(file)
+    values = table.column("logits").combine_chunks().flatten().to_numpy().copy()
+    values[0] += 0.5
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values), 6)
+    pq.write_table(table.set_column(0, "logits", column), file, row_group_size=256)
+    if keep_times:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_times", [False, True])
+def test_data_that_change_while_they_are_read_are_refused(folder: Path, tmp_path: Path, keep_times: bool) -> None:
+    file = folder / "part-2.parquet"
+
+    def disturb(done: int, total: int) -> None:
+        if done == 1000:
+            rewrite(file, keep_times=keep_times)
+
+    match = r"expected .*part-2\.parquet to stay as it was .*; run it again"
+    with pytest.raises(FileFormatError, match=match):
+        evaluate_streamed(folder, progress=disturb)
+    with pytest.raises(FileFormatError, match=match):
+        fit_streamed(TemperatureScaling(), folder, progress=lambda begun, done, total: disturb(done, total))
+    scaling = TemperatureScaling().fit(whole(folder).logits, whole(folder).need_labels())
+    with pytest.raises(FileFormatError, match=match):
+        apply_streamed(scaling, folder, tmp_path / "out", progress=disturb)
+    assert sorted(os.listdir(tmp_path / "out")) == ["part-0.parquet", "part-1.parquet"]
+    several = ParquetRows(folder)
+    evaluate_streamed(several)
+    rewrite(file, keep_times=keep_times)
+    with pytest.raises(FileFormatError, match=match):
+        evaluate_streamed(several)
+
+
+def test_a_file_that_changes_while_one_shard_is_read_is_refused(folder: Path) -> None:
+    data = ParquetRows(folder)
+    pieces = data.read(data.shards[0])
+    next(pieces)
+    rewrite(folder / "part-0.parquet", keep_times=True)
+    with pytest.raises(FileFormatError, match="to stay as it was"):
+        list(pieces)
+
+
+@pytest.mark.parametrize("keep_times", [False, True])
+def test_a_resume_on_changed_data_is_refused(folder: Path, tmp_path: Path, keep_times: bool) -> None:
+    checkpoint = tmp_path / "progress.json"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_streamed(folder, checkpoint=checkpoint, progress=interrupt)
+    rewrite(folder / "part-0.parquet", keep_times=keep_times)
+    with pytest.raises(FileFormatError, match="expected a checkpoint of these data and metrics, got another"):
+        evaluate_streamed(folder, checkpoint=checkpoint)
+
+
+def test_flipped_bits_in_pages_are_found(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 4, 300)
+    logits = (2 * rng.normal(size=(300, 4)) + 3 * np.eye(4)[labels]).astype(np.float32)
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    saved = source / "a.parquet"
+    calibrant.save_predictions(saved, {"all": Predictions.from_logits(logits, labels)})
+    scaling = TemperatureScaling().fit(torch.from_numpy(logits), torch.from_numpy(labels))
+    apply_streamed(scaling, source, out)
+    spoiled = tmp_path / "spoiled.parquet"
+    readers = [
+        lambda: evaluate_streamed(spoiled, metrics=[metrics.NLL()])[0].value,
+        lambda: metrics.NLL()(calibrant.load_predictions(spoiled)),
+    ]
+    for file in (saved, out / "a.parquet"):
+        content = file.read_bytes()
+        footer = 8 + int.from_bytes(content[-8:-4], "little")
+        [truth] = evaluate_streamed(file, metrics=[metrics.NLL()])
+        for position in rng.integers(4, len(content) - footer, 100).tolist():
+            flipped = bytearray(content)
+            flipped[position] ^= 1 << int(rng.integers(8))
+            spoiled.write_bytes(flipped)
+            for read in readers:
+                try:
+                    value = read()
+                except (FileFormatError, InputError):
+                    continue
+                assert value == pytest.approx(truth.value, rel=1e-12), position
+
+
+@pytest.mark.parametrize("names", [("label", "labels"), ("group", "groups"), ("logits", "probs"), ("logits", "conf")])
+def test_columns_of_one_meaning_are_refused_as_in_memory(tmp_path: Path, names: tuple[str, str]) -> None:
+    path = tmp_path / "a.parquet"
+    column = pa.FixedSizeListArray.from_arrays(pa.array([0.5, 0.5, 0.25, 0.75]), 2)
+    columns = {name: column if name in ("logits", "probs") else pa.array([0, 1]) for name in ("logits", *names)}
+    pq.write_table(pa.table(columns), path)
+    for read in (ParquetRows, calibrant.load_predictions):
+        with pytest.raises(FileFormatError, match="expected one array of each meaning, got"):
+            read(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a", ["a"]])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for read in (ParquetRows, evaluate_streamed):
+        with pytest.raises(InputError, match="expected path as text"):
+            read(path)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.parquet")
+    for place in (tmp_path, tmp_path / "a.parquet"):
+        with pytest.raises(FileFormatError, match="got a pipe at"):
+            ParquetRows(place)

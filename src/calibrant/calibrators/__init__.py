@@ -1,9 +1,11 @@
 """Calibration after training: one method a file, each fitted on (logits, labels) and returning logits."""
 
 import os
+import sys
 from collections.abc import Sequence
 
-from calibrant.calibrators._base import Calibrator, load_with
+from calibrant.calibrators._base import Calibrator as Calibrator  # the base class to write methods on; no method itself
+from calibrant.calibrators._saved import load_calibrator
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
@@ -63,4 +65,4 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
         FileFormatError: If the file is not a whole calibrator.
         InputError: If its class is unknown.
     """
-    return load_with(path, [*(globals()[name] for name in __all__), *classes])
+    return load_calibrator(path, sys.modules[__name__], classes=classes)

@@ -1,16 +1,18 @@
 """The convex problem under vector, matrix, Dirichlet and structured scaling: softmax((I + D) x + b) with ridges."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
-from calibrant.calibrators._solver import Minimum, minimise
-from calibrant.errors import InputError
+from calibrant.calibrators._lbfgs import lbfgs
+from calibrant.calibrators._newton import Derivatives, newton
+from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300
-_FLOAT32_LARGEST = 1e3
+_NEWTON_PARAMETERS = 250  # a Hessian of this side is solved in about 1 ms
+_NEWTON_WORK = 1e8  # multiplications for one Hessian; beyond it L-BFGS is sooner done
+_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
 
@@ -29,191 +31,38 @@ def log_probs_of(logits: Tensor) -> Tensor:
     return torch.log_softmax(wide, dim=1).clamp_min(LOWEST)
 
 
-def check_label_logits(logits: Tensor, labels: Tensor) -> None:
-    """Refuse data in which a true class is excluded by −inf.
-
-    Raises:
-        InputError: With the first such row.
-    """
-    excluded = torch.isinf(logits.gather(1, labels[:, None])[:, 0])
-    if bool(excluded.any()):
-        row = int(torch.nonzero(excluded)[0])
-        raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
-
-
-def total_weight(labels: Tensor, weight: Tensor | None) -> float:
-    """Return the number of rows, counted with their weights: a weight of 2 is the row twice."""
-    return float(labels.shape[0]) if weight is None else float(weight.sum())
-
-
 @dataclass(frozen=True)
-class DiagonalProblem:
-    """Mean log-loss of softmax((1 + v) ∘ x + b) plus ridge, as a function of (v, b) (2K,)."""
+class AffineChunk:
+    """Inputs (n, K) float64, labels (n,) and weights (n,)."""
 
     x: Tensor
     labels: Tensor
-    share: Tensor  # (N,) weight of each row; they sum to 1
-    ridge: Ridge
-
-    @property
-    def rows(self) -> int:
-        """N."""
-        return self.x.shape[0]
-
-    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
-        """Return the penalised loss and its gradient."""
-        v, b = theta.chunk(2)
-        loss, gradient = 0.0, torch.zeros_like(theta)
-        for rows in row_chunks(*self.x.shape):
-            x = self.x[rows]
-            part, residual = _loss_and_residual(x * (1 + v) + b, self.labels[rows], self.share[rows])
-            loss += part
-            gradient += torch.cat([(residual * x).sum(dim=0), residual.sum(dim=0)])
-        strength = self._strength(theta)
-        return loss + float(strength @ theta**2), gradient + 2 * strength * theta
-
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the Hessian (2K, 2K)."""
-        v, b = theta.chunk(2)
-        classes = len(v)
-        total = torch.diag(2 * self._strength(theta))
-        spots = torch.arange(classes, device=theta.device)
-        for rows in row_chunks(*self.x.shape):
-            x, share = self.x[rows], self.share[rows, None]
-            p = torch.softmax(x * (1 + v) + b, dim=1)
-            both = torch.cat([p * x, p], dim=1)  # (n, 2K)
-            total -= (both * share).T @ both
-            p = p * share
-            total[spots, spots] += (p * x * x).sum(dim=0)
-            total[spots + classes, spots + classes] += p.sum(dim=0)
-            cross = (p * x).sum(dim=0)
-            total[spots, spots + classes] += cross
-            total[spots + classes, spots] += cross
-        return total
-
-    def narrowed(self) -> "DiagonalProblem | None":
-        """Return the problem in float32, or None if ``x`` is too large for it."""
-        return replace(self, x=self.x.float(), share=self.share.float()) if _fits_float32(self.x) else None
-
-    def blocks(self) -> Tensor:
-        """Return the Hessian's diagonal at the start, as blocks (2K, 1, 1)."""
-        p = torch.softmax(self.x, dim=1)
-        spread = p * (1 - p) * self.share[:, None]
-        curvature = torch.cat([(spread * self.x**2).sum(dim=0), spread.sum(dim=0)])
-        return (_lifted(curvature) + 2 * self._strength(curvature))[:, None, None]
-
-    def _strength(self, theta: Tensor) -> Tensor:
-        classes = len(theta) // 2
-        return torch.cat([theta.new_full((classes,), self.ridge.diagonal), theta.new_full((classes,), self.ridge.bias)])
+    weight: Tensor
 
 
 @dataclass(frozen=True)
-class MatrixProblem:
-    """Mean log-loss of softmax(x + [D, b] [x; 1]) plus ridge, as a function of [D, b] (K·(K+1),)."""
+class Affine:
+    """What was found: scale (K,) or (K, K), bias (K,), the penalised mean log-loss, and the largest entry of its gradient."""
 
-    x: Tensor
-    labels: Tensor
-    share: Tensor
-    ridge: Ridge
-
-    @property
-    def rows(self) -> int:
-        """N."""
-        return self.x.shape[0]
-
-    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
-        """Return the penalised loss and its gradient."""
-        classes = self.x.shape[1]
-        matrix = theta.view(classes, classes + 1)
-        loss, gradient = 0.0, torch.zeros_like(matrix)
-        for rows in row_chunks(self.rows, 2 * classes):
-            x = self.x[rows]
-            logits = torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x)
-            part, residual = _loss_and_residual(logits, self.labels[rows], self.share[rows])
-            loss += part
-            gradient[:, :-1].addmm_(residual.T, x)
-            gradient[:, -1] += residual.sum(dim=0)
-        strength = self._strength()
-        penalty = float((strength * matrix**2).sum())
-        return loss + penalty, (gradient + 2 * strength * matrix).reshape(-1)
-
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the Hessian (K·(K+1), K·(K+1))."""
-        classes = self.x.shape[1]
-        matrix = theta.view(classes, classes + 1)
-        total = torch.diag(2 * self._strength().reshape(-1))
-        blocks = total.view(classes, classes + 1, classes, classes + 1)
-        diagonal = blocks.diagonal(dim1=0, dim2=2)  # (K+1, K+1, K), a view
-        for rows in row_chunks(self.rows, classes * (classes + 1)):
-            x = self.x[rows]
-            ones = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
-            p = torch.softmax(x + ones @ matrix.T, dim=1)
-            flat = (p[:, :, None] * ones[:, None, :]).flatten(1)  # (n, K·(K+1))
-            weighted = flat * self.share[rows, None]
-            total.addmm_(weighted.T, flat, alpha=-1)
-            diagonal += (weighted.T @ ones).view(classes, classes + 1, classes + 1).permute(1, 2, 0)
-        return total
-
-    def narrowed(self) -> "MatrixProblem | None":
-        """Return the problem in float32, or None if ``x`` is too large for it."""
-        return replace(self, x=self.x.float(), share=self.share.float()) if _fits_float32(self.x) else None
-
-    def blocks(self) -> Tensor:
-        """Return a block (K+1, K+1) for each class: mean p (1 − p) times the features' second moments, plus the ridge."""
-        p = torch.softmax(self.x, dim=1)
-        spread = _lifted(self.share @ (p * (1 - p)))
-        ones = torch.cat([self.x, torch.ones_like(self.x[:, :1])], dim=1)
-        moments = (ones * self.share[:, None]).T @ ones
-        if self.x.shape[1] > _BLOCK_CLASSES:  # K blocks would not fit in memory
-            return (spread[:, None] * moments.diagonal() + 2 * self._strength()).reshape(-1, 1, 1)
-        moments += 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype, device=moments.device)
-        blocks = spread[:, None, None] * moments
-        blocks.diagonal(dim1=1, dim2=2).add_(self._strength(), alpha=2)
-        return blocks
-
-    def _strength(self) -> Tensor:
-        classes = self.x.shape[1]
-        strength = self.x.new_full((classes, classes + 1), self.ridge.off)
-        strength[:, :-1].fill_diagonal_(self.ridge.diagonal)
-        strength[:, -1] = self.ridge.bias
-        return strength
-
-
-def _lifted(curvature: Tensor) -> Tensor:
-    """Return ``curvature`` with classes that are never near kept away from 0: it only scales a search."""
-    return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
-
-
-def _fits_float32(x: Tensor) -> bool:
-    """Return whether float32 resolves softmax(x) to about 1e-4: it holds 7 digits of the logits."""
-    return float(x.abs().max()) <= _FLOAT32_LARGEST
-
-
-def _loss_and_residual(logits: Tensor, labels: Tensor, share: Tensor) -> tuple[float, Tensor]:
-    """Return Σ share · log-loss and share · (p − e_y) (n, K)."""
-    log_p = torch.log_softmax(logits, dim=1)
-    at_label = labels[:, None]
-    loss = -float(share @ log_p.gather(1, at_label)[:, 0])
-    residual = log_p.exp_()
-    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
-    return loss, residual.mul_(share[:, None])
+    scale: Tensor
+    bias: Tensor
+    value: float
+    gradient: float
 
 
 def fit_affine(
-    x: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
+    rows: RowSource,
+    mass: float,
     ridge: Ridge,
     *,
     diagonal: bool,
     start: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Minimum]:
-    """Return (scale, bias, minimum) of softmax(scale · x + bias): scale is (K,) if ``diagonal``, else (K, K).
+) -> Affine:
+    """Return the certified minimum of the mean log-loss of softmax(scale · x + bias) plus ridge.
 
     Args:
-        x: (N, K).
-        labels: (N,).
-        weight: (N,) or None.
+        rows: A source of ``AffineChunk``.
+        mass: Σ weights.
         ridge: On the deviations from scale = I and bias = 0.
         diagonal: Whether the scale is.
         start: A scale and a bias to start from, as of an earlier fit; used if they are for K classes.
@@ -221,28 +70,155 @@ def fit_affine(
     Raises:
         FitError: If the gradient's certificate is not reached.
     """
-    x = x.double()
-    classes = x.shape[1]
-    share = torch.ones_like(x[:, 0]) if weight is None else weight
-    share = share / share.sum()
-    identity = torch.ones_like(x[0]) if diagonal else torch.eye(classes, dtype=x.dtype, device=x.device)
-    first = x.new_zeros(identity.numel() + classes)
+    classes, device = rows.classes, rows.device
+    identity = torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
+    identity = identity.to(device)
+    first = identity.new_zeros(identity.numel() + classes)
     if start is not None and start[0].shape == identity.shape:
-        first = _joined((start[0] - identity).to(x), start[1].to(x))
-    problem = (DiagonalProblem if diagonal else MatrixProblem)(x, labels, share, ridge)
-    found = minimise(problem, first)
+        first = _parameters((start[0] - identity).to(first), start[1].to(first))
+    strength = _strength(classes, ridge, diagonal=diagonal).to(device)
+    loss = diagonal_loss if diagonal else matrix_loss
+    curvature = diagonal_hessian if diagonal else matrix_hessian
+
+    def penalised(theta: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = (part / mass for part in rows.total(loss, theta))
+        return value + strength @ theta**2, gradient + 2 * strength * theta
+
+    def derivatives(theta: Tensor) -> Derivatives:
+        (value, gradient), hessian = rows.totals([(loss, theta[0]), (curvature, theta[0])])
+        off = theta[0]
+        return Derivatives(
+            (value / mass + strength @ off**2)[None],
+            (gradient / mass + 2 * strength * off)[None],
+            (hessian / mass + torch.diag(2 * strength))[None],
+        )
+
+    if len(first) <= _NEWTON_PARAMETERS and rows.count * len(first) ** 2 <= _NEWTON_WORK:
+        found = newton(derivatives, first[None], tolerance=_TOLERANCE, enough=_ENOUGH)
+        theta, value, gradient = found.x[0], float(found.value), float(found.gradient)
+    else:
+        blocks = _blocks(rows, mass, strength, diagonal=diagonal)
+        theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks)
     if diagonal:
-        v, b = found.x.chunk(2)
-        return identity + v, b.clone(), found
-    matrix = found.x.view(classes, classes + 1)
-    return identity + matrix[:, :-1], matrix[:, -1].clone(), found
+        v, b = theta.chunk(2)
+        return Affine(identity + v, b.clone(), value, gradient)
+    matrix = theta.view(classes, classes + 1)
+    return Affine(identity + matrix[:, :-1], matrix[:, -1].clone(), value, gradient)
 
 
-def _joined(deviation: Tensor, bias: Tensor) -> Tensor:
-    """Return the problem's parameters: (v, b), or [D, b] row by row."""
+def _numbers(penalised: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:
+    return float(penalised[0]), penalised[1]
+
+
+def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
+    """Return the parameters of the problem: (v, b), or [D, b] row by row."""
     if deviation.dim() == 1:
         return torch.cat([deviation, bias])
     return torch.cat([deviation, bias[:, None]], dim=1).reshape(-1)
+
+
+def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
+    """Return the penalty's factor of each squared parameter (P,)."""
+    if diagonal:
+        return torch.tensor([ridge.diagonal] * classes + [ridge.bias] * classes, dtype=torch.float64)
+    strength = torch.full((classes, classes + 1), ridge.off, dtype=torch.float64)
+    strength[:, :-1].fill_diagonal_(ridge.diagonal)
+    strength[:, -1] = ridge.bias
+    return strength.reshape(-1)
+
+
+def diagonal_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
+    v, b = theta.chunk(2)
+    loss, residual = _loss_and_residual(chunk.x * (1 + v) + b, chunk)
+    return loss, torch.cat([(residual * chunk.x).sum(dim=0), residual.sum(dim=0)])
+
+
+def diagonal_hessian(chunk: AffineChunk, theta: Tensor) -> Tensor:
+    """Return its Hessian (2K, 2K)."""
+    v, b = theta.chunk(2)
+    classes, x = len(v), chunk.x
+    p = torch.softmax(x * (1 + v) + b, dim=1)
+    both = torch.cat([p * x, p], dim=1)  # (n, 2K)
+    total = -(both * chunk.weight[:, None]).T @ both
+    p = p * chunk.weight[:, None]
+    spots = torch.arange(classes, device=theta.device)
+    total[spots, spots] += (p * x * x).sum(dim=0)
+    total[spots + classes, spots + classes] += p.sum(dim=0)
+    cross = (p * x).sum(dim=0)
+    total[spots, spots + classes] += cross
+    total[spots + classes, spots] += cross
+    return total
+
+
+def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ log-loss of softmax(x + [D, b] [x; 1]) and its gradient by [D, b] (K·(K+1),)."""
+    classes, x = chunk.x.shape[1], chunk.x
+    matrix = theta.view(classes, classes + 1)
+    loss, residual = _loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), chunk)
+    return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
+
+
+def matrix_hessian(chunk: AffineChunk, theta: Tensor) -> Tensor:
+    """Return its Hessian (K·(K+1), K·(K+1))."""
+    classes, x = chunk.x.shape[1], chunk.x
+    matrix = theta.view(classes, classes + 1)
+    ones = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+    p = torch.softmax(x + ones @ matrix.T, dim=1)
+    flat = (p[:, :, None] * ones[:, None, :]).flatten(1)  # (n, K·(K+1))
+    weighted = flat * chunk.weight[:, None]
+    total = -(weighted.T @ flat)
+    diagonal = total.view(classes, classes + 1, classes, classes + 1).diagonal(dim1=0, dim2=2)  # (K+1, K+1, K), a view
+    diagonal += (weighted.T @ ones).view(classes, classes + 1, classes + 1).permute(1, 2, 0)
+    return total
+
+
+def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -> Tensor:
+    """Return roughly the blocks on the Hessian's diagonal at the start (B, F, F); they only scale the search."""
+    classes = rows.classes
+    if diagonal:
+        curvature = rows.total(diagonal_curvature) / mass
+        return (_lifted(curvature) + 2 * strength)[:, None, None]
+    spread, moments = (part / mass for part in rows.total(matrix_curvature))
+    spread, ridge = _lifted(spread), strength.view(classes, classes + 1)
+    if classes > _BLOCK_CLASSES:  # K blocks would not fit in memory
+        diagonals: Tensor = (spread[:, None] * moments.diagonal() + 2 * ridge).reshape(-1, 1, 1)
+        return diagonals
+    moments = moments + 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype).to(
+        moments.device
+    )
+    blocks: Tensor = spread[:, None, None] * moments
+    blocks.diagonal(dim1=1, dim2=2).add_(ridge, alpha=2)
+    return blocks
+
+
+def diagonal_curvature(chunk: AffineChunk) -> Tensor:
+    """Return Σ p (1 − p) x² and Σ p (1 − p) (2K,)."""
+    p = torch.softmax(chunk.x, dim=1)
+    spread = p * (1 - p) * chunk.weight[:, None]
+    return torch.cat([(spread * chunk.x**2).sum(dim=0), spread.sum(dim=0)])
+
+
+def matrix_curvature(chunk: AffineChunk) -> tuple[Tensor, Tensor]:
+    """Return Σ p (1 − p) (K,) and the second moments (K+1, K+1) of [x; 1]."""
+    p = torch.softmax(chunk.x, dim=1)
+    ones = torch.cat([chunk.x, torch.ones_like(chunk.x[:, :1])], dim=1)
+    return chunk.weight @ (p * (1 - p)), (ones * chunk.weight[:, None]).T @ ones
+
+
+def _lifted(curvature: Tensor) -> Tensor:
+    """Return ``curvature`` with classes that are never near kept away from 0."""
+    return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
+
+
+def _loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:
+    """Return Σ weight · log-loss and weight · (p − e_y) (n, K)."""
+    log_p = torch.log_softmax(logits, dim=1)
+    at_label = chunk.labels[:, None]
+    loss = -(chunk.weight @ log_p.gather(1, at_label)[:, 0])
+    residual = log_p.exp_()
+    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
+    return loss, residual.mul_(chunk.weight[:, None])
 
 
 def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

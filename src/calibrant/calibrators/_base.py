@@ -1,34 +1,32 @@
 """What every calibrator shares: checked fitting, logits in and logits out, learned state in buffers, one-file saving."""
 
-import importlib.metadata
-import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-import calibrant._files as files
-from calibrant._check import as_tensor, check_groups, check_labels, check_logits, check_weights, refuse
-from calibrant._config import binning_from_plain
-from calibrant._fence import hash_rows
-from calibrant.errors import FileFormatError, InputError, NotFittedError
-
-FORMAT = "calibrant-calibrator-1"
-_MOST_CLASSES = 1 << 26
+from calibrant import _plain
+from calibrant._check import refuse
+from calibrant._kernels.threads import one_thread_if_small
+from calibrant._leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.errors import InputError, NotFittedError
+from calibrant.predictions import Predictions
+from calibrant.rows import Chunk, MemoryRows, RowSource
 
 
 class Calibrator(nn.Module, ABC):
     """A map from logits to calibrated logits, fitted on validation data. It never holds the model.
 
-    Subclasses declare their learned buffers with ``_declare`` in ``__init__``, fill them in ``_fit`` and use them in
-    ``_transform``. Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the
-    confidence of a decision already taken). One that is an affine map also gives ``affine``.
+    Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, declare
+    learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
+    Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
+    decision already taken). One that is an affine map also gives ``affine``.
     """
 
-    preserves_argmax: ClassVar[bool]
+    preserves_argmax: bool = False
     top_label: bool = False
 
     classes: Tensor
@@ -38,20 +36,24 @@ class Calibrator(nn.Module, ABC):
         super().__init__()
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
         self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
-        # a hash of every fitting row in order; plain, not a buffer, since no forward pass needs it
+        # a sketch of the fitting rows (calibrant._leakage); plain, not a buffer, since no forward pass needs it
         self.fit_rows = torch.empty(0, dtype=torch.int64)
+        self.register_load_state_dict_post_hook(_update_facts)
+
+    def _update_facts(self) -> None:
+        """Set the class facts of an instance that depend on what it holds: after ``fit`` and after loading."""
 
     def _declare(self, *names: str) -> None:
         for name in names:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain JSON values."""
+        """Return the constructor's arguments as plain JSON values, read from its signature."""
+        return _plain.config_of(self)
 
     @abstractmethod
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        """Learn from checked data."""
+    def _fit(self, rows: RowSource) -> None:
+        """Learn from rows, which answer questions by sums; ``rows.gathered()`` gives few rows at once."""
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
@@ -66,35 +68,69 @@ class Calibrator(nn.Module, ABC):
         """Whether ``fit`` has been called."""
         return self._columns > 0
 
-    def fit(self, logits: Any, labels: Any, *, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Fit on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating.
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used.
             labels: (N,) integers in [0, K).
             sample_weight: (N,) weights ≥ 0, or None.
             groups: (N,) cluster of each row, used by methods that split the data, or None.
+            features: Named columns (N,), for methods that use them, or None.
 
         Raises:
             InputError: If the data are not valid.
             FitError: If the optimum was not reached.
         """
-        z = as_tensor(logits, name="logits")
-        check_logits(z)
-        y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=z.shape[0], classes=z.shape[1])
-        weight = None
-        if sample_weight is not None:
-            weight = check_weights(as_tensor(sample_weight, name="sample_weight").to(z.device), rows=z.shape[0])
-        codes = check_groups(groups, rows=z.shape[0])
-        with torch.no_grad():
-            if weight is not None and not bool((kept := weight > 0).all()):  # such rows must not count in bins or folds
-                self._fit(z[kept], y[kept], weight[kept], None if codes is None else codes[kept.to(codes.device)])
+        if isinstance(logits, Predictions):
+            given = (labels, sample_weight, groups, features)
+            if any(value is not None for value in given):
+                raise refuse(
+                    "predictions alone",
+                    "labels, weights, groups or features beside them",
+                    "put them into the Predictions",
+                )
+            return self.fit_from(_rows_of(logits))
+        if labels is None:
+            raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
+        return self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
+
+    def fit_from(self, rows: RowSource) -> Self:
+        """Fit on rows wherever they lie: in memory, in files, on other processes or machines.
+
+        Args:
+            rows: A row source, such as ``rows.MemoryRows``; ``scale.fit_streamed`` makes one of Parquet files.
+
+        Raises:
+            InputError: If the data are not valid, or this method needs all of more rows at once than can be held.
+            FitError: If the optimum was not reached.
+        """
+        if not isinstance(rows, RowSource):
+            raise refuse(
+                "a row source", type(rows).__name__, "use fit(logits, labels), or calibrant.rows.MemoryRows.of"
+            )
+        with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
+            self._learn(rows)
+            if rows.count <= WHOLE:
+                self.fit_rows = sketch_of_hashes(rows.fold(_hashes, _joined_hashes))
             else:
-                self._fit(z, y, weight, codes)
-            self.classes.fill_(z.shape[1])
-            self._columns = int(z.shape[1])
-            self.fit_rows = hash_rows(z)
+                self.fit_rows = sketch_of_part(rows.fold(_part, joined))
         return self
+
+    def _learn(self, rows: RowSource) -> None:
+        """Fit without keeping a sketch of the rows: what a part of another calibrator does."""
+        self._fit(rows)
+        self.classes.fill_(rows.classes)
+        self._columns = int(rows.classes)
+        self._update_facts()
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits.
@@ -160,27 +196,25 @@ class Calibrator(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
-        shown = [f"{key}={value!r}" for key, value in self.config().items() if value is not None]
-        return ", ".join(shown + ([self.learned()] if self.fitted and self.learned() else []))
+        learned = self.learned() if self.fitted else ""
+        return ", ".join(part for part in (_plain.shown(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save class, configuration, learned state and fitting-row hashes as one safetensors file, atomically.
+        """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.
 
         Raises:
             NotFittedError: Before ``fit``.
+            InputError: If ``path`` does not end in .safetensors.
         """
+        from calibrant.calibrators._saved import save_calibrator
+
         self._need_fit()
-        if not str(path).endswith(".safetensors"):
-            raise InputError(f"expected a path that ends in .safetensors, got {os.fspath(path)!r}; rename it")
-        metadata = {
-            "format": FORMAT,
-            "type": type(self).__name__,
-            "config": json.dumps(self.config(), sort_keys=True),
-            "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
-        }
-        arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in self.state_dict().items()}
-        arrays["fit_rows"] = self.fit_rows.cpu().numpy()
-        files.write_arrays(path, arrays, metadata=metadata)
+        save_calibrator(self, path)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.fit_rows.numel() and not torch.compiler.is_exporting():
+            destination[prefix + "fit_rows"] = self.fit_rows
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
@@ -188,63 +222,42 @@ class Calibrator(nn.Module, ABC):
             incoming = state_dict.get(prefix + name)
             if incoming is not None and buffer is not None and incoming.shape != buffer.shape:
                 self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
+        rows = state_dict.pop(prefix + "fit_rows", torch.empty(0, dtype=torch.int64))
+        if rows.dtype != torch.int64 or rows.dim() != 1:
+            raise InputError(f"expected fit_rows of int64 (N,), got {rows.dtype} {tuple(rows.shape)}; save it again")
         super()._load_from_state_dict(state_dict, prefix, *args)
+        self.fit_rows = rows.cpu()
         self._columns = int(self.classes)
 
-
-def load_with(path: str | os.PathLike[str], families: Sequence[type[Calibrator]]) -> Calibrator:
-    """Return the calibrator saved at ``path``; only the classes in ``families`` are resolved.
-
-    Raises:
-        FileFormatError: If the file is not a calibrator or is broken.
-        InputError: If its class is not among ``families``.
-    """
-    metadata = files.read_metadata(path)
-    if metadata.get("format") != FORMAT:
-        raise FileFormatError(f"expected a saved calibrator, got another kind of file: {path}; make it with save")
-    known = {cls.__name__: cls for cls in families}
-    name = metadata.get("type", "")
-    if name not in known:
-        raise InputError(
-            f"expected one of {', '.join(sorted(known))}, got {name!r} in {path}; pass classes=[…] to load"
-        )
-    try:
-        config = {key: binning_from_plain(value) for key, value in json.loads(metadata["config"]).items()}
-        calibrator = known[name](**config)
-        arrays = files.read_arrays(path)
-        calibrator.fit_rows = _hashes(arrays.pop("fit_rows"))
-        calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
-        _probe(calibrator)
-    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
-        raise FileFormatError(
-            f"expected a whole calibrator, got a broken one in {path} ({files.reason_of(error)}); save it again"
-        ) from error
-    return calibrator
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
+        learned = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)
+        for name, before in learned.items():
+            after = self._buffers[name]
+            if after is not None and after.dtype != before.dtype:
+                self._buffers[name] = before.to(after.device)
+        return self
 
 
-def _own_version() -> str:
-    try:
-        return importlib.metadata.version("calibrant")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+def _update_facts(module: nn.Module, _: Any) -> None:
+    if isinstance(module, Calibrator):
+        module._update_facts()
 
 
-def _hashes(array: files.Array) -> Tensor:
-    rows = torch.from_numpy(array)
-    if rows.dtype != torch.int64 or rows.dim() != 1:
-        raise ValueError(f"fit_rows of {rows.dtype} {tuple(rows.shape)}")
-    return rows
+def _rows_of(data: Predictions) -> MemoryRows:
+    weights, features = getattr(data, "weights", None), getattr(data, "features", None)
+    labels = data.need_labels()
+    return MemoryRows.of(data.logits, labels, weight=weights, groups=data.groups, features=features)
 
 
-def _probe(calibrator: Calibrator) -> None:
-    """Refuse learned state that cannot calibrate: it comes from a file, so its shapes and values are unknown."""
-    columns = int(calibrator.classes)
-    if not 2 <= columns <= _MOST_CLASSES:
-        raise ValueError(f"{columns} classes")
-    for key, value in calibrator.state_dict().items():
-        if value.is_floating_point() and bool(torch.isnan(value).any()):
-            raise ValueError(f"NaN in {key}")
-    with torch.no_grad():
-        answer = calibrator(torch.linspace(1, 0, columns)[None])
-    if answer.shape != (1, columns) or bool(torch.isnan(answer).any()):
-        raise ValueError("it does not return one row of logits for one row")
+def _hashes(chunk: Chunk) -> Tensor:
+    return hash_rows(chunk.logits, chunk.labels)
+
+
+def _joined_hashes(left: Tensor, right: Tensor) -> Tensor:
+    return torch.cat([left, right])
+
+
+def _part(chunk: Chunk) -> tuple[Tensor, ...]:
+    return part_of(_hashes(chunk))

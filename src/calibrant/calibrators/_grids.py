@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from calibrant._check import as_tensor, check_choice, check_number
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.errors import InputError
@@ -70,9 +68,9 @@ def resolve(
     return chosen, preset, grid if isinstance(grid, list) else preset.temperatures
 
 
-def check_weights_count(binning: Binning, weight: Tensor | None) -> None:
-    """Refuse weights with bins of equal mass: their parts differ by a row, which a row of weight 2.5 cannot split."""
-    if weight is not None and isinstance(binning, EqualMass):
+def check_weights_count(binning: Binning) -> None:
+    """Refuse weighted rows with bins of equal mass: their parts differ by a row, which a row of weight 2.5 cannot split."""
+    if isinstance(binning, EqualMass):
         raise InputError(
             "expected no sample_weight with bins of equal mass, got one; use binning=EqualWidth(15), or repeat the rows"
         )

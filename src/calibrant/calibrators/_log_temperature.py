@@ -1,7 +1,6 @@
 """The temperature of least log-loss: safeguarded Newton in log T, narrow arithmetic first, certified in float64."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,9 +9,12 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from calibrant import _kernels
+from calibrant._kernels import cpu, cuda_sums
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
+from calibrant._warn import warn_user
+from calibrant.calibrators._chunks import check_label_logits
 from calibrant.errors import BoundWarning, FitError, InputError
+from calibrant.rows import Chunk, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; Newton squares it, and 1e-4 is promised
@@ -35,18 +37,14 @@ class Passes(Protocol):
         """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
 
 
-def fit_log_temperature(
-    logits: Tensor, labels: Tensor, weight: Tensor | None, *, start: float = 0.0, prior: float | None = None
-) -> Root:
+def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | None = None) -> Root:
     """Return the log T on [log 1e-3, log 1e3] at which the log-loss is least, with its derivative there.
 
-    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. A sample of the rows, then all
-    rows in float32, only choose where the float64 search starts; its bracket is its own.
+    The log-loss is convex in 1/T, so its derivative by log T has one change of sign. In memory a sample of the rows, then
+    all rows in float32, only choose where the float64 search starts; its bracket is its own.
 
     Args:
-        logits: (N, K), checked.
-        labels: (N,), checked.
-        weight: (N,) float64, or None.
+        rows: Checked rows.
         start: log T to begin at.
         prior: Standard deviation of a normal prior on log T, whose penalty (log T)² / (2 prior²) joins the summed
             log-loss; None for none.
@@ -55,13 +53,40 @@ def fit_log_temperature(
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    data = Rows.of(logits, labels, weight)
+    ready = rows.prepared(Rows.of_chunk)
+    data = TemperatureSums(ready, rows.mass)
     pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
-    if data.count >= 4 * _SAMPLE:
-        start = _near(data.sample(), start, pull)
-    if data.count * logits.shape[1] >= 1 << 16:
-        start = _near(data, start, pull)
+    if isinstance(ready, MemoryRows):  # elsewhere each look costs a pass, and all passes cost the same
+        if rows.count >= 4 * _SAMPLE:
+            thin = ready.prepared(Rows.sample, rows.count // _SAMPLE)
+            mass = float(thin.total(Rows.mass_of))
+            start = _near(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
+        if rows.count * rows.classes >= 1 << 16:
+            start = _near(data, start, pull)
     return certified_root(data, start=start, pull=pull)
+
+
+@dataclass
+class TemperatureSums:
+    """The sums that a temperature fit asks for.
+
+    Args:
+        ready: A source of ``Rows``.
+        mass: Σ weights.
+    """
+
+    ready: RowSource
+    mass: float
+
+    @cached_property
+    def margin(self) -> float:
+        """Mean of z_y − max z."""
+        return float(self.ready.total(Rows.margin_sum)) / self.mass
+
+    def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the sums of mean and of variance of z − max z under softmax(βz), with exponentials in ``dtype``."""
+        first, second = self.ready.total(Rows.moments_sum, beta, str(dtype).removeprefix("torch.")).tolist()
+        return first, second
 
 
 def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
@@ -82,11 +107,10 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
         raise FitError(f"expected the temperature search to end, got: {error}; check the logits' range") from error
     if root.bound is not None:
         why = "every row is right" if root.bound == "low" else "the logits say no more than chance"
-        warnings.warn(
+        warn_user(
             f"expected a finite best temperature, got none ({why}), so the bound {math.exp(root.x):g} was returned; "
             "use more validation data",
             BoundWarning,
-            stacklevel=6,
         )
     return _settled(root)
 
@@ -106,11 +130,10 @@ def _separable(data: Passes) -> Root:
     """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
     if data.moments(0.0, torch.float64)[0] != 0:  # the mean gap to the largest logit
         return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
-    warnings.warn(
+    warn_user(
         "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
         "1 was returned; check the model's outputs",
         BoundWarning,
-        stacklevel=7,
     )
     return Root(0.0, 0.0, 0.0, 1, None)
 
@@ -123,7 +146,8 @@ def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_tem
     for d, w in data.chunks(torch.float64):
         norm = torch.logsumexp(d * beta, dim=1)
         total += norm.sum() if w is None else (norm * w).sum()
-    return float(total) / data.mass - beta * data.margin
+    mass = float(data.mass_of())
+    return float(total) / mass - beta * float(data.margin_sum()) / mass
 
 
 @dataclass(frozen=True)
@@ -146,25 +170,35 @@ class Rows:
         masked = bool(torch.isinf(logits.amin(dim=1)).any())
         return cls(logits, logits.amax(dim=1, keepdim=True), at_label, weight, masked)
 
+    @classmethod
+    def of_chunk(cls, chunk: Chunk) -> Self:
+        """Return the rows of a chunk."""
+        check_label_logits(chunk)
+        return cls.of(chunk.logits, chunk.labels, chunk.weight)
+
     @property
     def count(self) -> int:
         return int(self.logits.shape[0])
 
-    @cached_property
-    def mass(self) -> float:
-        return float(self.count) if self.weight is None else float(self.weight.sum())
+    def mass_of(self) -> Tensor:
+        """Return Σ weights."""
+        one = torch.tensor(float(self.count), dtype=torch.float64)
+        return one if self.weight is None else self.weight.sum().cpu()
 
-    @cached_property
-    def margin(self) -> float:
+    def margin_sum(self) -> Tensor:
+        """Return Σ w (z_y − max z)."""
         below = self.at_label - self.top[:, 0].double()
-        return float((below if self.weight is None else below * self.weight).sum()) / self.mass
+        return (below if self.weight is None else below * self.weight).sum()
 
-    def sample(self) -> "Rows":
-        take = slice(None, None, self.count // _SAMPLE)
-        if self.weight is not None and float(self.weight[take].sum()) <= 0:
-            return self
+    def sample(self, step: int) -> "Rows | None":
+        """Return every ``step``-th row."""
+        take = slice(None, None, step)
         weight = None if self.weight is None else self.weight[take]
         return Rows(self.logits[take], self.top[take], self.at_label[take], weight, self.masked)
+
+    def moments_sum(self, beta: float, dtype: str) -> Tensor:
+        """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
+        return torch.tensor(self.moments(beta, getattr(torch, dtype)), dtype=torch.float64)
 
     def chunks(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield z − max z (rows, K) in ``dtype``, finite, with the weights, in blocks that stay in the cache."""
@@ -182,10 +216,12 @@ class Rows:
 
     def moments(self, beta: float, dtype: torch.dtype) -> tuple[float, float]:
         """Return the sums of mean and variance of z − max z under softmax(βz)."""
-        if self.logits.is_cuda and _kernels.available():
-            both = _kernels.row_moments(self.logits, self.top, beta, dtype)
+        if self.logits.is_cuda and cuda_sums.available():
+            both = cuda_sums.row_moments(self.logits, self.top, beta, dtype)
             first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
             return first, second
+        if cpu.serves(self.logits):
+            return cpu.temperature_moments(self.logits, self.top[:, 0], self.weight, beta, dtype)
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
         for d, w in self.chunks(dtype):
             e = (d * beta).exp_()

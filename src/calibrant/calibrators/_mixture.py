@@ -1,124 +1,106 @@
-"""The log-loss of (1 − ε) softmax(z / T) + ε / K with its derivatives by log T and log ε, and Newton's method on it."""
+"""The log-loss of (1 − ε) softmax(z / T) + ε / K with its derivatives by log T and log ε, and its minimum."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
-from calibrant.errors import FitError
+from calibrant.calibrators._chunks import check_label_logits
+from calibrant.calibrators._newton import Derivatives, newton
+from calibrant.rows import Chunk, RowSource
 
-LOW, HIGH, POINTS = math.log(0.02), math.log(50.0), 41  # of log T: where the search begins
+_LOW, _HIGH, _POINTS = math.log(0.02), math.log(50.0), 41  # of log T: where the search begins
 _TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss by (log T, log ε)
+_ENOUGH = 1e-6
 _MOST_SHARE = 1 - 1e-9
+_SHARES = (*np.geomspace(1e-9, 0.1, 17).tolist(), *np.linspace(0.15, 0.95, 9).tolist())
+_STARTS = 3  # local minima of the grid from which Newton's method sets out
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """A temperature and a share of the uniform distribution."""
+def fit_mixture(rows: RowSource, prior: float | None) -> tuple[float, float]:
+    """Return the (T, ε) that minimise the mixture's log-loss with one imagined row of uniform part, −log ε, and the prior.
 
-    log_temperature: float
-    share: float
+    The problem is not convex. 41 temperatures with 27 ε each are tried in one pass; Newton's method in (log T, log ε) goes
+    on from the best three that no neighbour beats, and the best end is the answer.
+
+    Args:
+        rows: The data.
+        prior: Standard deviation of a normal prior on log T, or None.
+
+    Raises:
+        InputError: If a true class is excluded by −inf.
+        FitError: If a gradient is not small at the end.
+    """
+    mass, pull = rows.mass, 0.0 if prior is None else prior**-2
+    grid = np.linspace(_LOW, _HIGH, _POINTS).tolist()
+    shares = [*_SHARES, 1 / (mass + 1)]
+    losses = rows.total(tried_losses, tuple(grid), tuple(shares)).cpu()
+    losses = losses - torch.tensor(shares, dtype=torch.float64).log()
+    losses = losses + pull / 2 * torch.tensor(grid, dtype=torch.float64)[:, None] ** 2
+
+    def function(x: Tensor) -> Derivatives:
+        u, log_share = x[0].tolist()
+        loss, by_u, by_e, uu, ue, ee = (rows.total(mixed_sums, u, math.exp(log_share)).cpu() / mass).tolist()
+        eps, strength = math.exp(log_share), pull / mass
+        value = loss - log_share / mass + strength * u**2 / 2
+        gradient = [by_u + strength * u, eps * by_e - 1 / mass]
+        hessian = [[uu + strength, eps * ue], [eps * ue, eps**2 * ee + eps * by_e]]
+        made = (torch.tensor([part], dtype=torch.float64) for part in (value, gradient, hessian))
+        return Derivatives(*made)
+
+    bounds = (
+        torch.tensor([_LOW, math.log(1e-300)], dtype=torch.float64),
+        torch.tensor([_HIGH, math.log(_MOST_SHARE)], dtype=torch.float64),
+    )
+    found = []
+    for i, j in _valleys(losses)[:_STARTS]:
+        start = torch.tensor([[grid[i], math.log(shares[j])]], dtype=torch.float64)
+        found.append(newton(function, start, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds, longest=1.0))
+    best = min(found, key=lambda minimum: round(float(minimum.value), 12))
+    u, log_share = best.x[0].tolist()
+    return math.exp(u), math.exp(log_share)
 
 
-def mixture_sums(logits: Tensor, labels: Tensor, weight: Tensor | None, at: Mixture) -> Tensor:
+def _valleys(losses: Tensor) -> list[tuple[int, int]]:
+    """Return the places of a matrix that no neighbour is below, the least first; columns are ordered by their minimum's share."""
+    padded = torch.nn.functional.pad(losses[None, None], (0, 0, 1, 1), value=math.inf)[0, 0]
+    per_row, column = losses.min(dim=1)
+    rows = padded.amin(dim=1)
+    inner = (per_row <= rows[:-2]) & (per_row <= rows[2:])
+    places = torch.nonzero(inner)[:, 0].tolist()
+    return sorted(((i, int(column[i])) for i in places), key=lambda place: float(losses[place]))
+
+
+def tried_losses(chunk: Chunk, grid: tuple[float, ...], shares: tuple[float, ...]) -> Tensor:
+    """Return Σ w log-loss of the mixture (G, S) for each log T and ε."""
+    check_label_logits(chunk)
+    z, uniform, label = chunk.logits.double(), 1 / chunk.logits.shape[1], chunk.labels[:, None]
+    share = torch.tensor(shares, dtype=torch.float64, device=z.device)
+    losses = []
+    for u in grid:
+        p = torch.log_softmax(z * math.exp(-u), dim=1).gather(1, label).exp()
+        losses.append(-(chunk.weights @ (p + share * (uniform - p)).log()))
+    return torch.stack(losses)
+
+
+def mixed_sums(chunk: Chunk, log_temperature: float, eps: float) -> Tensor:
     """Return Σ loss, Σ ∂u, Σ ∂ε, Σ ∂uu, Σ ∂uε, Σ ∂εε (6,) of the rows' log-losses, u = log T.
 
     With a = z / T, g = E a − a_y and p the probability of the label: ∂p/∂u = p g and ∂g/∂u = −g − Var a.
     """
-    total = torch.zeros(6, dtype=torch.float64, device=logits.device)
-    eps, uniform = at.share, 1 / logits.shape[1]
-    for rows in row_chunks(*logits.shape, device=logits.device):
-        a = logits[rows].double() * math.exp(-at.log_temperature)
-        log_p = torch.log_softmax(a, dim=1)
-        q = log_p.exp()
-        a = torch.where(q > 0, a, 0.0)  # an excluded class has no part in the means
-        mean = (q * a).sum(dim=1)
-        variance = (q * a * a).sum(dim=1) - mean**2
-        label = labels[rows, None]
-        p = log_p.gather(1, label)[:, 0].exp()
-        g = torch.where(p > 0, mean - a.gather(1, label)[:, 0], 0.0)
-        mixed = p + eps * (uniform - p)
-        first = (1 - eps) * p * g / mixed
-        second = (1 - eps) * p * (g * g - g - variance) / mixed
-        off = (uniform - p) / mixed
-        cross = p * g / mixed + first * off
-        parts = [-mixed.log(), -first, -off, first**2 - second, cross, off**2]
-        w = 1.0 if weight is None else weight[rows]
-        total += torch.stack([(part * w).sum() for part in parts])
-    return total
-
-
-def settle(sums: Callable[[Mixture], Tensor], start: Mixture, *, total: float, prior: float | None) -> Mixture:
-    """Return the minimum near ``start`` of the mean log-loss with one imagined row of uniform part, −log ε, and the prior.
-
-    Newton's method in (log T, log ε) with halved steps; where the curvature is not positive its diagonal is raised. The
-    ends of the range hold the search.
-
-    Args:
-        sums: ``mixture_sums`` over all rows.
-        start: Where to begin.
-        total: Rows, or the sum of their weights.
-        prior: Standard deviation of a normal prior on log T, or None.
-
-    Raises:
-        FitError: If the gradient is not small at the end.
-    """
-    at = start
-    value, gradient, hessian = _penalised(sums(at), at, total, prior)
-    for _ in range(60):
-        free = _free(at, gradient)
-        if float((gradient * free).abs().max()) <= _TOLERANCE:
-            return at
-        step = _newton_step(gradient, hessian, free)
-        length = min(1.0, 1.0 / max(float(step.abs().max()), 1e-300))
-        for _ in range(40):
-            there = _moved(at, length * step)
-            new, slope, curvature = _penalised(sums(there), there, total, prior)
-            flat = abs(new - value) <= 1e-13 * max(1.0, abs(value))
-            calmer = float(slope.abs().max()) < float(gradient.abs().max())
-            if (new < value and not flat) or (flat and calmer):
-                break
-            length /= 2
-        else:
-            break
-        at, value, gradient, hessian = there, new, slope, curvature
-    worst = float((gradient * _free(at, gradient)).abs().max())
-    if worst > 1e3 * _TOLERANCE:
-        raise FitError(
-            f"expected a gradient below {1e3 * _TOLERANCE:g} at the optimum, got {worst:.3g}; check the data"
-        )
-    return at
-
-
-def _penalised(sums: Tensor, at: Mixture, total: float, prior: float | None) -> tuple[float, Tensor, Tensor]:
-    """Return mean value, gradient (2,) and Hessian (2, 2) by (log T, log ε), imagined row and prior included."""
-    loss, u, e, uu, ue, ee = (sums.cpu() / total).tolist()
-    eps, pull = at.share, 0.0 if prior is None else 1 / (prior**2 * total)
-    value = loss - math.log(eps) / total + pull * at.log_temperature**2 / 2
-    gradient = torch.tensor([u + pull * at.log_temperature, eps * e - 1 / total], dtype=torch.float64)
-    hessian = torch.tensor([[uu + pull, eps * ue], [eps * ue, eps**2 * ee + eps * e]], dtype=torch.float64)
-    return value, gradient, hessian
-
-
-def _free(at: Mixture, gradient: Tensor) -> Tensor:
-    """Return 1 for the coordinates that may move, 0 for those the gradient presses against an end."""
-    u, x = gradient.tolist()
-    held = (at.log_temperature <= LOW and u > 0) or (at.log_temperature >= HIGH and u < 0)
-    return torch.tensor([not held, not (at.share >= _MOST_SHARE and x < 0)], dtype=torch.float64)
-
-
-def _newton_step(gradient: Tensor, hessian: Tensor, free: Tensor) -> Tensor:
-    masked = hessian * free[:, None] * free + torch.diag(1 - free)
-    values, vectors = torch.linalg.eigh(masked)
-    curved = values.abs().clamp_min(1e-12 * float(values.abs().max()) + 1e-300)
-    step: Tensor = -(vectors @ ((vectors.T @ (gradient * free)) / curved))
-    return step * free
-
-
-def _moved(at: Mixture, step: Tensor) -> Mixture:
-    u, x = step.tolist()
-    log_temperature = min(max(at.log_temperature + u, LOW), HIGH)
-    return Mixture(log_temperature, min(at.share * math.exp(x), _MOST_SHARE))
+    uniform, label = 1 / chunk.logits.shape[1], chunk.labels[:, None]
+    a = chunk.logits.double() * math.exp(-log_temperature)
+    log_p = torch.log_softmax(a, dim=1)
+    q = log_p.exp()
+    a = torch.where(q > 0, a, 0.0)  # an excluded class has no part in the means
+    mean = (q * a).sum(dim=1)
+    variance = (q * a * a).sum(dim=1) - mean**2
+    p = log_p.gather(1, label)[:, 0].exp()
+    g = torch.where(p > 0, mean - a.gather(1, label)[:, 0], 0.0)
+    mixed = p + eps * (uniform - p)
+    first = (1 - eps) * p * g / mixed
+    second = (1 - eps) * p * (g * g - g - variance) / mixed
+    off = (uniform - p) / mixed
+    parts = [-mixed.log(), -first, -off, first**2 - second, p * g / mixed + first * off, off**2]
+    return torch.stack([(part * chunk.weights).sum() for part in parts])

@@ -1,8 +1,8 @@
 """One map of the log-odds for each class against the rest, then normalised; with two classes, one map and no more."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,56 +10,64 @@ from torch import Tensor
 from calibrant._check import check_number
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._solver import minimise
+from calibrant.calibrators._newton import Derivatives, newton
+from calibrant.rows import Chunk, RowSource
+
+_TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, features at most 1
+
+Basis = Callable[..., Tensor]
 
 
 def log_odds(logits: Tensor) -> Tensor:
     """Return log(p_k / (1 − p_k)) of softmax ``logits``, in float64 and [−100, 100]: (N, 1) of class 1 if K = 2, else (N, K).
 
-    The odds of the top class come from the other logits, since 1 − p has lost its digits where p is nearly 1.
+    The log-odds of the top class come from the other logits, since 1 − p has lost its digits where p is nearly 1.
     """
     z = logits.double()
     if z.shape[1] == 2:
         return (z[:, 1:] - z[:, :1]).clamp(LOWEST, -LOWEST)
     top = z.argmax(dim=1, keepdim=True)
-    log_p = torch.log_softmax(z, dim=1)
-    rest = torch.logsumexp(z.scatter(1, top, -torch.inf), dim=1, keepdim=True)
-    odds = log_p - torch.log1p(-log_p.exp().clamp_max(0.5))  # of classes that are not the top: p ≤ ½
-    return odds.scatter(1, top, z.gather(1, top) - rest).clamp(LOWEST, -LOWEST)
+    margin = z - z.gather(1, top)
+    e = margin.exp().scatter(1, top, 0.0)
+    others = e.sum(dim=1, keepdim=True)
+    # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 is the top's, so that nothing cancels
+    odds = margin - torch.log1p(others - e)
+    return odds.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
+
+
+@dataclass(frozen=True)
+class OddsChunk:
+    """Log-odds (n, C), whether each class is the label (n, C) as 0.0 or 1.0, and the rows' weights (n,)."""
+
+    log_odds: Tensor
+    hit: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "OddsChunk":
+        """Return the log-odds of a chunk."""
+        classes = chunk.logits.shape[1]
+        names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
+        return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.weights)
 
 
 class OneVsRest(Calibrator):
-    """A binary method for every class: subclasses give how one map is fitted and how all are applied."""
+    """A binary method for every class: subclasses fit the maps and say how they are applied."""
 
-    preserves_argmax: ClassVar[bool] = False
-
-    @abstractmethod
-    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        """Return what is learned for one class from log-odds, whether it is the class (1.0, 0.0), and row weights."""
+    preserves_argmax = False
 
     @abstractmethod
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        """Put what was learned for each class into buffers."""
-
-    @abstractmethod
-    def _probabilities(self, odds: Tensor) -> Tensor:
+    def _calibrated_odds(self, odds: Tensor) -> Tensor:
         """Return log-odds (N, C) of the calibrated, not yet normalised probabilities for log-odds (N, C)."""
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        odds = log_odds(logits)
-        first = 1 if logits.shape[1] == 2 else 0
-        weight = torch.ones_like(odds[:, 0]) if weight is None else weight
-        hits = (labels[:, None] == torch.arange(first, logits.shape[1], device=labels.device)).double()
-        self._keep([self._fit_one(odds[:, c], hits[:, c], weight) for c in range(odds.shape[1])])
-
     def _transform(self, logits: Tensor) -> Tensor:
-        answer = self._probabilities(log_odds(logits))
+        answer = self._calibrated_odds(log_odds(logits))
         if logits.shape[1] == 2:
             answer = torch.cat([-answer, answer], dim=1)
         answer = torch.nn.functional.logsigmoid(answer)
         if logits.shape[1] > 2:
             answer = torch.where(torch.isneginf(logits), -torch.inf, answer)
-            # where no class is left with a positive probability, all that were allowed are alike
+            # where no class is left with a positive probability, all that are not excluded get the same
             lost = torch.isneginf(answer.amax(dim=1, keepdim=True))
             answer = torch.log_softmax(torch.where(lost & ~torch.isneginf(logits), 0.0, answer), dim=1)
         return answer.to(logits.dtype)
@@ -75,74 +83,84 @@ class RidgeOneVsRest(OneVsRest):
         self.ridge = check_number(ridge, name="ridge", low=0)
         self._declare("coefficients")
 
-    def config(self) -> dict[str, Any]:
-        """Return the ridge."""
-        return {"ridge": self.ridge}
-
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.coefficients = torch.stack([theta for (theta,) in learned])
-
-
-def platt_targets(hit: Tensor, weight: Tensor) -> Tensor:
-    """Return (N₊ + 1) / (N₊ + 2) for hits and 1 / (N₋ + 2) for the rest: one imagined row of each kind (Platt 1999)."""
-    hits = float(weight @ hit)
-    high, low = platt_levels(hits, float(weight.sum()) - hits)
-    return torch.where(hit > 0, high, low)
-
-
-def platt_levels(hits: float, misses: float) -> tuple[float, float]:
-    """Return the target of a hit and that of a miss."""
-    return (hits + 1) / (hits + 2), 1 / (misses + 2)
-
 
 @dataclass(frozen=True)
-class LogisticProblem:
-    """Mean log-loss of σ(features θ) against soft targets, plus Σ ridge_j (θ_j − centre_j)²."""
+class LogisticFit:
+    """A logistic regression of each class's label on features of its log-odds.
 
-    features: Tensor
-    target: Tensor
-    share: Tensor
-    ridge: Tensor
-    centre: Tensor
-
-    @property
-    def rows(self) -> int:
-        """N."""
-        return self.features.shape[0]
-
-    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
-        """Return the penalised loss and its gradient."""
-        s = self.features @ theta
-        loss = torch.nn.functional.softplus(s) - self.target * s
-        gap = (torch.sigmoid(s) - self.target) * self.share
-        off = theta - self.centre
-        value = float(self.share @ loss + self.ridge @ off**2)
-        return value, self.features.T @ gap + 2 * self.ridge * off
-
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the Hessian (P, P)."""
-        s = self.features @ theta
-        curvature = torch.sigmoid(s) * torch.sigmoid(-s) * self.share
-        return self.features.T @ (self.features * curvature[:, None]) + torch.diag(2 * self.ridge)
-
-    def narrowed(self) -> None:
-        """Return None: the problem is small."""
-
-    def blocks(self) -> Tensor:
-        """Return the Hessian's diagonal at the centre, as blocks (P, 1, 1)."""
-        return self.hessian(self.centre).diagonal().clamp_min(1e-12)[:, None, None]
-
-
-def fit_logistic(features: Tensor, target: Tensor, weight: Tensor, *, ridge: Tensor | float, centre: Tensor) -> Tensor:
-    """Return the certified optimum θ (P,) of ``LogisticProblem``; ``ridge`` counts in rows and is divided by their number.
-
-    Features are brought to a maximum of 1 within, so that one tolerance suits all.
-
-    Raises:
-        FitError: If there is no finite optimum, which a positive ridge excludes.
+    Args:
+        basis: Returns the features (n, C, P) of log-odds (n, C) and ``extras``; a function of a module.
+        extras: Further arguments of ``basis``.
+        ridge: (P,) strength in rows of the penalty Σ ridge_j (θ_j − centre_j)².
+        centre: (P,) where the penalty is 0, and the search begins.
+        platt: Whether the targets are Platt's, (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2): one imagined row of each kind.
+        lowest: (P,) smallest values that θ may have, or None.
     """
-    total = float(weight.sum())
-    scale = features.abs().amax(dim=0).clamp_min(1e-12)
-    strength = torch.as_tensor(ridge, dtype=features.dtype, device=features.device).expand_as(centre) / total
-    problem = LogisticProblem(features / scale, target, weight / total, strength / scale**2, centre * scale)
-    return minimise(problem, centre * scale).x / scale
+
+    basis: Basis
+    extras: tuple[Tensor, ...]
+    ridge: tuple[float, ...]
+    centre: tuple[float, ...]
+    platt: bool = True
+    lowest: tuple[float, ...] | None = None
+
+    def fit(self, odds: RowSource, mass: float) -> Tensor:
+        """Return the certified optimum θ (C, P) of every class, all of them by the same passes.
+
+        Features are brought to a maximum of 1 within, so that one tolerance suits all.
+
+        Args:
+            odds: A source of ``OddsChunk``.
+            mass: Σ weights.
+
+        Raises:
+            FitError: If there is no finite optimum, which a positive ridge excludes.
+        """
+        scale = odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
+        hits = odds.total(hit_mass)
+        high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
+        if not self.platt:
+            high, low = torch.ones_like(high), torch.zeros_like(low)
+        ridge = scale.new_tensor(self.ridge) / mass / scale**2
+        centre = scale.new_tensor(self.centre) * scale
+        lowest = (
+            scale.new_full(scale.shape, -torch.inf) if self.lowest is None else scale.new_tensor(self.lowest) * scale
+        )
+
+        def function(theta: Tensor) -> Derivatives:
+            sums = odds.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
+            value, gradient, hessian = (part / mass for part in sums)
+            off = theta - centre
+            return Derivatives(
+                value + (ridge * off**2).sum(dim=1),
+                gradient / scale + 2 * ridge * off,
+                hessian / (scale[:, :, None] * scale[:, None, :]) + torch.diag_embed(2 * ridge),
+            )
+
+        bounds = None if self.lowest is None else (lowest, torch.full_like(lowest, torch.inf))
+        return newton(function, centre, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds).x / scale
+
+
+def largest_features(chunk: OddsChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
+    """Return the largest |feature| (C, P)."""
+    return basis(chunk.log_odds, *extras).abs().amax(dim=0)
+
+
+def hit_mass(chunk: OddsChunk) -> Tensor:
+    """Return the weight (C,) of each class's rows."""
+    return chunk.weight @ chunk.hit
+
+
+def logistic_sums(
+    chunk: OddsChunk, theta: Tensor, basis: Basis, extras: tuple[Tensor, ...], high: Tensor, low: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P)."""
+    features = basis(chunk.log_odds, *extras).transpose(0, 1)  # (C, n, P)
+    s = (features @ theta[:, :, None])[:, :, 0]  # (C, n)
+    target = torch.where(chunk.hit.T > 0, high[:, None], low[:, None])
+    p = torch.sigmoid(s)
+    loss = torch.nn.functional.softplus(s) - target * s
+    gap = (p - target) * chunk.weight
+    curvature = p * torch.sigmoid(-s) * chunk.weight
+    gradient = (gap[:, None, :] @ features)[:, 0]
+    return loss @ chunk.weight, gradient, (features * curvature[:, :, None]).mT @ features

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant.calibrators._log_temperature import fit_log_temperature
+from calibrant.rows import RowSource
 
 
 def check_prior(prior: float | None) -> float | None:
@@ -14,14 +15,14 @@ def check_prior(prior: float | None) -> float | None:
     return None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
 
 
-def fit_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None, prior: float | None) -> float:
+def fit_temperature(rows: RowSource, prior: float | None) -> float:
     """Return the T that minimises log-loss, or its sum plus (log T)² / (2 · prior²).
 
     Raises:
         InputError: If a true class is excluded by −inf.
         FitError: If the search did not end.
     """
-    return math.exp(fit_log_temperature(logits, labels, weight, prior=prior).x)
+    return math.exp(fit_log_temperature(rows, prior=prior).x)
 
 
 def narrowed(log_p: Tensor, dtype: torch.dtype) -> Tensor:

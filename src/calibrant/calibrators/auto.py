@@ -1,7 +1,6 @@
 """The calibrator that chooses itself, and does nothing where no gain can be shown."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant import binning
 from calibrant._check import check_count
-from calibrant._config import build, to_plain
-from calibrant.calibrators._affine import check_label_logits
+from calibrant._plain import build, config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._folds import fold_of_rows
+from calibrant.calibrators._chunks import check_label_logits, wrong_mass
+from calibrant.calibrators._cross_fitting import cross_fitted, quietly
+from calibrant.calibrators._folds import fold_counts, sampled
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
@@ -25,7 +26,8 @@ from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.vector import VectorScaling
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError
+from calibrant.errors import InputError
+from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["AutoCalibrator"]
 
@@ -38,6 +40,10 @@ _GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
+_SELECTED, _FEWEST = (
+    1 << 24,
+    1 << 14,
+)  # logits, and rows, that a comparison of candidates is made on; all rows fit the winners
 _ROWS_A_CLASS = 20  # … with fewer rows a class only temperatures and the structured vector: the others hurt there
 
 
@@ -116,7 +122,7 @@ class AutoCalibrator(Calibrator):
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
         weights: (M,) the shares of doing nothing and of the candidates, in order.
 
-    Example:
+    Examples:
         >>> generator = torch.Generator().manual_seed(0)
         >>> z = 5 * torch.randn(400, 3, generator=generator)
         >>> y = torch.multinomial(torch.softmax(z / 3, dim=1), 1, generator=generator)[:, 0]
@@ -144,9 +150,9 @@ class AutoCalibrator(Calibrator):
         super().__init__()
         self.keep_argmax = bool(keep_argmax)
         self.folds = check_count(folds, name="folds", low=2)
-        self.usual = candidates is None
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
         tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in named]
+        self._usual = [config_of(one) for one in tried] == [config_of(one) for one in _usual(self.keep_argmax)]
         if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
             raise InputError(
                 f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
@@ -154,12 +160,17 @@ class AutoCalibrator(Calibrator):
             )
         self.members = nn.ModuleList([Identity(), *tried])
         self._declare("weights", "losses", "errors", "counts")
+        self._update_facts()
 
     @property
-    def preserves_argmax(self) -> bool:  # type: ignore[override]
-        """Whether all that is in use keeps the decision; before ``fit``, whether all candidates do."""
-        members = self._members()
-        return all(member.preserves_argmax for member in members if member.fitted or not self.fitted)
+    def candidates(self) -> list[Calibrator]:
+        """What is tried beside doing nothing."""
+        return self._members()[1:]
+
+    def _update_facts(self) -> None:
+        # all that is in use; before fit, all that may come into use
+        used = [member for member in self._members() if member.fitted or not self.fitted]
+        self.preserves_argmax = all(member.preserves_argmax for member in used)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -174,11 +185,6 @@ class AutoCalibrator(Calibrator):
         )
         return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
 
-    def config(self) -> dict[str, Any]:
-        """Return whether the decision is kept, the folds, and the candidates unless they are the usual ones."""
-        plain = [{"type": type(one).__name__, **to_plain(one.config())} for one in self._members()[1:]]
-        return {"keep_argmax": self.keep_argmax, "folds": self.folds, "candidates": None if self.usual else plain}
-
     def learned(self) -> str:
         """Return what is in use, with its share."""
         used = [f"{w:.2f} {_kind(m)}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0]
@@ -186,37 +192,32 @@ class AutoCalibrator(Calibrator):
 
     def extra_repr(self) -> str:
         """Show the settings and what is in use; candidates show themselves."""
-        shown = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
-        return f"{shown}, {self.learned()}" if self.fitted else shown
+        settings = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
+        return f"{settings}, {self.learned()}" if self.fitted else settings
 
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        check_label_logits(logits, labels)
-        rows = _Rows(
-            logits,
-            labels,
-            torch.ones(len(labels), dtype=torch.float64, device=logits.device) if weight is None else weight,
-        )
-        fold = fold_of_rows(logits, labels, groups, folds=self.folds).to(logits.device)
-        fresh = [type(member)(**member.config()) for member in self._members()]
-        wrong = float(rows.weight[logits.argmax(dim=1) != labels].sum())
-        tried = [m == 0 or (wrong >= MIN_ERRORS and self._suits(one, logits)) for m, one in enumerate(fresh)]
-        scores = [_cross_fitted(one, rows, fold) if yes else None for one, yes in zip(fresh, tried, strict=True)]
-        self._weigh(scores, rows.weight)
+    def _fit(self, rows: RowSource) -> None:
+        rows.total(_checked)
+        wrong = float(rows.total(wrong_mass))
+        fresh = [renewed(member) for member in self._members()]
+        few = _selection_rows(rows)
+        tried = [m == 0 or (wrong >= MIN_ERRORS and self._suits(one, few)) for m, one in enumerate(fresh)]
+        filled = int((few.total(fold_counts, self.folds) > 0).sum())
+        sums = [cross_fitted(one, few, self.folds) if yes else None for one, yes in zip(fresh, tried, strict=True)]
+        self._weigh(sums, few.mass)
         for m, member in enumerate(fresh):
-            if float(self.weights[m]) > 0:
-                _quietly(member, rows)
-            self.members[m] = (
-                member if member.fitted and float(self.weights[m]) > 0 else type(member)(**member.config())
-            )
-        self.counts = torch.tensor([float(len(labels)), wrong, float(len(fold.unique()))], dtype=torch.float64)
+            used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, rows))
+            if m == 0 and used:
+                member._learn(rows)
+            self.members[m] = member if used and member.fitted else renewed(member)
+        self.counts = torch.tensor([float(rows.count), wrong, float(filled)], dtype=torch.float64)
 
-    def _suits(self, member: Calibrator, logits: Tensor) -> bool:
+    def _suits(self, member: Calibrator, rows: RowSource) -> bool:
         """Return whether a usual candidate is worth its time here; candidates that were named always are."""
-        rows, classes = logits.shape
-        if not self.usual:
+        classes = rows.classes
+        if not self._usual:
             return True
         if isinstance(member, BetaCalibration | SplineCalibration):
             return classes == 2
@@ -227,25 +228,24 @@ class AutoCalibrator(Calibrator):
             return classes > _FEW_CLASSES
         if isinstance(last, MatrixScaling):
             return classes <= _MATRIX_CLASSES
-        enough = not isinstance(first, CentredIsotonic) and rows >= _ROWS_A_CLASS * classes
+        enough = not isinstance(first, CentredIsotonic) and rows.count >= _ROWS_A_CLASS * classes
         return classes <= _FEW_CLASSES or enough
 
-    def _weigh(self, scores: Sequence[Tensor | None], weight: Tensor) -> None:
-        """Set weights, losses and standard errors from each candidate's cross-fitted log-losses (N,)."""
-        total = float(weight.sum())
-        found = torch.full((3, len(scores)), math.inf, dtype=torch.float64)  # loss, standard error, −log weight
-        for m, score in enumerate(scores):
-            if score is None or not bool(torch.isfinite(score).all()):
+    def _weigh(self, found: Sequence[Tensor | None], total: float) -> None:
+        """Set weights, losses and standard errors from each candidate's sums of loss, gain and squared gain."""
+        made = torch.full((3, len(found)), math.inf, dtype=torch.float64)  # loss, standard error, −log weight
+        for m, sums in enumerate(found):
+            if sums is None or not bool(torch.isfinite(sums).all()):
                 continue
-            gain = (scores[0] if scores[0] is not None else score) - score
-            mean = float(weight @ gain) / total
-            found[0, m] = float(weight @ score) / total
-            found[1, m] = math.sqrt(float(weight @ (gain - mean) ** 2)) / total
-            found[2, m] = -RATE * mean * total - (math.log(IDENTITY_ODDS) if m == 0 else 0.0)
-        weights = torch.softmax(-found[2], dim=0)
+            loss, gain, square = sums.tolist()
+            mean = gain / total
+            made[0, m] = loss / total
+            made[1, m] = math.sqrt(max(square - mean * gain, 0.0)) / total
+            made[2, m] = -RATE * gain - (math.log(IDENTITY_ODDS) if m == 0 else 0.0)
+        weights = torch.softmax(-made[2], dim=0)
         weights = torch.where(weights < LEAST, 0.0, weights)
-        self.weights = (weights / weights.sum()).to(weight.device)
-        self.losses, self.errors = found[0], found[1]
+        self.weights = weights / weights.sum()
+        self.losses, self.errors = made[0], made[1]
 
     def _transform(self, logits: Tensor) -> Tensor:
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
@@ -259,14 +259,9 @@ class AutoCalibrator(Calibrator):
         return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    logits: Tensor
-    labels: Tensor
-    weight: Tensor
-
-    def where(self, chosen: Tensor) -> "_Rows":
-        return _Rows(self.logits[chosen], self.labels[chosen], self.weight[chosen])
+def _checked(chunk: Chunk) -> Tensor:
+    check_label_logits(chunk)
+    return torch.zeros(())
 
 
 def _usual(keep_argmax: bool) -> list[Calibrator]:
@@ -296,7 +291,7 @@ def _calibrator(one: object) -> Calibrator:
         return one
     from calibrant import calibrators as family
 
-    made = build(one, family=family) if isinstance(one, Mapping) else one
+    made = build(one, families=[family, binning]) if isinstance(one, Mapping) else one
     if not isinstance(made, Calibrator):
         raise InputError(
             f"expected calibrators such as TemperatureScaling() as candidates, got {one!r}; pass a list of instances, or of "
@@ -305,30 +300,12 @@ def _calibrator(one: object) -> Calibrator:
     return made
 
 
-def _quietly(member: Calibrator, rows: _Rows) -> bool:
-    """Fit ``member`` and return whether that worked; bounds and the like are told by the score, not by warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)
-        try:
-            member.fit(rows.logits, rows.labels, sample_weight=rows.weight)
-        except CalibrantError:
-            return False
-    return True
-
-
-def _cross_fitted(member: Calibrator, rows: _Rows, fold: Tensor) -> Tensor | None:
-    """Return the log-loss (N,) of each row under ``member`` fitted without its fold; None if a fold could not be fitted."""
-    if isinstance(member, Identity):  # has a score also where no row can be left out: of one row, or one group
-        return torch.nn.functional.cross_entropy(rows.logits.double(), rows.labels, reduction="none")
-    loss = torch.zeros_like(rows.weight)
-    for k in fold.unique().tolist():
-        held = fold == k
-        rest = rows.where(~held)
-        if not len(rest.labels) or float(rest.weight.sum()) <= 0 or not _quietly(member, rest):
-            return None
-        part = rows.where(held)
-        loss[held] = torch.nn.functional.cross_entropy(member(part.logits.double()), part.labels, reduction="none")
-    return loss
+def _selection_rows(rows: RowSource) -> RowSource:
+    """Return the rows that candidates are compared on: all of few, else a random sample that is held in memory."""
+    most = max(_FEWEST, _SELECTED // rows.classes)
+    if rows.count <= 2 * most:
+        return rows
+    return MemoryRows.of_chunk(rows.where(sampled, most / rows.count).gathered(values=4 * most * rows.classes))
 
 
 def _kind(member: Calibrator) -> str:
@@ -341,8 +318,7 @@ def _kind(member: Calibrator) -> str:
 def _name(member: Calibrator) -> str:
     if isinstance(member, Chain):
         return f"Chain({', '.join(_name(stage) for stage in member.stages if isinstance(stage, Calibrator))})"
-    shown = [f"{key}={value!r}" for key, value in member.config().items() if value is not None]
-    return f"{type(member).__name__}({', '.join(shown)})"
+    return f"{type(member).__name__}({shown(member)})"
 
 
 def _verdict(trials: Sequence[Trial], wrong: float) -> str:

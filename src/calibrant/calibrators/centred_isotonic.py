@@ -1,7 +1,5 @@
 """Centred isotonic calibration: isotonic regression without its flat steps."""
 
-from typing import ClassVar
-
 import numpy as np
 
 from calibrant.calibrators._piecewise import PiecewiseOneVsRest
@@ -22,7 +20,7 @@ class CentredIsotonic(PiecewiseOneVsRest):
         places: (C, B) the centres, in log-odds; shorter rows repeat their last.
         values: (C, B) the probability at each.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 0, 0])
         >>> CentredIsotonic(floor=0.0).fit(z, y).places.tolist()
@@ -32,7 +30,7 @@ class CentredIsotonic(PiecewiseOneVsRest):
         Oron, Flournoy 2017, Centered Isotonic Regression, §2.2.
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     def _knots(
         self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray

@@ -1,13 +1,13 @@
 """Calibrators one after the other."""
 
-import json
-from typing import Any
+from itertools import pairwise
 
 from torch import Tensor, nn
 
-from calibrant._config import build
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._chunks import through
 from calibrant.errors import InputError
+from calibrant.rows import RowSource
 
 __all__ = ["Chain"]
 
@@ -16,9 +16,9 @@ class Chain(Calibrator):
     """Fit and apply calibrators in order, each on what the one before returns.
 
     Args:
-        stages: Calibrators, at least one; or, as saved files have them, their configurations.
+        stages: Calibrators, at least one.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from calibrant.calibrators import Identity, TemperatureScaling
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
@@ -26,33 +26,26 @@ class Chain(Calibrator):
         torch.Size([3, 2])
     """
 
-    def __init__(self, *stages: Calibrator, configs: str | None = None) -> None:
+    def __init__(self, *stages: Calibrator) -> None:
         super().__init__()
-        if configs is not None:
-            from calibrant import calibrators as family
-
-            stages = tuple(build(config, family=family) for config in json.loads(configs))
         if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
             raise InputError(f"expected at least one calibrator, got {stages}; pass them in order")
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
+        self._update_facts()
 
-    @property
-    def preserves_argmax(self) -> bool:  # type: ignore[override]
-        """Whether every stage keeps the decision."""
-        return all(stage.preserves_argmax for stage in self._calibrators())
-
-    def config(self) -> dict[str, Any]:
-        """Return the stages' configurations as one JSON text."""
-        plain = [{"type": type(stage).__name__, **stage.config()} for stage in self._calibrators()]
-        return {"configs": json.dumps(plain, sort_keys=True)}
+    def _update_facts(self) -> None:
+        self.preserves_argmax = all(stage.preserves_argmax for stage in self._calibrators())
 
     def _calibrators(self) -> list[Calibrator]:
         return [stage for stage in self.stages if isinstance(stage, Calibrator)]
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        for stage in self._calibrators():
-            logits = stage.fit(logits, labels, sample_weight=weight, groups=groups)(logits)
+    def _fit(self, rows: RowSource) -> None:
+        first, *later = self._calibrators()
+        first._learn(rows)
+        for before, stage in pairwise([first, *later]):
+            rows = rows.prepared(through, before)
+            stage._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:
         for stage in self._calibrators():

@@ -1,22 +1,22 @@
 """Dirichlet calibration: a linear map of the log-probabilities, with its off-diagonal and intercept regularised."""
 
 import math
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant.calibrators._affine import (
+    AffineChunk,
     Ridge,
     apply_affine,
-    check_label_logits,
     fit_affine,
     keep_excluded,
     log_probs_of,
-    total_weight,
 )
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._chunks import check_label_logits
+from calibrant.rows import Chunk, RowSource
 
 __all__ = ["DirichletCalibration"]
 
@@ -25,7 +25,7 @@ class DirichletCalibration(Calibrator):
     """softmax(W log p + b), p = softmax(z): what is right if log p is Dirichlet given each class (Kull et al. 2019).
 
     ODIR regularisation: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean log-loss.
-    The diagonal is drawn to 1 with 1/N only, which keeps separable data finite. The paper finds both strengths by
+    The diagonal is shrunk towards 1 with 1/N only, which keeps separable data finite. The paper finds both strengths by
     cross-validation; here the default lets them fall as 1/N, so that more rows are trusted more. The fit is convex and
     ends with a gradient certificate.
 
@@ -38,7 +38,7 @@ class DirichletCalibration(Calibrator):
         bias: (K,) the biases b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> DirichletCalibration().fit(z, y).scale.shape
         torch.Size([2, 2])
@@ -47,7 +47,7 @@ class DirichletCalibration(Calibrator):
         Kull et al. 2019, Beyond temperature scaling, §3 and §4.1 (ODIR).
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     scale: Tensor
     bias: Tensor
@@ -64,21 +64,21 @@ class DirichletCalibration(Calibrator):
         """The certificate; NaN before ``fit``."""
         return float(self.certificate) if self.fitted else math.nan
 
-    def config(self) -> dict[str, Any]:
-        """Return both strengths."""
-        return {"off_diagonal": self.off_diagonal, "intercept": self.intercept}
-
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        check_label_logits(logits, labels)
-        classes, total = logits.shape[1], total_weight(labels, weight)
+    def _fit(self, rows: RowSource) -> None:
+        classes, mass = rows.classes, rows.mass
         pairs = classes * (classes - 1)
-        off = pairs**2 / total if self.off_diagonal is None else self.off_diagonal
-        intercept = classes**2 / total if self.intercept is None else self.intercept
-        ridge = Ridge(diagonal=1 / total, off=off / pairs, bias=intercept / classes)
-        x = log_probs_of(logits.double())
+        off = pairs**2 / mass if self.off_diagonal is None else self.off_diagonal
+        intercept = classes**2 / mass if self.intercept is None else self.intercept
+        ridge = Ridge(diagonal=1 / mass, off=off / pairs, bias=intercept / classes)
         start = (self.scale, self.bias) if self.fitted else None
-        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=False, start=start)
-        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
+        found = fit_affine(rows.prepared(_input_of), mass, ridge, diagonal=False, start=start)
+        self.scale, self.bias = found.scale, found.bias
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return keep_excluded(apply_affine(log_probs_of(logits), self.scale, self.bias), logits)
+
+
+def _input_of(chunk: Chunk) -> AffineChunk:
+    check_label_logits(chunk)
+    return AffineChunk(log_probs_of(chunk.logits.double()), chunk.labels, chunk.weights)

@@ -1,15 +1,14 @@
 """Ensemble temperature scaling: a mixture of the tempered, the raw and the uniform distribution."""
 
 import math
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from calibrant.calibrators._affine import check_label_logits
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._simplex import fit_mixture_weights
+from calibrant.calibrators._simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators._tempering import check_prior, fit_temperature, narrowed
+from calibrant.rows import Chunk, RowSource
 
 __all__ = ["EnsembleTemperatureScaling"]
 
@@ -27,7 +26,7 @@ class EnsembleTemperatureScaling(Calibrator):
         temperature: The fitted T.
         weights: (3,) the weights of tempered, raw and uniform.
 
-    Example:
+    Examples:
         >>> z = torch.tensor([[4.0, 0.0]] * 8 + [[1.0, 0.0]] * 4)
         >>> y = torch.tensor([0] * 7 + [1] + [0, 0, 1, 1])
         >>> round(float(EnsembleTemperatureScaling().fit(z, y).weights.sum()), 6)
@@ -37,7 +36,7 @@ class EnsembleTemperatureScaling(Calibrator):
         Zhang, Kailkhura, Han 2020, Mix-n-Match, §4.1.
     """
 
-    preserves_argmax: ClassVar[bool] = True
+    preserves_argmax = True
 
     log_temperature: Tensor
     weights: Tensor
@@ -52,23 +51,15 @@ class EnsembleTemperatureScaling(Calibrator):
         """The fitted T; NaN before ``fit``."""
         return math.exp(float(self.log_temperature)) if self.fitted else math.nan
 
-    def config(self) -> dict[str, Any]:
-        """Return the prior."""
-        return {"prior": self.prior}
-
     def learned(self) -> str:
         """Return T and the weights."""
         return f"temperature={self.temperature:.4g}, weights={[round(w, 4) for w in self.weights.tolist()]}"
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        check_label_logits(logits, labels)
-        temperature = fit_temperature(logits, labels, weight, self.prior)
-        self.log_temperature = torch.tensor(math.log(temperature), dtype=torch.float64, device=logits.device)
-        z = logits.double()
-        parts = [torch.log_softmax(z * beta, dim=1).gather(1, labels[:, None])[:, 0] for beta in (1 / temperature, 1.0)]
-        p = torch.stack([*(part.exp() for part in parts), torch.full_like(parts[0], 1 / z.shape[1])], dim=1)
-        share = torch.ones_like(parts[0]) if weight is None else weight
-        self.weights = fit_mixture_weights(p, share / share.sum())
+    def _fit(self, rows: RowSource) -> None:
+        temperature = fit_temperature(rows, self.prior)
+        self.log_temperature = torch.tensor(math.log(temperature), dtype=torch.float64, device=rows.device)
+        parts = rows.prepared(_parts_of, temperature)
+        self.weights = fit_mixture_weights(parts, members=3, mass=rows.mass).to(rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.double()  # where nearly all weight is on the uniform part, float32 would lose the decision
@@ -77,3 +68,11 @@ class EnsembleTemperatureScaling(Calibrator):
         mixed = torch.logaddexp(tempered + log_w[0], torch.log_softmax(wide, dim=1) + log_w[1])
         mixed = torch.logaddexp(mixed, (log_w[2] - math.log(logits.shape[1])).expand_as(mixed))
         return narrowed(mixed, logits.dtype)
+
+
+def _parts_of(chunk: Chunk, temperature: float) -> MixtureChunk:
+    """Return the probability (n, 3) of the label as tempered, raw and uniform."""
+    z, label = chunk.logits.double(), chunk.labels[:, None]
+    parts = [torch.log_softmax(z * beta, dim=1).gather(1, label)[:, 0].exp() for beta in (1 / temperature, 1.0)]
+    p = torch.stack([*parts, torch.full_like(parts[0], 1 / z.shape[1])], dim=1)
+    return MixtureChunk.of(p, chunk.weights)

@@ -1,14 +1,13 @@
 """The focal calibration map as a calibrator: undo what training under focal loss did to the probabilities."""
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
+from calibrant._objective.log_pairs import log_normalise
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._tempering import narrowed
+from calibrant.rows import RowSource
 from calibrant.scores import FocalScore
-from calibrant.theory._pairs import log_normalise
 from calibrant.theory.focal_map import FocalTerms
 
 __all__ = ["FocalCalibration"]
@@ -24,7 +23,7 @@ class FocalCalibration(Calibrator):
         gamma: γ > −1, usually the one of training; 0 is the identity, γ > 0 makes confident rows more confident and
             may make flat ones less, γ < 0 makes confident rows less so.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
         >>> FocalCalibration(1.0).fit(z, y)(z).exp()
         tensor([[0.9732, 0.0268],
@@ -34,17 +33,13 @@ class FocalCalibration(Calibrator):
         Charoenphakdee et al. 2021. Komisarenko & Kull 2024, Propositions 2 and 4.
     """
 
-    preserves_argmax: ClassVar[bool] = True
+    preserves_argmax = True
 
     def __init__(self, gamma: float) -> None:
         super().__init__()
         self.gamma = float(FocalScore(gamma).gamma)
 
-    def config(self) -> dict[str, Any]:
-        """Return γ."""
-        return {"gamma": self.gamma}
-
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+    def _fit(self, rows: RowSource) -> None:
         return
 
     def _transform(self, logits: Tensor) -> Tensor:

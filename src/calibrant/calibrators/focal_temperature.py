@@ -2,23 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
-from calibrant._config import to_plain
 from calibrant.binning import Binning
-from calibrant.calibrators._affine import total_weight
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
-from calibrant.calibrators._focal_search import Search, least_change, warn_at_end
+from calibrant.calibrators._focal_newton import focal_minimum
+from calibrant.calibrators._focal_search import Best, Search, least_change, warn_at_end
 from calibrant.calibrators._grids import PRESETS, Grid, as_list, check_binning, check_grid, check_weights_count, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
 from calibrant.calibrators._tempering import check_prior, fit_temperature, narrowed
 from calibrant.calibrators.focal import focal_log_probs
 from calibrant.errors import InputError
+from calibrant.rows import RowSource
 from calibrant.scores import FocalScore
 
 __all__ = ["FocalTemperatureScaling"]
@@ -40,20 +40,19 @@ class FocalTemperatureScaling(Calibrator):
         grid: Temperatures, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5.
         search: "full" returns the best of all pairs, exactly, though most are ruled out unseen. "line" takes the best T
             at the outermost two γ, and searches the straight line between: 3 evaluations a temperature (Komisarenko &
-            Kull §5.2). "continuous" leaves the grid: γ between the outermost two and any T in [1e-3, 1e3], to 1e-4 in
-            γ and 1e-5 in log T for "nll"; for "ece", which jumps, by grids around the best, to 1/64 of the grid's step.
-            Both also try the best temperature at γ = 0 and keep the better.
+            Kull §5.2). "continuous" leaves the grid: γ between the outermost two and any T in [1e-3, 1e3], by Newton's
+            method in (log T, log(1 + γ)) for "nll"; for "ece", which jumps, by grids around the best, to 1/64 of the grid's
+            step. Without a ``grid`` the best temperature at γ = 0 is tried as well, also beyond the grid's ends.
         prior: Standard deviation of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
-            all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", whose search
-            is then a quasi-Newton descent from the best temperature at γ = 0 (from its own answer where it was fitted
-            before), to about 1e-4 in log T and log(1 + γ).
+            all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", which then
+            begins at the best temperature with γ = 0, or at its own answer where it was fitted before.
 
     Attributes:
         temperature: The fitted T.
         gamma: The fitted γ.
         objective: The criterion's value at the answer, on the data of the fit.
 
-    Example:
+    Examples:
         >>> generator = torch.Generator().manual_seed(0)
         >>> z = torch.randn(500, 3, generator=generator)
         >>> y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=generator)[:, 0]
@@ -64,8 +63,8 @@ class FocalTemperatureScaling(Calibrator):
         Komisarenko & Kull 2024, Improving Calibration by Relating Focal Loss, Temperature Scaling, and Properness, §4–5.
     """
 
-    preserves_argmax: ClassVar[bool] = True
-    published: ClassVar[tuple[float, ...]] = PUBLISHED_GAMMAS
+    preserves_argmax = True
+    published = PUBLISHED_GAMMAS
 
     log_temperature: Tensor
     exponent: Tensor
@@ -115,49 +114,57 @@ class FocalTemperatureScaling(Calibrator):
         """The criterion's value on the data of the fit; NaN before ``fit``."""
         return float(self.reached) if self.fitted else math.nan
 
-    def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "criterion": self.criterion,
-            "binning": to_plain(self.binning),
-            "gammas": self.gammas,
-            "grid": self.grid,
-            "search": self.search,
-            "prior": self.prior,
-        }
-
     def learned(self) -> str:
         """Return both numbers."""
         return f"gamma={self.gamma:.4g}, temperature={self.temperature:.4g}"
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+    def _fit(self, rows: RowSource) -> None:
         criterion, preset, temps = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["komisarenko"])
         binning = preset.binning if criterion == "ece" else None
-        if binning is not None:
-            check_weights_count(binning, weight)
-        search = Search(FocalGrid.of(logits, labels, weight), binning, least_change, ignore_zero=preset.ignore_zero)
+        if binning is not None and rows.weighted:
+            check_weights_count(binning)
         if self.prior is not None:
-            again = self.fitted and self.temperature > 0
-            start = (
-                (self.gamma, self.temperature) if again else (0.0, fit_temperature(logits, labels, weight, self.prior))
-            )
-            pull = self.prior**-2 / total_weight(labels, weight)
-            best = search.penalised((self.gammas[0], self.gammas[-1]), start, pull=pull)
-        elif self.search == "full":
-            best = search.best(self.gammas, temps)
+            best = self._penalised(rows, self.prior)
         else:
-            best = search.line(self.gammas, temps) if self.search == "line" else search.continuous(self.gammas, temps)
-            plain = search.best([0.0], temps)
-            if binning is None:
-                root = fit_log_temperature(logits, labels, weight)
-                plain = min(plain, search.at(0.0, math.exp(root.x)), key=least_change)
-            best = min(best, plain, key=least_change)
-        if self.prior is None:
+            search = Search(FocalGrid(rows, binning), least_change, ignore_zero=preset.ignore_zero)
+            best = min(self._candidates(rows, search, temps), key=least_change)
             warn_at_end(best, temps)
         values = (math.log(best.temperature), best.gamma, best.value)
         self.log_temperature, self.exponent, self.reached = (
-            torch.tensor(value, dtype=torch.float64, device=logits.device) for value in values
+            torch.tensor(value, dtype=torch.float64, device=rows.device) for value in values
         )
+
+    def _penalised(self, rows: RowSource, prior: float) -> Best:
+        """Return the minimum with a prior, from the best temperature at γ = 0, or from what was fitted before."""
+        again = self.fitted and self.temperature > 0
+        start = (self.gamma, self.temperature) if again else (0.0, fit_temperature(rows, prior))
+        gamma, temperature, value = focal_minimum(rows, self._ends, start, pull=prior**-2 / rows.mass)
+        return Best(value, gamma, temperature)
+
+    def _candidates(self, rows: RowSource, search: Search, temps: list[float]) -> list[Best]:
+        """Return the best of the search that was chosen, and the best temperatures alone that stand beside it."""
+        by_loss, off_grid = search.grid.binning is None, self.search == "continuous"
+        if self.search == "line":
+            found = [search.line(self.gammas, temps), search.best([0.0], temps)]
+        else:
+            found = [search.best(self.gammas, temps)]
+        plain = self.search != "full" or (self.grid is None and 0.0 in self.gammas)
+        if plain and by_loss:
+            root = fit_log_temperature(rows)
+            found += search.at([(0.0, math.exp(root.x))])
+        elif plain and self.grid is None:
+            found.append(search.best([0.0], PRESETS["wang"].temperatures))
+        if off_grid and by_loss:
+            for start in list(found):
+                gamma, temperature, _ = focal_minimum(rows, self._ends, (start.gamma, start.temperature))
+                found += search.at([(gamma, temperature)])
+        elif off_grid:
+            found.append(search.finer(min(found, key=least_change), self._ends, temps))
+        return found
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return self.gammas[0], self.gammas[-1]
 
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,16 +1,18 @@
 """Histogram binning of the top label: a bin's confidence becomes the accuracy seen in it."""
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_choice, check_number
-from calibrant._config import to_plain
+from calibrant._numerics import rank_in
+from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._grids import check_binning, check_weights_count
-from calibrant.theory._pairs import log_pairs
+from calibrant.calibrators._quantiles import TopChunk, edges_of
+from calibrant.rows import Chunk, RowSource
 
 __all__ = ["HistogramBinning"]
 
@@ -30,7 +32,7 @@ class HistogramBinning(Calibrator):
     Attributes:
         confidences: (B,) the new confidence of each bin; −1 where the old one is kept.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[2.0, 0.0]] * 4 + [[0.5, 0.0]] * 2), torch.tensor([0, 0, 0, 1, 0, 1])
         >>> HistogramBinning(EqualWidth(5)).fit(z, y)(z[:1]).exp()
         tensor([[0.7500, 0.2500]])
@@ -39,7 +41,7 @@ class HistogramBinning(Calibrator):
         Zadrozny & Elkan 2001. Wang et al. 2021, Rethinking Calibration of Deep Neural Networks, §3.
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
     top_label = True
 
     edges: Tensor
@@ -58,23 +60,16 @@ class HistogramBinning(Calibrator):
         self.floor = check_number(floor, name="floor", low=0, high=0.5)
         self._declare("edges", "confidences")
 
-    def config(self) -> dict[str, Any]:
-        """Return binning, empty-bin rule and floor."""
-        return {"binning": to_plain(self.binning), "empty": self.empty, "floor": self.floor}
-
     def learned(self) -> str:
         """Return how many bins hold fitting rows or a rule's value."""
         return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        check_weights_count(self.binning, weight)
-        weight = torch.ones_like(labels, dtype=torch.float64) if weight is None else weight
-        confidence, decided = _confidence(logits)
-        edges = self.binning.edges(confidence)
-        index = _bin_of(confidence, edges)
-        bins = len(edges) - 1
-        count = torch.bincount(index, weights=weight, minlength=bins)
-        right = torch.bincount(index, weights=weight * (decided == labels), minlength=bins)
+    def _fit(self, rows: RowSource) -> None:
+        if rows.weighted:
+            check_weights_count(self.binning)
+        tops = rows.prepared(_top_of)
+        edges = edges_of(self.binning, tops)
+        count, right = tops.total(_bin_sums, edges)
         accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
         self.edges, self.confidences = edges, self._filled(accuracy, edges)
 
@@ -89,9 +84,8 @@ class HistogramBinning(Calibrator):
         return accuracy
 
     def _transform(self, logits: Tensor) -> Tensor:
-        log_q, log_not_q = log_pairs(logits.double())
-        log_top, decided = log_q.max(dim=1, keepdim=True)
-        log_rest = log_not_q.gather(1, decided)
+        log_q, log_rest, decided = log_pair_of_top(logits.double())
+        log_top = log_q.gather(1, decided)
         target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]
         kept = target < 0
         log_target = torch.where(kept, log_top, target.clamp_min(0).log())
@@ -109,4 +103,18 @@ def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
     """Return the index (N,) of the bin (lo, hi] that holds each confidence; beyond the ends, that of the end."""
-    return (confidence[:, None] > edges[1:-1].to(confidence.device)).sum(dim=1)
+    return rank_in(edges[1:-1].to(confidence.device), confidence)
+
+
+def _top_of(chunk: Chunk) -> TopChunk:
+    confidence, decided = _confidence(chunk.logits)
+    return TopChunk(confidence, decided == chunk.labels, chunk.weights)
+
+
+def _bin_sums(chunk: TopChunk, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weight and the weight of right rows in each bin (B,)."""
+    index, bins = _bin_of(chunk.confidence, edges), len(edges) - 1
+    return (
+        torch.bincount(index, weights=chunk.weight, minlength=bins),
+        torch.bincount(index, weights=chunk.weight * chunk.correct, minlength=bins),
+    )

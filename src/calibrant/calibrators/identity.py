@@ -1,11 +1,10 @@
 """The calibrator that does nothing."""
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from calibrant.calibrators._base import Calibrator
+from calibrant.rows import RowSource
 
 __all__ = ["Identity"]
 
@@ -13,7 +12,7 @@ __all__ = ["Identity"]
 class Identity(Calibrator):
     """Return the logits unchanged: the baseline, and the right choice when no gain can be shown.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> Identity().fit(z, torch.tensor([0, 1]))(z)
@@ -21,13 +20,9 @@ class Identity(Calibrator):
                 [0., 1.]])
     """
 
-    preserves_argmax: ClassVar[bool] = True
+    preserves_argmax = True
 
-    def config(self) -> dict[str, Any]:
-        """Return no arguments."""
-        return {}
-
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+    def _fit(self, rows: RowSource) -> None:
         return
 
     def _transform(self, logits: Tensor) -> Tensor:

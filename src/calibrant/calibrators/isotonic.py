@@ -1,7 +1,5 @@
 """Isotonic calibration: the best map that never falls."""
 
-from typing import ClassVar
-
 import numpy as np
 
 from calibrant.calibrators._piecewise import PiecewiseOneVsRest
@@ -23,7 +21,7 @@ class IsotonicCalibration(PiecewiseOneVsRest):
         places: (C, B) the knots, in log-odds; shorter rows repeat their last.
         values: (C, B) the probability at each.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 0, 0])
         >>> IsotonicCalibration(floor=0.0).fit(z, y).values.tolist()
@@ -33,7 +31,7 @@ class IsotonicCalibration(PiecewiseOneVsRest):
         Zadrozny, Elkan 2002, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, §3, §5.
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     def _knots(
         self, places: np.ndarray, mass: np.ndarray, blocks: np.ndarray, values: np.ndarray

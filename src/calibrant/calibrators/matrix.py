@@ -1,7 +1,5 @@
 """Matrix scaling: a full linear map of the logits."""
 
-from typing import ClassVar
-
 from calibrant.calibrators._ridge_affine import RidgeAffine
 
 __all__ = ["MatrixScaling"]
@@ -23,7 +21,7 @@ class MatrixScaling(RidgeAffine):
         bias: (K,) the biases b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> MatrixScaling().fit(z, y).scale.shape
@@ -33,5 +31,5 @@ class MatrixScaling(RidgeAffine):
         Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
     """
 
-    preserves_argmax: ClassVar[bool] = False
-    diagonal: ClassVar[bool] = False
+    preserves_argmax = False
+    diagonal = False

@@ -1,11 +1,10 @@
 """Platt scaling of the log-odds: a slope and a bias."""
 
-from typing import ClassVar
-
-import torch
 from torch import Tensor
 
-from calibrant.calibrators._one_vs_rest import RidgeOneVsRest, fit_logistic, platt_targets
+from calibrant.calibrators._bases import line
+from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, RidgeOneVsRest
+from calibrant.rows import RowSource
 
 __all__ = ["PlattScaling"]
 
@@ -22,7 +21,8 @@ class PlattScaling(RidgeOneVsRest):
     Attributes:
         coefficients: (C, 2) a and b; C = 1 for two classes (class 1 against class 0), else K.
 
-    Example:
+    Examples:
+        >>> import torch
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
         >>> PlattScaling().fit(z, y).coefficients.shape
         torch.Size([1, 2])
@@ -31,15 +31,15 @@ class PlattScaling(RidgeOneVsRest):
         Platt 1999, Probabilistic Outputs for Support Vector Machines, §2.1, §2.2.
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     def __init__(self, *, ridge: float = 1e-3) -> None:
         super().__init__(ridge=ridge)
 
-    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        features = torch.stack([odds, torch.ones_like(odds)], dim=1)
-        centre = features.new_tensor([1.0, 0.0])
-        return (fit_logistic(features, platt_targets(hit, weight), weight, ridge=self.ridge, centre=centre),)
+    def _fit(self, rows: RowSource) -> None:
+        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        ridge = (self.ridge, self.ridge)
+        self.coefficients = LogisticFit(line, (), ridge, centre=(1.0, 0.0)).fit(odds, mass)
 
-    def _probabilities(self, odds: Tensor) -> Tensor:
+    def _calibrated_odds(self, odds: Tensor) -> Tensor:
         return odds * self.coefficients[:, 0] + self.coefficients[:, 1]

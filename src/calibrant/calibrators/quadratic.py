@@ -1,11 +1,10 @@
 """Quadratic scaling of the log-odds."""
 
-from typing import ClassVar
-
-import torch
 from torch import Tensor
 
-from calibrant.calibrators._one_vs_rest import RidgeOneVsRest, fit_logistic, platt_targets
+from calibrant.calibrators._bases import parabola
+from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, RidgeOneVsRest
+from calibrant.rows import RowSource
 
 __all__ = ["QuadraticScaling"]
 
@@ -23,7 +22,8 @@ class QuadraticScaling(RidgeOneVsRest):
     Attributes:
         coefficients: (C, 3) a, b and c; C = 1 for two classes (class 1 against class 0), else K.
 
-    Example:
+    Examples:
+        >>> import torch
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
         >>> QuadraticScaling().fit(z, y).coefficients.shape
         torch.Size([1, 3])
@@ -32,17 +32,16 @@ class QuadraticScaling(RidgeOneVsRest):
         Berta, Holzmüller, Jordan, Bach 2025, Structured Matrix Scaling for Multi-Class Calibration (binary case).
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     def __init__(self, *, ridge: float = 1.0) -> None:
         super().__init__(ridge=ridge)
 
-    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        features = torch.stack([odds, torch.ones_like(odds), odds**2], dim=1)
-        centre = features.new_tensor([1.0, 0.0, 0.0])
-        ridge = self.ridge * features.new_tensor([1.0, 1.0, 10.0])
-        return (fit_logistic(features, platt_targets(hit, weight), weight, ridge=ridge, centre=centre),)
+    def _fit(self, rows: RowSource) -> None:
+        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        ridge = (self.ridge, self.ridge, 10 * self.ridge)
+        self.coefficients = LogisticFit(parabola, (), ridge, centre=(1.0, 0.0, 0.0)).fit(odds, mass)
 
-    def _probabilities(self, odds: Tensor) -> Tensor:
+    def _calibrated_odds(self, odds: Tensor) -> Tensor:
         a, b, c = self.coefficients.unbind(1)
         return odds * a + b + odds**2 * c

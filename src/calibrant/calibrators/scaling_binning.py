@@ -1,14 +1,15 @@
 """Scaling-binning: a parametric curve, answered in bins."""
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from calibrant._check import check_count
 from calibrant._numerics import rank_in
-from calibrant.calibrators._one_vs_rest import OneVsRest, fit_logistic, platt_targets
+from calibrant.calibrators._bases import line
+from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, OneVsRest
 from calibrant.calibrators._piecewise import pad
+from calibrant.calibrators._scores import Scores, summarised
+from calibrant.rows import RowSource
 
 __all__ = ["ScalingBinning"]
 
@@ -27,7 +28,7 @@ class ScalingBinning(OneVsRest):
         edges: (C, bins − 1) in scaled log-odds, a place on an edge belongs to the bin below.
         values: (C, bins) the log-odds answered.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
         >>> ScalingBinning(2).fit(z, y).values.shape
         torch.Size([1, 2])
@@ -36,7 +37,7 @@ class ScalingBinning(OneVsRest):
         Kumar, Liang, Ma 2019, Verified Uncertainty Calibration, §4, Algorithm 1 (all three steps on the same rows).
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     coefficients: Tensor
     edges: Tensor
@@ -47,31 +48,29 @@ class ScalingBinning(OneVsRest):
         self.bins = check_count(bins, name="bins")
         self._declare("coefficients", "edges", "values")
 
-    def config(self) -> dict[str, Any]:
-        """Return the number of bins."""
-        return {"bins": self.bins}
+    def _fit(self, rows: RowSource) -> None:
+        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        self.coefficients = LogisticFit(line, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(odds, mass)
+        learned = [
+            self._bins_of(theta, one) for theta, one in zip(self.coefficients.cpu(), summarised(odds), strict=True)
+        ]
+        self.edges = pad([edges for edges, _ in learned])[:, :-1].to(odds.device)
+        self.values = pad([values for _, values in learned]).to(odds.device)
 
-    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        features = torch.stack([odds, torch.ones_like(odds)], dim=1)
-        centre = features.new_tensor([1.0, 0.0])
-        theta = fit_logistic(features, platt_targets(hit, weight), weight, ridge=1e-3, centre=centre)
-        scaled = features @ theta
+    def _bins_of(self, theta: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
+        """Return the edges, +inf after them, and the log-odds of each bin of one class."""
+        scaled = torch.from_numpy(scores.places) * theta[0] + theta[1]
         places, inverse = torch.unique(scaled, return_inverse=True)
-        mass = torch.zeros_like(places).index_add_(0, inverse, weight)
+        mass = torch.zeros_like(places).index_add_(0, inverse, torch.from_numpy(scores.mass))
         middle = (mass.cumsum(0) - mass / 2) / mass.sum()  # equal values stay together, where their middle falls
         bins = (middle * self.bins).long().clamp_max(self.bins - 1)
         used, index = torch.unique(bins, return_inverse=True)
-        total = torch.zeros(len(used), dtype=mass.dtype, device=mass.device).index_add_(0, index, mass)
+        total = torch.zeros(len(used), dtype=mass.dtype).index_add_(0, index, mass)
         means = torch.zeros_like(total).index_add_(0, index, mass * torch.sigmoid(places)) / total
         first = torch.nonzero(index[1:] > index[:-1])[:, 0]
         edges = (places[first] + places[first + 1]) / 2
-        return theta, torch.cat([edges, edges.new_tensor([torch.inf])]), torch.logit(means)
+        return torch.cat([edges, edges.new_tensor([torch.inf])]), torch.logit(means)
 
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.coefficients = torch.stack([theta for theta, _, _ in learned])
-        self.edges = pad([edges for _, edges, _ in learned])[:, :-1]
-        self.values = pad([values for _, _, values in learned])
-
-    def _probabilities(self, odds: Tensor) -> Tensor:
+    def _calibrated_odds(self, odds: Tensor) -> Tensor:
         scaled = (odds * self.coefficients[:, 0] + self.coefficients[:, 1]).T.contiguous()
         return self.values.gather(1, rank_in(self.edges, scaled)).T

@@ -1,23 +1,22 @@
 """Structured vector and matrix scaling: affine maps whose parts are trusted as far as the data allow."""
 
 import math
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant.calibrators._affine import (
+    AffineChunk,
     Ridge,
     apply_affine,
-    check_label_logits,
     fit_affine,
     keep_excluded,
     log_probs_of,
-    total_weight,
 )
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform
+from calibrant.rows import Chunk, RowSource
 
 __all__ = ["StructuredMatrixScaling", "StructuredVectorScaling"]
 
@@ -25,8 +24,8 @@ __all__ = ["StructuredMatrixScaling", "StructuredVectorScaling"]
 class _Structured(Calibrator):
     """softmax((I + D) x + b), x = log((1 − ε) softmax(z / T) + ε / K), with ridges that grow with K and fall with N."""
 
-    preserves_argmax: ClassVar[bool] = False
-    diagonal: ClassVar[bool]
+    preserves_argmax = False
+    diagonal: bool
 
     log_temperature: Tensor
     share: Tensor
@@ -50,33 +49,36 @@ class _Structured(Calibrator):
         """The certificate; NaN before ``fit``."""
         return float(self.certificate) if self.fitted else math.nan
 
-    def config(self) -> dict[str, Any]:
-        """Return the strength and the prior."""
-        return {"strength": self.strength, "prior": self.prior}
-
     def learned(self) -> str:
         """Return the temperature of the first step."""
         return f"temperature={self.temperature:.4g}"
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
-        check_label_logits(logits, labels)
-        classes, total = logits.shape[1], total_weight(labels, weight)
-        temperature = fit_temperature(logits, labels, weight, self.prior)
-        self.log_temperature = torch.tensor(math.log(temperature), dtype=torch.float64, device=logits.device)
-        self.share = torch.tensor(1 / (total + 1), dtype=torch.float64, device=logits.device)
-        single = self.strength * classes / total
+    def _fit(self, rows: RowSource) -> None:
+        classes, mass = rows.classes, rows.mass
+        temperature = fit_temperature(rows, self.prior)
+        self.log_temperature = torch.tensor(math.log(temperature), dtype=torch.float64, device=rows.device)
+        self.share = torch.tensor(1 / (mass + 1), dtype=torch.float64, device=rows.device)
+        single = self.strength * classes / mass
         ridge = Ridge(diagonal=single, off=single * (classes - 1), bias=single)
-        x = self._tempered(logits.double())
+        inputs = rows.prepared(_input_of, self.log_temperature, self.share)
         start = (self.scale, self.bias) if self.fitted else None
-        self.scale, self.bias, found = fit_affine(x, labels, weight, ridge, diagonal=self.diagonal, start=start)
-        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=logits.device)
-
-    def _tempered(self, logits: Tensor) -> Tensor:
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return mix_with_uniform(log_probs_of(wide * torch.exp(-self.log_temperature).to(wide.dtype)), self.share)
+        found = fit_affine(inputs, mass, ridge, diagonal=self.diagonal, start=start)
+        self.scale, self.bias = found.scale, found.bias
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return keep_excluded(apply_affine(self._tempered(logits), self.scale, self.bias), logits)
+        x = _tempered(logits, self.log_temperature, self.share)
+        return keep_excluded(apply_affine(x, self.scale, self.bias), logits)
+
+
+def _tempered(logits: Tensor, log_temperature: Tensor, share: Tensor) -> Tensor:
+    """Return log((1 − ε) softmax(z / T) + ε / K)."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return mix_with_uniform(log_probs_of(wide * torch.exp(-log_temperature).to(wide.dtype)), share)
+
+
+def _input_of(chunk: Chunk, log_temperature: Tensor, share: Tensor) -> AffineChunk:
+    return AffineChunk(_tempered(chunk.logits.double(), log_temperature, share), chunk.labels, chunk.weights)
 
 
 class StructuredVectorScaling(_Structured):
@@ -96,7 +98,7 @@ class StructuredVectorScaling(_Structured):
         bias: (K,) b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> StructuredVectorScaling().fit(z, y).bias.shape
         torch.Size([2])
@@ -105,7 +107,7 @@ class StructuredVectorScaling(_Structured):
         Berta, Holzmüller, Jordan, Bach 2025, Structured Matrix Scaling for Multi-Class Calibration, arXiv 2511.03685.
     """
 
-    diagonal: ClassVar[bool] = True
+    diagonal = True
 
 
 class StructuredMatrixScaling(_Structured):
@@ -124,7 +126,7 @@ class StructuredMatrixScaling(_Structured):
         bias: (K,) b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> StructuredMatrixScaling().fit(z, y).scale.shape
         torch.Size([2, 2])
@@ -133,4 +135,4 @@ class StructuredMatrixScaling(_Structured):
         Berta, Holzmüller, Jordan, Bach 2025, Structured Matrix Scaling for Multi-Class Calibration, arXiv 2511.03685.
     """
 
-    diagonal: ClassVar[bool] = False
+    diagonal = False

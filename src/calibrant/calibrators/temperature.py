@@ -1,19 +1,20 @@
 """Temperature scaling: one number that softens or sharpens all logits."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
-from calibrant._config import to_plain
+from calibrant._numerics import scale_logits
 from calibrant.binning import Binning
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, smallest_temperature, warn_at_end
 from calibrant.calibrators._grids import PRESETS, Grid, check_binning, check_grid, check_weights_count, resolve
 from calibrant.calibrators._log_temperature import fit_log_temperature
+from calibrant.rows import RowSource
 
 __all__ = ["TemperatureScaling"]
 
@@ -40,7 +41,7 @@ class TemperatureScaling(Calibrator):
         temperature: The fitted T.
         gradient: d log-loss / d log T at a continuously fitted T, in nats: the certificate; NaN after a grid.
 
-    Example:
+    Examples:
         >>> z = torch.tensor([[2 * math.log(4), 0.0]] * 10)
         >>> y = torch.tensor([0] * 8 + [1] * 2)
         >>> round(TemperatureScaling().fit(z, y).temperature, 6)
@@ -53,7 +54,7 @@ class TemperatureScaling(Calibrator):
         Komisarenko & Kull 2024, §5, for the grids.
     """
 
-    preserves_argmax: ClassVar[bool] = True
+    preserves_argmax = True
 
     log_temperature: Tensor
     certificate: Tensor
@@ -83,37 +84,29 @@ class TemperatureScaling(Calibrator):
         """d log-loss / d log T at the fitted T; NaN before ``fit`` and after a grid search."""
         return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
-    def config(self) -> dict[str, Any]:
-        """Return criterion, binning and grid."""
-        return {"criterion": self.criterion, "binning": to_plain(self.binning), "grid": self.grid}
-
     def learned(self) -> str:
         """Return the temperature."""
         return f"temperature={self.temperature:.4g}"
 
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+    def _fit(self, rows: RowSource) -> None:
         criterion, preset, temperatures = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["wang"])
         if criterion == "nll" and self.grid is None:
             start = float(self.log_temperature) if self.fitted else 0.0
-            root = fit_log_temperature(logits, labels, weight, start=start)
+            root = fit_log_temperature(rows, start=start)
             found, certificate = root.x, [root.value]
         else:
-            if criterion == "ece":
-                check_weights_count(preset.binning, weight)
-            search = Search(
-                FocalGrid.of(logits, labels, weight),
-                preset.binning if criterion == "ece" else None,
-                smallest_temperature,
-                ignore_zero=preset.ignore_zero,
-            )
+            binning = preset.binning if criterion == "ece" else None
+            if binning is not None and rows.weighted:
+                check_weights_count(binning)
+            search = Search(FocalGrid(rows, binning), smallest_temperature, ignore_zero=preset.ignore_zero)
             best = search.best([0.0], temperatures)
             warn_at_end(best, temperatures)
             found, certificate = math.log(best.temperature), []
-        self.log_temperature = torch.tensor(found, dtype=torch.float64, device=logits.device)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=logits.device)
+        self.log_temperature = torch.tensor(found, dtype=torch.float64, device=rows.device)
+        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return logits * torch.exp(-self.log_temperature).to(logits.dtype)
+        return scale_logits(logits, torch.exp(-self.log_temperature))
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return 1/T for every class, and zeros."""

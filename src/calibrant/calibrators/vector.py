@@ -1,7 +1,5 @@
 """Vector scaling: a factor and a bias for each class."""
 
-from typing import ClassVar
-
 from calibrant.calibrators._ridge_affine import RidgeAffine
 
 __all__ = ["VectorScaling"]
@@ -11,7 +9,7 @@ class VectorScaling(RidgeAffine):
     """softmax(w ∘ z + b), with w and b (K,) that minimise the validation log-loss (Guo et al. 2017).
 
     The fit is convex and ends with a gradient certificate. Without regularisation it is known to hurt where classes are
-    many or rows few, so by default w and b are drawn to temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is
+    many or rows few, so by default w and b are shrunk towards temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is
     added to the mean log-loss, T being the best temperature. Biases may change the decision.
 
     Args:
@@ -23,7 +21,7 @@ class VectorScaling(RidgeAffine):
         bias: (K,) the biases b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
-    Example:
+    Examples:
         >>> import torch
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
         >>> VectorScaling().fit(z, y).bias.shape
@@ -33,5 +31,5 @@ class VectorScaling(RidgeAffine):
         Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
     """
 
-    preserves_argmax: ClassVar[bool] = False
-    diagonal: ClassVar[bool] = True
+    preserves_argmax = False
+    diagonal = True

@@ -1,17 +1,19 @@
 """Venn-Abers calibration: two isotonic answers, one for each label that the new row may have."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._numerics import rank_in
-from calibrant.calibrators._one_vs_rest import OneVsRest, log_odds
-from calibrant.calibrators._piecewise import pad, pool_ties
+from calibrant.calibrators._one_vs_rest import OddsChunk, OneVsRest, log_odds
+from calibrant.calibrators._piecewise import pad
+from calibrant.calibrators._scores import Scores, pool_ties
 from calibrant.errors import InputError
+from calibrant.rows import RowSource
 
 __all__ = ["VennAbers"]
+
+_MOST_SCORES = 1 << 24  # of a stream: the maps hold every distinct score, three numbers each
 
 
 class VennAbers(OneVsRest):
@@ -26,7 +28,7 @@ class VennAbers(OneVsRest):
         lower: (C, M + 1) p₀ before, at and between them.
         upper: (C, M + 1) p₁ likewise.
 
-    Example:
+    Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
         >>> p0, p1 = VennAbers().fit(z, y).interval(torch.tensor([[0.0, 1.5]]))
         >>> round(float(p0[0, 1]), 4), round(float(p1[0, 1]), 4)
@@ -36,7 +38,7 @@ class VennAbers(OneVsRest):
         Vovk, Petej, Fedorova 2015, Large-Scale Probabilistic Predictors with and without Guarantees of Validity.
     """
 
-    preserves_argmax: ClassVar[bool] = False
+    preserves_argmax = False
 
     places: Tensor
     lower: Tensor
@@ -45,10 +47,6 @@ class VennAbers(OneVsRest):
     def __init__(self) -> None:
         super().__init__()
         self._declare("places", "lower", "upper")
-
-    def config(self) -> dict[str, Any]:
-        """Return no arguments."""
-        return {}
 
     def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return (p₀, p₁), each (N, K): the two answers for each class against the rest.
@@ -64,18 +62,13 @@ class VennAbers(OneVsRest):
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
         return low, high
 
-    def _fit_one(self, odds: Tensor, hit: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        places, mean, mass = pool_ties(odds, hit, weight)
-        upper = _with_one_more(mean, mass)
-        # label 0 is label 1 seen from the other side
-        lower = 1 - _with_one_more(1 - mean[::-1], mass[::-1])[::-1]
-        return tuple(
-            torch.as_tensor(np.ascontiguousarray(array), dtype=odds.dtype, device=odds.device)
-            for array in (places, np.r_[0.0, lower], np.r_[upper, 1.0])
-        )
-
-    def _keep(self, learned: list[tuple[Tensor, ...]]) -> None:
-        self.places, self.lower, self.upper = (pad([row[part] for row in learned]) for part in range(3))
+    def _fit(self, rows: RowSource) -> None:
+        whole = OddsChunk.of(rows.gathered(values=_MOST_SCORES, why="VennAbers"))
+        learned = [
+            _maps(pool_ties(odds, hit, whole.weight)) for odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
+        ]
+        parts = (pad([torch.from_numpy(one[part]) for one in learned]).to(rows.device) for part in range(3))
+        self.places, self.lower, self.upper = parts
 
     def _bounds(self, odds: Tensor) -> tuple[Tensor, Tensor]:
         s = odds.T.contiguous()
@@ -84,9 +77,17 @@ class VennAbers(OneVsRest):
         high = self.upper.gather(1, rank_in(self.places, s))
         return low.T, high.T
 
-    def _probabilities(self, odds: Tensor) -> Tensor:
+    def _calibrated_odds(self, odds: Tensor) -> Tensor:
         low, high = self._bounds(odds)
         return high.log() - (1 - low).log()
+
+
+def _maps(scores: Scores) -> tuple[np.ndarray, ...]:
+    """Return places, p₀ and p₁ of one class."""
+    upper = _with_one_more(scores.mean, scores.mass)
+    # label 0 is label 1 seen from the other side
+    lower = 1 - _with_one_more(1 - scores.mean[::-1], scores.mass[::-1])[::-1]
+    return scores.places, np.r_[0.0, lower], np.r_[upper, 1.0]
 
 
 def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:

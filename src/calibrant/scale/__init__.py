@@ -1,9 +1,8 @@
 """Data larger than memory, and more than one machine: the same answers from sums that merge."""
 
 from calibrant.scale.apply import apply_streamed
-from calibrant.scale.diagnose import diagnose_streamed
 from calibrant.scale.execute import Executor, Processes, RayCluster, in_turn, processes, ray_cluster
-from calibrant.scale.fit import fit_streamed, fit_temperature_streamed
+from calibrant.scale.fit import fit_streamed
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import StreamedFigure, evaluate_streamed, shard_states, sum_metrics
 
@@ -15,10 +14,8 @@ __all__ = [
     "Shard",
     "StreamedFigure",
     "apply_streamed",
-    "diagnose_streamed",
     "evaluate_streamed",
     "fit_streamed",
-    "fit_temperature_streamed",
     "in_turn",
     "processes",
     "ray_cluster",

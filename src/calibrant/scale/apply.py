@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from calibrant._files import atomic_write
+from calibrant._places import as_path, atomic_write, check_target, same_file
 from calibrant.calibrators._base import Calibrator
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import Predictions
-from calibrant.scale.checkpoint import calibrator_identity
-from calibrant.scale.execute import Executor, in_turn
-from calibrant.scale.rows import ParquetRows, Shard, open_parquet
+from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
+from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet, rows_of
+from calibrant.splits import stale_names
 
 __all__ = ["apply_streamed"]
 
@@ -28,7 +29,7 @@ _MARK = (
 
 def apply_streamed(
     calibrator: Calibrator,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | ParquetRows,
     out: str | os.PathLike[str],
     *,
     executor: Executor = in_turn,
@@ -41,7 +42,8 @@ def apply_streamed(
     Args:
         calibrator: Fitted, for the same number of classes.
         path: A file or a folder, as ``ParquetRows`` takes it.
-        out: A folder, made if it is not there. For ``ray_cluster`` every node must reach it.
+        out: A folder, made if it is not there; for one file also a name that ends in .parquet, which is then written and
+            replaced. For ``ray_cluster`` every node must reach it.
         executor: What writes the files: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``; all write the same.
         progress: Called with (rows done, rows in all).
 
@@ -52,13 +54,20 @@ def apply_streamed(
         InputError: If data are not valid, or the calibrator has another number of classes.
         FileFormatError: If the folder cannot be written, or holds a file of that name that was made otherwise.
     """
-    rows = ParquetRows(path)
-    folder = Path(out).absolute()
+    rows = rows_of(path)
+    place = as_path(out, name="out").absolute()
+    single = rows.path.is_file() and place.suffix == ".parquet" and not place.is_dir()
+    folder = place.parent if single else place
+    check_calibrator(calibrator, needed=True)
+    check_execution(executor, progress)
     calibrator(torch.zeros(1, rows.classes))  # refuses an unfitted one and another number of classes, before any work
-    _check_folder(folder, rows, shown=out)
+    if single:
+        check_target(out, inputs=[rows.path])
+    else:
+        _check_folder(folder, rows, shown=out)
     identity = calibrator_identity(calibrator)
-    jobs = [_job(rows, file, folder, identity) for file in rows.files]
-    left = [job for job in jobs if not _is_finished(job)]
+    jobs = [_job(rows, file, place if single else folder / file.name, identity) for file in rows.files]
+    left = [job for job in jobs if not _is_finished(job, replace=single)]
     finished = rows.rows - sum(job.rows for job in left)
     if left:
         _make(folder, shown=out)
@@ -95,14 +104,16 @@ class _Work:
         import pyarrow.parquet
 
         writer = None
-        with atomic_write(job.target) as file, torch.no_grad():
+        with atomic_write(job.target, inputs=[self.rows.file(job.shards[0])]) as file, torch.no_grad():
             try:
                 for shard in job.shards:
                     for batch, piece in self.rows.pieces(shard, share=_SHARE):
                         table = _calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
                         if writer is None:
                             schema = table.schema.with_metadata({_MARK: job.mark})
-                            writer = pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=False)
+                            writer = pyarrow.parquet.ParquetWriter(
+                                file, schema, use_dictionary=False, write_page_checksum=True
+                            )
                         writer.write_batch(table)
             finally:
                 if writer is not None:
@@ -114,27 +125,31 @@ def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind:
     import pyarrow as pa
 
     wide = piece.logits if piece.logits.dtype.itemsize >= 4 else piece.logits.float()
-    # every row is passed through, the fitted ones too: nothing is judged here
+    # every row is passed through, the fitted ones too: nothing is evaluated here
     after = Predictions(wide, decision=piece.decision).calibrated_by(calibrator, allow_fit_rows=True)
     flat = pa.array(after.logits.contiguous().numpy().reshape(-1))
-    columns = {name: batch.column(name) for name in batch.schema.names}
+    names = batch.schema.names
+    stale = {name for name in stale_names(names, "") if name != kind}  # computed anew, or left out
+    columns = {name: batch.column(name) for name in names if name not in stale}
     columns[kind] = pa.FixedSizeListArray.from_arrays(flat, after.classes)
     if after.decision is not None:
         columns["decision"] = pa.array(after.decision.numpy())
     return pa.record_batch(list(columns.values()), names=["logits" if name == kind else name for name in columns])
 
 
-def _job(rows: ParquetRows, file: Path, folder: Path, calibrator: str) -> _Job:
-    stat = file.stat()
+def _job(rows: ParquetRows, file: Path, target: Path, calibrator: str) -> _Job:
     shards = tuple(shard for shard in rows.shards if shard.file == file.name)
-    source = [file.name, stat.st_size, stat.st_mtime_ns, [shard.rows for shard in shards], calibrator]
-    return _Job(shards, folder / file.name, hashlib.sha256(json.dumps(source).encode()).hexdigest())
+    size, modified, *_, footer = file_identity(
+        file
+    )  # not when it was put here: a copy of the data gives the same bytes
+    source = [file.name, size, modified, footer, [shard.rows for shard in shards], calibrator]
+    return _Job(shards, target, hashlib.sha256(json.dumps(source).encode()).hexdigest())
 
 
-def _is_finished(job: _Job) -> bool:
+def _is_finished(job: _Job, *, replace: bool) -> bool:
     if not job.shards:  # a file without rows has nothing to write
         return True
-    if not job.target.exists():
+    if replace or not os.path.lexists(job.target):
         return False
     with open_parquet(job.target) as parquet:
         found = (parquet.schema_arrow.metadata or {}).get(_MARK)
@@ -147,7 +162,7 @@ def _is_finished(job: _Job) -> bool:
 
 
 def _check_folder(folder: Path, rows: ParquetRows, *, shown: str | os.PathLike[str]) -> None:
-    if folder.resolve() == rows.folder.resolve():
+    if same_file(folder, rows.folder):
         raise InputError(f"expected a folder other than the input's, got {shown} for both; choose another output")
     if folder.exists() and not folder.is_dir():
         raise FileFormatError(f"expected a folder to write to, got the file {shown}; choose another output")

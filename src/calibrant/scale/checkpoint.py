@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._config import to_plain
-from calibrant._files import atomic_write
+from calibrant._check import refuse
+from calibrant._places import as_path, atomic_write, check_source
+from calibrant._plain import to_plain
 from calibrant.calibrators._base import Calibrator
 from calibrant.errors import FileFormatError
-from calibrant.metrics._base import SumMetric
+from calibrant.metrics import SumMetric
 from calibrant.predictions import Predictions
-from calibrant.scale.rows import ParquetRows, Shard
+from calibrant.scale.rows import ParquetRows, Shard, file_identity
 from calibrant.scale.state import add_states, state_from_plain, state_to_plain
 
 __all__ = ["Checkpoint", "States", "calibrator_identity", "data_identity", "read_checkpoint"]
@@ -43,7 +44,7 @@ class Checkpoint:
         metrics: Sequence[SumMetric[Any]],
         calibrator: Calibrator | None,
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else as_path(path, name="checkpoint")
         self.states: States = {}
         self.names: set[str] = set()
         self._identity = {
@@ -68,7 +69,7 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the file: all is done."""
-        if self.path is not None:
+        if self.path is not None and self.path.is_file():
             self.path.unlink(missing_ok=True)
 
     def _load(self, rows: ParquetRows, metrics: Sequence[SumMetric[Any]]) -> None:
@@ -86,12 +87,24 @@ class Checkpoint:
         self.states = dict(zip(metrics, rebuilt, strict=True))
 
 
+def check_calibrator(calibrator: Any, *, needed: bool = False) -> None:
+    """Refuse what is no calibrator; None may pass unless one is ``needed``.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if isinstance(calibrator, Calibrator) or (calibrator is None and not needed):
+        return
+    raise refuse("a fitted calibrator", type(calibrator).__name__, "fit one of calibrant.calibrators or load one")
+
+
 def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]) -> dict[str, Any]:
     """Return the content of a checkpoint that has ``keys`` and was made for ``identity``.
 
     Raises:
         FileFormatError: If it is none, or another's.
     """
+    check_source(path)
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         missing = [key for key in ("identity", *keys) if key not in content]
@@ -105,11 +118,10 @@ def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]
 
 
 def data_identity(rows: ParquetRows) -> dict[str, Any]:
-    """Return what tells one data set from another without reading it: row groups, sizes and times of change."""
-    stats = [file.stat() for file in rows.files]
+    """Return what tells one data set from another without reading it: row groups, sizes, times of change, footers."""
     return {
         "shards": [[shard.name, shard.rows] for shard in rows.shards],
-        "files": [[stat.st_size, stat.st_mtime_ns] for stat in stats],
+        "files": [file_identity(file) for file in rows.files],
     }
 
 

@@ -1,14 +1,17 @@
-"""Who works on the shards: this process, several processes, or a Ray cluster. All yield results in the shards' order.
+"""Executors: this process, several processes, or a Ray cluster. All yield results in the shards' order.
 
 A shard is what ``ParquetRows`` lists, or any other picklable piece of work.
 """
 
+import inspect
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from calibrant._check import check_count
+from torch import nn
+
+from calibrant._check import check_count, refuse
 from calibrant._files import reason_of
 from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
 
@@ -22,6 +25,21 @@ class Executor(Protocol):
 
     def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
         """Yield ``function(shard)`` for every shard, in order."""
+
+
+def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
+    """Refuse an executor or a function to report progress to that cannot be called so, before any work is done.
+
+    Args:
+        executor: Called with a function and shards.
+        progress: Called with so many ``figures``, or None.
+
+    Raises:
+        InputError: If one of them cannot be.
+    """
+    _check_call(executor, name="executor", arguments=2)
+    if progress is not None:
+        _check_call(progress, name="progress", arguments=figures)
 
 
 def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
@@ -200,3 +218,14 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def _check_call(value: Any, *, name: str, arguments: int) -> Any:
+    """Return ``value`` if it can be called with so many arguments."""
+    try:
+        inspect.signature(value).bind(*range(arguments))
+    except (TypeError, ValueError) as error:
+        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass such a function") from error
+    if isinstance(value, nn.Module | type):
+        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass such a function")
+    return value

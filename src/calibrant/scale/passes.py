@@ -1,32 +1,37 @@
-"""Sums over a data set, asked for pass by pass; each is kept in a journal, so that a stopped fit goes on where it was."""
+"""Rows on disk as a row source: each question is a pass over the shards; results stand in a journal, so that a fit resumes."""
 
+import base64
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._files import atomic_write
+from calibrant._places import atomic_write
+from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError, InputError
-from calibrant.scale.checkpoint import data_identity, read_checkpoint
+from calibrant.rows import Chunk, RowSource, chunks_of
+from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
 
-__all__ = ["PassProgress", "StreamedPasses", "labelled"]
+__all__ = ["ParquetSource", "PassProgress"]
 
 PassProgress = Callable[[int, int, int], None]
-Work = Callable[..., Tensor]
+_KEPT = 1 << 20  # bytes of a result that the journal keeps; what is larger is made anew by a fit that resumes
+
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-class StreamedPasses:
-    """What a fit asks of rows on disk: sums of vectors over the shards, one pass a question.
-
-    The same question is answered once. Sums are added in the order of the shards, so that every executor gives the same
-    bits, and with a journal a fit that was stopped hears the same answers again without a pass.
+class Passes:
+    """Passes over a data set whose results are kept, in memory and in a journal on disk.
 
     Args:
         rows: The data set.
@@ -48,85 +53,193 @@ class StreamedPasses:
         journal: str | os.PathLike[str] | None = None,
         progress: PassProgress | None = None,
     ) -> None:
-        self.rows = rows
-        self.executor = executor
-        self.progress = progress
-        self.count = 0
+        self.rows, self.executor, self.progress, self.count = rows, executor, progress, 0
         self.journal = None if journal is None else Path(journal)
         self._identity = {**data_identity(rows), "fit": fit}
-        self._answers: dict[str, list[float]] = {}
-        self._open: tuple[str, int, list[float]] = ("", 0, [])  # the question that is asked, shards done, their sum
+        self._results: dict[str, Any] = {}
+        self._open: tuple[str, int, Any] = ("", 0, None)  # the question under way, shards done, their joined result
         if self.journal is not None and self.journal.exists():
             self._load(self.journal)
 
-    def total(self, work: Work, **arguments: Any) -> Tensor:
-        """Return Σ work(rows, shard, **arguments) over the shards: a float64 vector."""
-        return self._ask(work, torch.add, arguments)
-
-    def largest(self, work: Work, **arguments: Any) -> Tensor:
-        """Return the entrywise maximum of work(rows, shard, **arguments) over the shards."""
-        return self._ask(work, torch.maximum, arguments)
+    def fold(self, steps: tuple[Step, ...], work: Callable[..., Any], join: Callable[..., Any], parameters: Any) -> Any:
+        """Return ``work`` of all chunks, joined in order; the same question is answered once."""
+        key = digest_of((steps, work, join, parameters))
+        if key in self._results:
+            return self._results[key]
+        self.count += 1
+        begun, answer = (self._open[1], self._open[2]) if self._open[0] == key else (0, None)
+        left = self.rows.shards[begun:]
+        finished = self.rows.rows - sum(shard.rows for shard in left)
+        self._report(finished)
+        job = partial(shard_result, rows=self.rows, steps=steps, work=work, join=join, parameters=parameters)
+        for shard, part in zip(left, self.executor(job, left), strict=True):
+            answer = part if answer is None else answer if part is None else join(answer, part)
+            begun, finished = begun + 1, finished + shard.rows
+            self._open = (key, begun, answer)
+            self._save()
+            self._report(finished)
+        if answer is None:
+            raise InputError("expected at least one row, got none that is selected; use more rows")
+        if _size(answer) <= _KEPT:
+            self._results[key] = answer
+        return answer
 
     def remove(self) -> None:
         """Delete the journal: all is done."""
         if self.journal is not None:
             self.journal.unlink(missing_ok=True)
 
-    def _ask(self, work: Work, join: Callable[[Tensor, Tensor], Tensor], arguments: dict[str, Any]) -> Tensor:
-        key = f"{work.__name__} {arguments!r}"
-        if key in self._answers:
-            return torch.tensor(self._answers[key], dtype=torch.float64)
-        self.count += 1
-        begun, values = (self._open[1], self._open[2]) if self._open[0] == key else (0, [])
-        answer = torch.tensor(values, dtype=torch.float64) if begun else None
-        left = self.rows.shards[begun:]
-        finished = self.rows.rows - sum(shard.rows for shard in left)
-        self._tell(finished)
-        for shard, part in zip(left, self.executor(partial(work, self.rows, **arguments), left), strict=True):
-            answer = part if answer is None else join(answer, part)
-            begun, finished = begun + 1, finished + shard.rows
-            self._open = (key, begun, answer.tolist())
-            self._save()
-            self._tell(finished)
-        assert answer is not None  # a data set has at least one row
-        self._answers[key] = answer.tolist()
-        return answer
-
-    def _tell(self, finished: int) -> None:
+    def _report(self, finished: int) -> None:
         if self.progress is not None:
             self.progress(self.count, finished, self.rows.rows)
 
     def _save(self) -> None:
-        if self.journal is None:
+        if self.journal is None or _size(self._open[2]) > _KEPT or not _is_kept(self._open[2]):
             return
-        answers = {key: [value.hex() for value in values] for key, values in self._answers.items()}
-        key, done, values = self._open
-        content = {"identity": self._identity, "answers": answers, "open": [key, done, [v.hex() for v in values]]}
+        results = {key: _to_plain(value) for key, value in self._results.items() if _is_kept(value)}
+        key, done, value = self._open
+        content = {"identity": self._identity, "results": results, "open": [key, done, _to_plain(value)]}
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.journal) as file:
             file.write(json.dumps(content).encode())
 
     def _load(self, journal: Path) -> None:
-        content = read_checkpoint(journal, self._identity, keys=("answers", "open"))
+        content = read_checkpoint(journal, self._identity, keys=("results", "open"))
         try:
-            self._answers = {key: [float.fromhex(v) for v in values] for key, values in content["answers"].items()}
-            key, done, values = content["open"]
-            self._open = (str(key), int(done), [float.fromhex(v) for v in values])
-        except (AttributeError, TypeError, ValueError) as error:
+            self._results = {key: _from_plain(value) for key, value in content["results"].items()}
+            key, done, value = content["open"]
+            self._open = (str(key), int(done), _from_plain(value))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise FileFormatError(f"expected a checkpoint, got something else in {journal}; delete it") from error
 
 
-def labelled(rows: ParquetRows, shard: Shard) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logits (n, K) and labels (n,) of the pieces of a shard.
+class ParquetSource(RowSource):
+    """The rows of a Parquet data set.
 
     Args:
-        rows: The data set.
-        shard: One of its row groups.
-
-    Raises:
-        InputError: If they have no labels.
+        passes: What reads them.
+        steps: What is made of every chunk, in order.
     """
+
+    def __init__(self, passes: Passes, steps: tuple[Step, ...] = ()) -> None:
+        self.passes, self.steps = passes, steps
+        self.classes, self.count, self.weighted = passes.rows.classes, passes.rows.rows, False
+        self.device = torch.device("cpu")
+
+    def fold(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
+        """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass."""
+        return self.passes.fold(self.steps, work, join, parameters)
+
+    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "ParquetSource":
+        """Return a source whose chunks are ``make(chunk, *parameters)``, made anew in each pass."""
+        made = ParquetSource(self.passes, (*self.steps, (make, parameters)))
+        made.count = self.count
+        return made
+
+
+def shard_result(
+    shard: Shard,
+    *,
+    rows: ParquetRows,
+    steps: tuple[Step, ...],
+    work: Callable[..., Any],
+    join: Callable[..., Any],
+    parameters: tuple[Any, ...],
+) -> Any:
+    """Return ``work`` of a shard's chunks, joined in order; None if no row is left of them."""
+    with torch.no_grad():
+        results = (work(chunk, *parameters) for chunk in _chunks(rows, shard, steps))
+        first = next(results, None)
+        return None if first is None else reduce(join, results, first)
+
+
+def _chunks(rows: ParquetRows, shard: Shard, steps: tuple[Step, ...]) -> Iterator[Any]:
+    start = 0
     for piece in rows.read(shard):
         if piece.labels is None:
             raise InputError("expected a column label to fit on, got none; add it")
-        yield piece.logits, piece.labels
+        weight = getattr(piece, "weights", None)
+        place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
+        whole = Chunk(piece.logits, piece.labels, weight, piece.groups, {}, start, place)
+        start += len(piece)
+        for chunk in chunks_of(whole):
+            made: Any = chunk
+            for make, parameters in steps:
+                made = None if made is None else make(made, *parameters)
+            if made is not None:
+                yield made
+
+
+@dataclass
+class _Digest:
+    """A running hash of whatever a question is made of."""
+
+    hash: Any
+
+    def add(self, value: Any) -> None:
+        """Add a value by its content: functions by their names, calibrators by what they learned."""
+        if isinstance(value, Tensor):
+            array = value.detach().cpu().contiguous().numpy()
+            self._text(f"{array.dtype} {array.shape}")
+            self.hash.update(array.tobytes())
+        elif isinstance(value, Calibrator):
+            self._text(calibrator_identity(value))
+        elif isinstance(value, list | tuple):
+            self._text(f"[{len(value)}")
+            for item in value:
+                self.add(item)
+        elif is_dataclass(value) and not isinstance(value, type):
+            self._text(type(value).__qualname__)
+            for one in fields(value):
+                self.add(getattr(value, one.name))
+        elif callable(value):
+            self._text(f"{value.__module__}.{value.__qualname__}")
+        else:
+            self._text(f"{type(value).__name__} {value!r}")
+
+    def _text(self, text: str) -> None:
+        self.hash.update(text.encode() + b"\0")
+
+
+def digest_of(value: Any) -> str:
+    """Return a hash of a question's content.
+
+    Args:
+        value: Functions, numbers, names, tensors, calibrators, and tuples and dataclasses of them.
+    """
+    digest = _Digest(hashlib.sha256())
+    digest.add(value)
+    return str(digest.hash.hexdigest())
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.itemsize
+    if isinstance(value, tuple | list):
+        return sum(_size(item) for item in value)
+    return sum(_size(getattr(value, one.name)) for one in fields(value)) if is_dataclass(value) else 0
+
+
+def _is_kept(value: Any) -> bool:
+    """Return whether the journal holds ``value``: tensors, and tuples of them. Rows as records are read again instead."""
+    return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(_is_kept, value)))
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        array = value.detach().cpu().contiguous().numpy()
+        return {
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "bytes": base64.b64encode(array.tobytes()).decode(),
+        }
+    if isinstance(value, tuple):
+        return [_to_plain(item) for item in value]
+    raise TypeError(f"a result of tensors was expected, not {type(value).__name__}")
+
+
+def _from_plain(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return tuple(_from_plain(item) for item in plain)
+    array = np.frombuffer(base64.b64decode(plain["bytes"]), dtype=np.dtype(plain["dtype"])).reshape(plain["shape"])
+    return torch.from_numpy(array.copy())

@@ -1,5 +1,6 @@
-"""Prediction tables larger than memory: Parquet files read in bounded pieces."""
+"""Prediction tables larger than memory: Parquet files read in bounded pieces, and never two versions of one mixed."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,30 +11,35 @@ import numpy as np
 
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import reason_of
+from calibrant._places import as_path, check_source, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import Predictions
+from calibrant.splits import refuse_ambiguous
 
-__all__ = ["ParquetRows", "Shard", "open_parquet"]
+__all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
 
 PIECE_BYTES = 16 << 20  # of logits held at a time; the float64 work on a piece takes a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 _LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
+_RELABEL = "count classes from 0, and leave out rows without a label when writing the files"
 MOST_CLASSES = 1 << 22  # a row then takes as much as a piece; a header that claims more is broken
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One row group of one file: the unit that is read, judged, retried and resumed.
+    """One row group of one file: the unit that is read, measured, retried and resumed.
 
     Args:
         file: The file's name in the data set's folder.
         row_group: Its row group, from 0.
         rows: Rows in it.
+        mark: The file's size and times of change when it was listed; a read finds the same, before and after, or is refused.
     """
 
     file: str
     row_group: int
     rows: int
+    mark: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,9 +54,11 @@ class ParquetRows:
         path: The file or folder; a folder's ``*.parquet`` are taken in order of their names.
 
     Raises:
-        FileFormatError: If there is no such table, or the files do not agree.
+        InputError: If ``path`` is none, or there are no rows.
+        FileFormatError: If there is no such table, the files do not agree, or one has two columns of one meaning. While
+            rows are read, if a file has changed since it was listed, or its pages do not match their checksums.
 
-    Example:
+    Examples:
         >>> import tempfile, pathlib, calibrant
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
         >>> calibrant.save_predictions(path, {"all": Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])})
@@ -59,13 +67,15 @@ class ParquetRows:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self._home = self.folder.absolute()  # a worker may stand in another folder
         files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
-        if not files or not all(file.is_file() for file in files):
+        if not self.path.is_dir() and os.path.lexists(self.path):
+            check_source(self.path)
+        if not files or not os.path.lexists(files[0]):
             inside = ", ".join(sorted({file.parent.name for file in self.path.glob("*/*.parquet")})[:10])
             remedy = f"there are some in its folders ({inside}): name one of these" if inside else "check the path"
-            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {path}; {remedy}")
+            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {shown(path)}; {remedy}")
         self.files = files
         self.kind, self.classes = "", 0
         self.shards: list[Shard] = []
@@ -84,6 +94,10 @@ class ParquetRows:
         """The folder the shards' file names are relative to."""
         return self.path if self.path.is_dir() else self.path.parent
 
+    def file(self, shard: Shard) -> Path:
+        """Return the file of ``shard``, wherever the process stands."""
+        return self._home / shard.file
+
     def read(self, shard: Shard) -> Iterator[Predictions]:
         """Yield the rows of ``shard`` in order, in pieces of about 16 MiB."""
         for _, piece in self.pieces(shard):
@@ -96,13 +110,16 @@ class ParquetRows:
             shard: Which row group.
             share: Pieces are this many times smaller than 16 MiB.
         """
-        with open_parquet(self._home / shard.file) as parquet:
+        file = self.file(shard)
+        _check_unchanged(file, shard)
+        with open_parquet(file) as parquet:
             step = max(1, PIECE_BYTES // (4 * self.classes * share))
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
             for batch in _guarded(batches, self.folder / shard.file):
                 yield batch, self._predictions(batch, shard, offset)
                 offset += batch.num_rows
+        _check_unchanged(file, shard)
         if offset != shard.rows:
             raise FileFormatError(
                 f"expected {shard.rows} rows in row group {shard.row_group}, got {offset} in {self.folder / shard.file}; "
@@ -120,8 +137,10 @@ class ParquetRows:
     def _add(self, file: Path) -> None:
         import pyarrow as pa
 
+        mark = _mark_of(file)
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
+            refuse_ambiguous(schema.names, "", file)
             kind = next((name for name in ("logits", "probs") if name in schema.names), None)
             if kind is None or not pa.types.is_fixed_size_list(schema.field(kind).type):
                 raise FileFormatError(
@@ -141,7 +160,7 @@ class ParquetRows:
             self.kind, self.classes = kind, classes
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-        self.shards += [Shard(file.name, i, count) for i, count in enumerate(counts) if count]
+        self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]
 
     def _predictions(self, batch: Any, shard: Shard, offset: int) -> Predictions:
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -153,6 +172,8 @@ class ParquetRows:
         try:
             labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
             groups = next((_integers(columns[name]) for name in _GROUPS if name in columns), None)
+            if labels is not None:
+                check_labels(as_tensor(labels, name="labels"), rows=len(matrix), classes=self.classes, remedy=_RELABEL)
             make = Predictions.from_probs if self.kind == "probs" else Predictions.from_logits
             found = make(matrix, labels, groups=groups)
             if "decision" not in columns:
@@ -184,20 +205,79 @@ def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
         yield batch
 
 
+def rows_of(path: "str | os.PathLike[str] | ParquetRows") -> ParquetRows:
+    """Return ``path`` as rows: itself if it is, so that several passes read the same version of the files."""
+    return path if isinstance(path, ParquetRows) else ParquetRows(path)
+
+
 def open_parquet(file: Path) -> Any:
-    """Return a Parquet file opened for reading through a small buffer.
+    """Return a Parquet file opened for reading through a small buffer; pages with a checksum are compared with it.
 
     Args:
         file: Its path.
 
     Raises:
-        FileFormatError: If it is missing or broken.
+        FileFormatError: If it is missing or broken, or no regular file.
     """
     import pyarrow.parquet
 
+    check_source(file)
     try:
-        return pyarrow.parquet.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False, memory_map=False)
+        return pyarrow.parquet.ParquetFile(
+            file, buffer_size=READ_BYTES, pre_buffer=False, memory_map=False, page_checksum_verification=True
+        )
     except Exception as error:  # Arrow's errors share no public base class
         raise FileFormatError(
-            f"expected a readable parquet file, got a broken or truncated one: {file} ({reason_of(error)}); write it again"
+            f"expected a readable parquet file, got a broken or truncated one: {shown(file)} ({reason_of(error)}); write it "
+            "again"
         ) from error
+
+
+def file_identity(file: Path) -> list[Any]:
+    """Return what changes whenever the file does: size, times, and a hash of its footer, which describes all row groups.
+
+    The time of the last change of state (``ctime``) differs even where a writer has set the time of modification back.
+
+    Args:
+        file: A Parquet file.
+    """
+    with open(check_source(file), "rb") as content:
+        size = content.seek(0, os.SEEK_END)
+        content.seek(max(0, size - 8))
+        footer = 8 + int.from_bytes(content.read(4), "little")
+        content.seek(max(0, size - footer))
+        digest = hashlib.sha256(content.read()).hexdigest()
+    return [*_mark_of(file), digest]
+
+
+def logits_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes that the logits of a Parquet file with ``logits`` or ``probs`` take as float32; 0 for other files."""
+    import pyarrow as pa
+
+    file = Path(path)
+    if file.suffix != ".parquet" or not file.is_file():
+        return 0
+    try:
+        with open_parquet(file) as parquet:
+            schema = parquet.schema_arrow
+            kinds = [schema.field(name).type for name in ("logits", "probs") if name in schema.names]
+            sizes = [kind.list_size for kind in kinds if pa.types.is_fixed_size_list(kind)]
+            return 4 * max(sizes, default=0) * int(parquet.metadata.num_rows)
+    except FileFormatError:  # the reader says what is wrong
+        return 0
+
+
+def _mark_of(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _check_unchanged(file: Path, shard: Shard) -> None:
+    if shard.mark and _mark_of(file) != shard.mark:
+        raise FileFormatError(
+            f"expected {shown(file)} to stay as it was when it was listed, got a changed or missing file; run it again when "
+            "nothing writes to it"
+        )

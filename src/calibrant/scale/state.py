@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FileFormatError
-from calibrant.metrics._base import SumMetric
+from calibrant.metrics import SumMetric
 
 __all__ = ["state_from_plain", "state_to_plain"]
 

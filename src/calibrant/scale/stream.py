@@ -1,4 +1,4 @@
-"""Judge tables larger than memory: bounded memory, resumable, the in-memory answer."""
+"""Measure tables larger than memory: bounded memory, resumable, the in-memory answer."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
+from calibrant._check import refuse
 from calibrant.binning import EqualWidth
 from calibrant.calibrators._base import Calibrator
-from calibrant.errors import InputError
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
-from calibrant.metrics._base import SumMetric
-from calibrant.scale.checkpoint import Checkpoint, States
-from calibrant.scale.execute import Executor, in_turn
-from calibrant.scale.rows import ParquetRows, Shard
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Metric, SumMetric
+from calibrant.scale.checkpoint import Checkpoint, States, check_calibrator
+from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.rows import ParquetRows, Shard, rows_of
 from calibrant.scale.state import add_states
 
 __all__ = ["StreamedFigure", "collect_states", "evaluate_streamed", "shard_states", "sum_metrics"]
@@ -60,7 +61,7 @@ def shard_states(
 
 
 def evaluate_streamed(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | ParquetRows,
     *,
     metrics: Sequence[SumMetric[Any]] | None = None,
     calibrator: Calibrator | None = None,
@@ -71,7 +72,7 @@ def evaluate_streamed(
     """Return metrics over a Parquet data set of any size.
 
     Args:
-        path: A file or a folder, as ``ParquetRows`` takes it.
+        path: A file or a folder, as ``ParquetRows`` takes it, or one made already.
         metrics: Metrics that are sums; None takes ``sum_metrics()``.
         calibrator: Applied to every piece first, or None.
         checkpoint: A JSON file that keeps what is done after every shard; a second call goes on from it. It is removed
@@ -84,11 +85,15 @@ def evaluate_streamed(
         InputError: If a metric is no sum, or data are not valid: file, row group and row are named.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
-    rows = ParquetRows(path)
+    rows = rows_of(path)
+    if metrics is not None and (isinstance(metrics, Tensor | Metric | str) or not isinstance(metrics, Iterable)):
+        raise refuse("metrics as a list", type(metrics).__name__, "pass [Accuracy(), NLL()] or such")
     chosen = sum_metrics() if metrics is None else list(metrics)
+    check_calibrator(calibrator)
+    check_execution(executor, progress)
     for metric in chosen:
         if not isinstance(metric, SumMetric):
-            raise InputError(f"expected metrics that are sums, got {metric}; evaluate it in memory")
+            raise refuse("metrics that are sums", str(metric), "evaluate it in memory")
     done = Checkpoint(checkpoint, rows, chosen, calibrator)
     states = collect_states(rows, chosen, done, calibrator=calibrator, executor=executor, progress=progress)
     done.remove()

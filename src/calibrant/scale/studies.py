@@ -9,6 +9,7 @@ from calibrant._check import check_count
 from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraError
 from calibrant.scale.execute import RETRIES
 from calibrant.study import Cell, Recipe, Store, Study, execute
+from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.run import Step, refuse_several_devices
 
 __all__ = ["run_study_on_ray"]
@@ -40,12 +41,14 @@ def run_study_on_ray(
         raise MissingExtraError("ray", extra="ray") from error
 
     check_count(workers, name="workers")
+    check_study(study)
     cells = list(study.cells())
     waiting = list({c.recipe.fingerprint: c for c in cells if not store.finished(c.recipe)}.values())
     done = len(cells) - len(waiting)
     if not waiting:
         return
     refuse_several_devices(waiting, "--executor local")
+    check_folders(waiting)
     own = not ray.is_initialized()
     if own:
         _start(ray, address, processors=workers * max(_processors(cell.recipe) for cell in waiting))

@@ -1,0 +1,35 @@
+"""What several fits ask of a chunk of rows."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.rows import Chunk
+
+
+def check_label_logits(chunk: Chunk) -> None:
+    """Refuse rows in which a true class is excluded by −inf.
+
+    Raises:
+        InputError: With the first such row.
+    """
+    excluded = torch.isinf(chunk.logits.gather(1, chunk.labels[:, None])[:, 0])
+    if bool(excluded.any()):
+        row = chunk.start + int(torch.nonzero(excluded)[0])
+        raise InputError(
+            f"{chunk.place}expected a finite logit for every label, got −inf in row {row}; unmask or drop the row"
+        )
+
+
+def wrong_mass(chunk: Chunk) -> Tensor:
+    """Return the weight of the rows whose largest logit is another class's."""
+    return chunk.weights[chunk.logits.argmax(dim=1) != chunk.labels].sum()
+
+
+def through(chunk: Chunk, calibrator: Callable[[Tensor], Tensor]) -> Chunk:
+    """Return the rows with the logits that ``calibrator`` answers."""
+    with torch.no_grad():
+        return replace(chunk, logits=calibrator(chunk.logits))

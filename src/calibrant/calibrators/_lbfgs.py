@@ -1,0 +1,71 @@
+"""SciPy's L-BFGS on a function whose value and gradient come from sums over rows, certified by its gradient."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import FitError
+
+# of a gradient entry of a mean log-loss, in nats. The search aims low, so that probabilities agree however the rows are cut
+# into chunks; ENOUGH, a thousandth of the sampling error at N = 10,000, will do where rounding ends it before.
+TOLERANCE, ENOUGH = 1e-7, 1e-5
+_HISTORY = 20  # steps that the search keeps
+
+
+def lbfgs(
+    function: Callable[[Tensor], tuple[float, Tensor]],
+    start: Tensor,
+    blocks: Tensor,
+    *,
+    tolerance: float = TOLERANCE,
+    enough: float = ENOUGH,
+) -> tuple[Tensor, float, float]:
+    """Return the minimum (P,), the value and the largest entry of the gradient of a smooth convex function.
+
+    The search runs over v, x = L⁻ᵀ v with L Lᵀ the blocks, in which the problem is nearly round.
+
+    Args:
+        function: Value and gradient (P,) at x (P,).
+        start: (P,) float64.
+        blocks: (B, F, F), B·F = P: roughly the blocks on the Hessian's diagonal, positive definite.
+        tolerance: Of the gradient's largest entry, at which the search ends.
+        enough: Largest entry that is accepted where rounding ends the search before.
+
+    Raises:
+        FitError: If it has a larger one: without regularisation the minimum may be at infinity.
+    """
+    from scipy.optimize import minimize
+
+    factor = torch.linalg.cholesky(blocks)
+    shape = (*factor.shape[:2], 1)
+
+    def outward(v: np.ndarray) -> Tensor:
+        column = torch.from_numpy(v).to(start.device).view(shape)
+        x: Tensor = torch.linalg.solve_triangular(factor.mT, column, upper=True).reshape(-1)
+        return x
+
+    def host(v: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(outward(v))
+        pulled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
+        return value, pulled.reshape(-1).cpu().numpy()
+
+    v = (factor.mT @ start.view(shape)).reshape(-1).cpu().numpy()
+    gtol, worst, value, x = tolerance, np.inf, np.inf, start
+    # the certificate is of the gradient by x; where v's is small too early, or rounding stops a line search, go on
+    for _ in range(4):
+        options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": _HISTORY, "gtol": gtol, "ftol": 0.0, "maxls": 40}
+        v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
+        x = outward(v)
+        value, gradient = function(x)
+        worst = float(gradient.abs().max())
+        if worst <= tolerance:
+            return x, value, worst
+        gtol = gtol * min(0.5, 0.5 * tolerance / worst)
+    if worst <= enough:
+        return x, value, worst
+    raise FitError(
+        f"expected a gradient below {enough:g} at the optimum, got {worst:.3g}; "
+        "regularise more (the classes may be separable), or use more validation data"
+    )

@@ -1,0 +1,168 @@
+"""A fitted calibrator as one safetensors file, and back: what is read is checked as input from a stranger."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import calibrant._files as files
+from calibrant import _plain, binning
+from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._pool_0_1_0 import CANDIDATES
+from calibrant.errors import FileFormatError, InputError
+
+_FORMAT = "calibrant-calibrator-2"
+_FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that name what is meant only by leaving it out
+_MOST_CLASSES = 1 << 26
+_PROBED_CLASSES = 16  # each of so many classes is once far ahead and once far behind in the rows a file is tried on
+
+
+def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+    """Write class, configuration, learned state, sketch of the fitting rows and a digest of it all, atomically.
+
+    Args:
+        calibrator: A fitted one.
+        path: Ends in .safetensors.
+
+    Raises:
+        InputError: If the path does not end so.
+    """
+    if not str(path).endswith(".safetensors"):
+        raise InputError(f"expected a path that ends in .safetensors, got {os.fspath(path)!r}; rename it")
+    state = {name: value for name, value in calibrator.state_dict().items() if not name.endswith("fit_rows")}
+    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
+    arrays["fit_rows"] = calibrator.fit_rows.cpu().numpy()
+    metadata = {
+        "format": _FORMAT,
+        "type": type(calibrator).__name__,
+        "config": json.dumps(calibrator.config(), sort_keys=True),
+        "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
+    }
+    files.write_arrays(path, arrays, metadata={**metadata, "digest": _digest(metadata, arrays)})
+
+
+def load_calibrator(
+    path: str | os.PathLike[str], family: Any, *, classes: Sequence[type[Calibrator]] = ()
+) -> Calibrator:
+    """Return the calibrator saved at ``path``.
+
+    Args:
+        path: A file made by ``save``.
+        family: The module in whose ``__all__`` class names are looked up.
+        classes: Further classes that may be resolved.
+
+    Raises:
+        FileFormatError: If the file is not a calibrator or is broken.
+        InputError: If its class is unknown.
+    """
+    known = _check_classes(classes)
+    metadata = files.read_metadata(path)
+    if metadata.get("format") not in (_FORMAT, _FORMAT_0_1_0):
+        raise FileFormatError(f"expected a saved calibrator, got another kind of file: {path}; make it with save")
+    name = metadata.get("type", "")
+    if name not in family.__all__ and name not in known:
+        names = ", ".join(sorted({*family.__all__, *known}))
+        raise InputError(f"expected one of {names}, got {name!r} in {path}; pass classes=[…] to load")
+    try:
+        arrays = files.read_arrays(path)
+        if metadata["format"] == _FORMAT and metadata["digest"] != _digest(metadata, arrays):
+            raise ValueError("its content is not what was saved")
+        table = _as_now({"type": name, **json.loads(metadata["config"])})
+        calibrator: Calibrator = _plain.build(table, families=[family, binning], classes=classes)
+        calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
+        if "fit_rows" not in arrays:
+            raise ValueError("no fit_rows")
+        _check_learned(calibrator)
+    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
+        raise FileFormatError(
+            f"expected a whole calibrator, got a broken one in {path} ({files.reason_of(error)}); save it again"
+        ) from error
+    return calibrator
+
+
+def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
+    given = list(classes) if isinstance(classes, list | tuple | set | frozenset) else [classes]
+    wrong = [one for one in given if not (isinstance(one, type) and issubclass(one, Calibrator))]
+    if wrong:
+        raise InputError(f"expected classes as a list of Calibrator classes, got {wrong[0]!r}; pass classes=[MyMethod]")
+    return {cls.__name__: cls for cls in given}
+
+
+def _digest(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> str:
+    """Return a hash of class, configuration and every array: a byte that changes is noticed."""
+    digest = hashlib.sha256(json.dumps([metadata["type"], metadata["config"]]).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _as_now(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as it is written today, of one that version 0.1.0 may have written."""
+    now: dict[str, Any] = {key: _as_now(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+    if now.get("type") == "Chain" and "configs" in now:
+        now["stages"] = json.loads(now.pop("configs"))
+    if now.get("type") == "AutoCalibrator" and now.get("candidates") is None:
+        now["candidates"] = CANDIDATES[bool(now.get("keep_argmax"))]
+    for key in ("stages", "candidates"):
+        if isinstance(now.get(key), list):
+            now[key] = [_as_now(one) for one in now[key]]
+    return now
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("calibrant")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _check_learned(calibrator: Calibrator) -> None:
+    """Refuse learned state that cannot calibrate: it comes from a file, so its shapes and values are unknown."""
+    columns = int(calibrator.classes)
+    if not 2 <= columns <= _MOST_CLASSES:
+        raise ValueError(f"{columns} classes")
+    for part in calibrator.modules():
+        if isinstance(part, Calibrator) and int(part.classes) not in (
+            {columns} if part is calibrator else {0, columns}
+        ):
+            raise ValueError(f"{int(part.classes)} classes in a part, {columns} in the whole")
+    for key, value in calibrator.state_dict().items():
+        if value.is_floating_point() and bool(torch.isnan(value).any()):
+            raise ValueError(f"NaN in {key}")
+    rows = _probes(columns)
+    for logits in (rows, rows.double()):
+        with torch.no_grad():
+            answer = calibrator(logits)
+        if answer.shape != logits.shape or not answer.is_floating_point():
+            raise ValueError("it does not return one row of logits for one row")
+        total = torch.softmax(answer.double(), dim=1).sum(dim=1)
+        if (
+            bool(((total - 1).abs() > 1e-6).any())
+            or bool(torch.isnan(total).any())
+            or bool((answer == torch.inf).any())
+        ):
+            raise ValueError("its answers are not finite and normalised")
+
+
+def _probes(columns: int) -> Tensor:
+    """Return rows (n, K) float32 that a calibrator must answer: flat, mild, and with a class far ahead or far behind."""
+    ramp = torch.linspace(1, 0, columns)
+    rows = [
+        ramp,
+        torch.zeros(columns),
+        60 * ramp - 30,
+        60 * ramp.flip(0) - 30,
+        8 * torch.sin(3.7 * torch.arange(columns)),
+    ]
+    for at in torch.linspace(0, columns - 1, min(columns, _PROBED_CLASSES)).long().unique().tolist():
+        for height in (1000.0, 6.0, -6.0, -1000.0):
+            row = torch.zeros(columns)
+            row[at] = height
+            rows.append(row)
+    return torch.stack(rows)

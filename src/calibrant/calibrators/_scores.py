@@ -1,0 +1,79 @@
+"""The distinct scores of each class with their weight and hits: exact for up to 33 million scores, in narrow cells beyond.
+
+A cell is 200 / B wide in log-odds, B = 2²² / C between 4,096 and 65,536 for C classes, and stands for its rows by their mean;
+so a place moves by less than a cell: .003 for up to 64 classes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.calibrators._one_vs_rest import OddsChunk
+from calibrant.rows import RowSource
+
+EXACT = 1 << 25  # scores, rows times classes, up to which all are held
+_SPAN = 100.0  # log-odds lie in [−100, 100]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one class: distinct log-odds (M,) ascending, the mean of its labels at each (M,), and the weight of each (M,)."""
+
+    places: np.ndarray
+    mean: np.ndarray
+    mass: np.ndarray
+
+
+def summarised(odds: RowSource) -> list[Scores]:
+    """Return the scores of each class.
+
+    Args:
+        odds: A source of ``OddsChunk``.
+    """
+    classes = 1 if odds.classes == 2 else odds.classes
+    if odds.count * classes <= EXACT:
+        whole: OddsChunk = odds.fold(_itself, _joined)
+        return [pool_ties(whole.log_odds[:, c], whole.hit[:, c], whole.weight) for c in range(classes)]
+    cells = min(max((1 << 22) // classes, 1 << 12), 1 << 16)
+    sums = odds.total(cell_sums, cells).cpu()
+    found = []
+    for mass, hits, place in sums.numpy():
+        filled = mass > 0
+        found.append(Scores(place[filled] / mass[filled], hits[filled] / mass[filled], mass[filled]))
+    return found
+
+
+def pool_ties(odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
+    """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
+    # numpy sorts float64 more than ten times faster than torch on a CPU
+    x, y, w = (values.cpu().numpy() for values in (odds, hit, weight))
+    order = np.argsort(x, kind="stable")
+    x, y, w = x[order], y[order], w[order]
+    first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
+    mass = np.add.reduceat(w, first)
+    return Scores(x[first], np.add.reduceat(w * y, first) / mass, mass)
+
+
+def cell_sums(chunk: OddsChunk, cells: int) -> Tensor:
+    """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
+    classes = chunk.log_odds.shape[1]
+    cell = ((chunk.log_odds + _SPAN) * (cells / (2 * _SPAN))).long().clamp(0, cells - 1)
+    code = (cell + torch.arange(classes, device=cell.device) * cells).reshape(-1)
+    weight = chunk.weight[:, None].expand(-1, classes)
+    columns = (weight, weight * chunk.hit, weight * chunk.log_odds)
+    made = [torch.bincount(code, column.reshape(-1), classes * cells).view(classes, cells) for column in columns]
+    return torch.stack(made, dim=1)
+
+
+def _itself(chunk: OddsChunk) -> OddsChunk:
+    return chunk
+
+
+def _joined(left: OddsChunk, right: OddsChunk) -> OddsChunk:
+    both = (
+        torch.cat(pair)
+        for pair in ((left.log_odds, right.log_odds), (left.hit, right.hit), (left.weight, right.weight))
+    )
+    return OddsChunk(*both)

@@ -1,0 +1,124 @@
+"""The leakage guard: which overlap with the fitting data is refused, which only warns, and what is no leak."""
+
+import warnings
+from functools import reduce
+from itertools import pairwise
+
+import pytest
+import torch
+
+from calibrant import Predictions
+from calibrant._leakage import RUN, WHOLE, hash_rows, joined, part_of, rows_of, sketch_of_part, smallest_leak
+from calibrant.calibrators import Identity
+from calibrant.errors import DuplicateRowsWarning, LeakError
+
+
+def rows(count: int, *, seed: int, classes: int = 5) -> torch.Tensor:
+    return torch.randn(count, classes, generator=torch.Generator().manual_seed(seed))
+
+
+def fitted_on(logits: torch.Tensor) -> Identity:
+    return Identity().fit(logits, torch.zeros(len(logits), dtype=torch.int64))
+
+
+def test_a_run_of_32_fitting_rows_is_refused_wherever_it_lies() -> None:
+    old, new = rows(100, seed=0), rows(60, seed=1)
+    mixed = torch.cat([new[:20], old[40 : 40 + RUN], new[20:]])
+    with pytest.raises(LeakError, match="from row 20; evaluate on other data, or pass allow_fit_rows=True"):
+        Predictions.from_logits(mixed).calibrated_by(fitted_on(old))
+
+
+def test_one_row_less_or_another_order_only_warns_with_the_share() -> None:
+    old, new = rows(100, seed=0), rows(69, seed=1)
+    calibrator = fitted_on(old)
+    with pytest.warns(DuplicateRowsWarning, match=r"31 of 100 rows \(31.00%\)"):
+        Predictions.from_logits(torch.cat([new, old[: RUN - 1]])).calibrated_by(calibrator)
+    with pytest.warns(DuplicateRowsWarning, match="100 of 100"):
+        Predictions.from_logits(old.flip(0)).calibrated_by(calibrator)
+
+
+def test_the_guard_opens_on_demand_and_for_other_data() -> None:
+    old = rows(100, seed=0)
+    assert len(Predictions.from_logits(old).calibrated_by(fitted_on(old), allow_fit_rows=True)) == 100
+    assert len(Predictions.from_logits(rows(100, seed=2)).calibrated_by(fitted_on(old))) == 100
+
+
+def test_saturated_outputs_that_coincide_are_no_leak() -> None:
+    """Half of the rows are a few outputs, over and over, in fitting and in new data alike."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = torch.randn(count, 4, generator=generator)
+        common = 20 * torch.eye(4)[torch.randint(0, 4, (count,), generator=generator)]
+        saturated = torch.rand(count, generator=generator) < 0.5
+        labels = torch.randint(0, 4, (count,), generator=generator)
+        return torch.where(saturated[:, None], common, logits), labels
+
+    calibrator = Identity().fit(*drawn(3000))
+    logits, labels = drawn(3000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Predictions.from_logits(logits, labels).calibrated_by(calibrator)
+        Predictions.from_logits(logits).calibrated_by(calibrator)
+        same = torch.tensor([[2.0, 0.0]]).expand(50, 2)
+        Predictions.from_logits(same).calibrated_by(fitted_on(same))
+        # sorted outputs of a saturated model: long stretches of equal rows, one after the other in both
+        stretches = torch.eye(4).repeat_interleave(60, dim=0) * 20
+        Predictions.from_logits(stretches).calibrated_by(fitted_on(stretches[10:-10]))
+
+
+def test_a_row_under_another_label_is_another_example() -> None:
+    logits = rows(40, seed=5)
+    calibrator = Identity().fit(logits, torch.zeros(40, dtype=torch.int64))
+    other = torch.cat([rows(200, seed=6), logits[:20].flip(0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Predictions.from_logits(other, torch.ones(220, dtype=torch.int64)).calibrated_by(calibrator)
+    with pytest.warns(DuplicateRowsWarning, match="20 of 220"):
+        Predictions.from_logits(other, torch.zeros(220, dtype=torch.int64)).calibrated_by(calibrator)
+
+
+@pytest.mark.parametrize("cuts", [[], [7, 8, 40, 41, 60_000], list(range(1000, 90_000, 977))])
+def test_the_sketch_of_many_rows_is_bounded_joins_in_any_parts_and_finds_runs(cuts: list[int]) -> None:
+    old = rows(90_000, seed=7)
+    labels = torch.arange(90_000) % 3
+    ends = [0, *cuts, 90_000]
+    parts = [part_of(hash_rows(old[a:b], labels[a:b])) for a, b in pairwise(ends)]
+    sketch = sketch_of_part(reduce(joined, parts))
+    assert torch.equal(sketch, sketch_of_part(part_of(hash_rows(old, labels))))
+    calibrator = Identity().fit(old, labels)
+    assert torch.equal(calibrator.fit_rows, sketch)
+    assert rows_of(sketch) == 90_000 > WHOLE
+    assert len(sketch) < 90_000
+    assert smallest_leak(sketch) == RUN
+    for start in (0, 31, 59_990, 90_000 - RUN):
+        mixed = torch.cat([rows(50, seed=8), old[start : start + RUN]])
+        with pytest.raises(LeakError, match="16 or more consecutive rows"):
+            Predictions.from_logits(mixed).calibrated_by(calibrator)
+    with pytest.warns(DuplicateRowsWarning):
+        Predictions.from_logits(old[torch.randperm(90_000)], None).calibrated_by(calibrator)
+    assert len(Predictions.from_logits(rows(5000, seed=9)).calibrated_by(calibrator)) == 5000
+
+
+def test_the_guard_survives_state_dicts_and_is_absent_without_an_error() -> None:
+    old = rows(100, seed=0)
+    calibrator = fitted_on(old)
+    other = Identity()
+    other.load_state_dict(calibrator.state_dict())
+    with pytest.raises(LeakError):
+        Predictions.from_logits(old).calibrated_by(other)
+    bare = {name: value for name, value in calibrator.state_dict().items() if name != "fit_rows"}
+    other.load_state_dict(bare)
+    assert rows_of(other.fit_rows) == 0
+    assert len(Predictions.from_logits(old).calibrated_by(other)) == 100
+
+
+def test_the_hash_sees_every_column_up_to_64_and_neither_dtype_nor_sign_of_zero() -> None:
+    logits = rows(1, seed=3, classes=64).half()
+    for column in range(64):
+        changed = logits.clone()
+        changed[0, column] += 1
+        assert hash_rows(changed) != hash_rows(logits)
+    assert torch.equal(hash_rows(logits), hash_rows(logits.double()))
+    assert torch.equal(hash_rows(torch.zeros(1, 2)), hash_rows(-torch.zeros(1, 2)))
+    assert hash_rows(rows(2, seed=4, classes=5000)).unique().shape == (2,)
