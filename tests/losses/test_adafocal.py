@@ -100,23 +100,28 @@ def test_updates_resume_from_a_stored_state_to_the_same_numbers(record: dict[str
         resumed.update(validation)
     assert torch.equal(resumed.gammas, loss.gammas)
     assert torch.equal(resumed.edges, loss.edges)
-    assert repr(resumed) == "AdaFocalLoss(bins=10, rate=4, updates=24)"
+    assert repr(resumed) == "AdaFocalLoss(bins=10, rate=4.0, updates=24)"
 
 
 def test_without_an_update_it_is_focal_loss_and_says_so_after_long() -> None:
     logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
     loss = losses.AdaFocalLoss()
     assert torch.allclose(loss(logits, labels), losses.FocalLoss(1.0)(logits, labels))
-    loss._unused = 9_998
-    loss(logits, labels)
-    with pytest.warns(UsageWarning, match=r"update\(validation\) once an epoch, got none in 10000 steps"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(1_998):
+            loss(logits, labels)
+    with pytest.warns(
+        UsageWarning, match=r"update\(validation\) once an epoch, got none in 2000 training steps"
+    ) as caught:
         loss(logits, labels)
+    assert caught[0].filename == __file__  # the user's line
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss(logits, labels)  # once is enough
-        evaluated = losses.AdaFocalLoss().eval()
-        evaluated._unused = 9_999
-        evaluated(logits, labels)
+        evaluated, silent = losses.AdaFocalLoss(warn_after=1).eval(), losses.AdaFocalLoss(warn_after=None)
+        for other in (evaluated, silent):
+            other(logits, labels)
 
 
 def test_an_empty_bin_keeps_its_gamma() -> None:
@@ -156,10 +161,12 @@ def test_all_processes_update_from_the_statistics_of_all(tmp_path: Path, record:
 def test_one_made_anew_every_batch_is_told() -> None:
     logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
     losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))  # counts anew from here
-    for _ in range(999):
-        losses.AdaFocalLoss()(logits, labels)
-    with pytest.warns(UsageWarning, match="one AdaFocalLoss for the whole training, got 1000 of them and no update"):
-        losses.AdaFocalLoss()(logits, labels)
+    for _ in range(4):
+        losses.AdaFocalLoss(warn_after=5)(logits, labels)
+    with pytest.warns(
+        UsageWarning, match="one AdaFocalLoss for the whole training, got 5 training steps of several and no"
+    ):
+        losses.AdaFocalLoss(warn_after=5)(logits, labels)
     losses.AdaFocalLoss().update(Predictions.from_logits(logits, labels))
 
 

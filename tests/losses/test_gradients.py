@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant import losses
-from calibrant.losses._base import Loss
+from calibrant.losses import Loss
 
 ATTACHED: dict[str, Callable[[], Loss]] = {
     "cross-entropy": losses.CrossEntropyLoss,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calibrant import losses, theory
-from calibrant.losses._base import Loss
+from calibrant.losses import Loss
 from calibrant.scores import FocalScore
 
 

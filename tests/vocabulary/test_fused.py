@@ -1,6 +1,7 @@
 """The fused layer and loss against the two in turn: every loss by rows, every option, and the memory it saves."""
 
 import copy
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from calibrant import losses
 from calibrant.errors import InputError
-from calibrant.losses._base import BatchPenalty, Loss
+from calibrant.losses import BatchPenalty, Loss
 from calibrant.vocabulary import FusedLinearLoss
 
 MAKE: dict[str, Callable[..., Loss]] = {
@@ -28,8 +29,9 @@ MAKE: dict[str, Callable[..., Loss]] = {
         (1.0, losses.BrierLoss(**common)), (0.5, losses.FocalLoss(2.0, **common))
     ),
 }
-BATCH = sorted(name for name in losses.__all__ if issubclass(getattr(losses, name), BatchPenalty))
-BY_ROW = [name for name in losses.__all__ if name not in BATCH]
+NAMES = [name for name in losses.__all__ if not inspect.isabstract(getattr(losses, name))]
+BATCH = sorted(name for name in NAMES if issubclass(getattr(losses, name), BatchPenalty))
+BY_ROW = [name for name in NAMES if name not in BATCH]
 
 
 def make(name: str, **common: object) -> Loss:
@@ -170,7 +172,7 @@ def test_the_chunks_of_a_batch_are_one_step_of_training() -> None:
     fused = FusedLinearLoss(loss, chunk=1)
     for _ in range(3):
         fused(hidden, weight, labels).backward()
-    assert loss._unused == 3
+    assert loss._reminder._passes == 3
     assert loss.training
 
 

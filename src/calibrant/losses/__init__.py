@@ -1,4 +1,4 @@
-"""Training objectives: one a file, each called as ``loss(logits, labels)``."""
+"""Training objectives: one a file, each called as ``loss(logits, labels)``. Your own extend ``RowLoss`` or ``RowPenalty``."""
 
 from calibrant.losses.acls import ACLSLoss
 from calibrant.losses.adafocal import AdaFocalLoss
@@ -11,10 +11,12 @@ from calibrant.losses.focal import FocalLoss
 from calibrant.losses.focal_calibration import FocalCalibrationLoss
 from calibrant.losses.inverse_focal import InverseFocalLoss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss
+from calibrant.losses.loss import Loss, RowLoss, WeightedNLL
 from calibrant.losses.lp_norm import LpNormLoss
 from calibrant.losses.margin_label_smoothing import MarginLabelSmoothingLoss
 from calibrant.losses.mdca import MDCALoss
 from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.penalty import BatchPenalty, Penalty, RowPenalty
 from calibrant.losses.proper_focal import ProperFocalLoss
 from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss
 from calibrant.losses.scheduled_focal import ScheduledFocalLoss
@@ -25,6 +27,7 @@ __all__ = [
     "ACLSLoss",
     "AdaFocalLoss",
     "BSCELoss",
+    "BatchPenalty",
     "BrierLoss",
     "CrossEntropyLoss",
     "DualFocalLoss",
@@ -33,13 +36,18 @@ __all__ = [
     "FocalLoss",
     "InverseFocalLoss",
     "LabelSmoothingLoss",
+    "Loss",
     "LpNormLoss",
     "MDCALoss",
     "MMCELoss",
     "MarginLabelSmoothingLoss",
+    "Penalty",
     "ProperFocalLoss",
+    "RowLoss",
+    "RowPenalty",
     "SampleDependentFocalLoss",
     "ScheduledFocalLoss",
     "SoftBinnedECELoss",
     "Weighted",
+    "WeightedNLL",
 ]

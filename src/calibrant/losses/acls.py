@@ -4,8 +4,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._check import check_number
-from calibrant.losses._base import Loss, Reduction, RowPenalty
-from calibrant.losses._statistics import Largest, Margin
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Largest, Margin
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import RowPenalty
 
 __all__ = ["ACLSLoss"]
 
@@ -26,7 +28,7 @@ class ACLSLoss(RowPenalty):
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> ACLSLoss(0.1, margin=1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.2369)
@@ -51,10 +53,6 @@ class ACLSLoss(RowPenalty):
         self.margin = check_number(margin, name="margin", low=0)
         self.top = check_number(top, name="top", low=0)
         self.others = check_number(others, name="others", low=0)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}, margin={self.margin:g}, top={self.top:g}, others={self.others:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""

@@ -1,24 +1,22 @@
 """AdaFocal: a γ for each range of confidence, adapted to how calibrated the range was on validation data."""
 
-import warnings
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor, distributed
 
 from calibrant._check import check_count, check_number, refuse
+from calibrant._objective.batch import Reduction
+from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
-from calibrant.errors import UsageWarning
-from calibrant.losses._base import Reduction
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.losses.loss import WeightedNLL
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.scores import power_of_rest
 
 __all__ = ["AdaFocalLoss"]
 
-_LONG = 10_000  # steps: 28 epochs of CIFAR-10 at batch 128, two of ImageNet at 256
-_MANY = 1_000  # objects trained with and none ever updated: one is made anew every batch
+_MOST_BINS = 1 << 20
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -38,11 +36,14 @@ class AdaFocalLoss(WeightedNLL):
         gamma_max: Highest γ, > 0.
         gamma_init: γ of all bins before the first update.
         detach_weight: Treat the weight as a constant in the gradient. γ itself always is one.
+        warn_after: Training-mode forward passes without ``update`` after which a ``UsageWarning`` says so, once; None
+            never warns. A compiled graph does not count: there ``AdaFocalCallback`` and ``CalibrationCallback`` raise at
+            the end of training.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> loss = AdaFocalLoss(bins=2)
         >>> loss.update(Predictions.from_logits([[2.0, 0.0], [3.0, 0.0], [4.0, 0.0]], [1, 1, 0]))
         >>> loss
@@ -55,7 +56,6 @@ class AdaFocalLoss(WeightedNLL):
     gammas: Tensor
     edges: Tensor
     updates: Tensor
-    _made: ClassVar[int] = 0  # objects trained with since the last update of any
 
     def __init__(
         self,
@@ -67,12 +67,15 @@ class AdaFocalLoss(WeightedNLL):
         gamma_init: float = 1.0,
         detach_weight: bool = False,
         *,
+        warn_after: int | None = 2000,
         reduction: Reduction = "mean",
         weight: Tensor | None = None,
         ignore_index: int = -100,
     ) -> None:
         super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.bins = check_count(bins, name="bins")
+        if self.bins > _MOST_BINS:
+            raise refuse(f"bins as an integer in [1, {_MOST_BINS}]", str(bins), "choose fewer")
         self.rate = check_number(rate, name="rate", low=0)
         self.gamma_min = check_number(gamma_min, name="gamma_min", high=0, open_high=True)
         self.gamma_max = check_number(gamma_max, name="gamma_max", low=0, open_low=True)
@@ -81,13 +84,12 @@ class AdaFocalLoss(WeightedNLL):
         self.register_buffer("gammas", torch.full((bins,), self.gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.arange(bins + 1, dtype=torch.float64) / bins)
         self.register_buffer("updates", torch.tensor(0))
-        self._unused = 0
+        self._reminder = UpdateReminder(warn_after)
+        self.warn_after = self._reminder.warn_after
 
-    def arguments(self) -> str:
-        """Return the arguments that are not the default, and the number of updates."""
-        given = {"bins": 15, "rate": 1.0, "switch": 0.2, "gamma_min": -2.0, "gamma_max": 20.0, "gamma_init": 1.0}
-        parts = [f"{name}={getattr(self, name):g}" for name, usual in given.items() if getattr(self, name) != usual]
-        return ", ".join([*parts, f"updates={int(self.updates)}"])
+    def extra_repr(self) -> str:
+        """Show the arguments that are not the defaults, and the number of updates."""
+        return ", ".join(part for part in (super().extra_repr(), f"updates={int(self.updates)}") if part)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # model.half() must not round γ: its steps of under 1 % would be lost
@@ -114,7 +116,7 @@ class AdaFocalLoss(WeightedNLL):
             raise refuse(
                 "validation predictions", type(validation).__name__, "pass Predictions.from_logits(logits, labels)"
             )
-        AdaFocalLoss._made = 0
+        self._reminder.updated()
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
         binning = EqualMass(bins=self.bins, ties="interpolated")
         gap = binning.table(confidence, correct).gap
@@ -124,7 +126,10 @@ class AdaFocalLoss(WeightedNLL):
 
     def adapted(self, gammas: Tensor, gap: Tensor) -> Tensor:
         """Return the γ (B,) that follow ``gammas`` (B,) when the bins' over-confidence is ``gap`` (B,)."""
+        # Eq. 8: γ > 0 is focal loss, whose confidence falls as γ grows; γ < 0 is inverse focal loss, whose confidence
+        # rises with |γ|. Multiplying keeps the sign, so that over-confidence raises γ in both cases.
         grown = gammas * torch.exp(self.rate * torch.where(gammas > 0, gap, -gap))
+        # Algorithm 1: a γ closer to 0 than S crosses it, since multiplication alone never would
         switched = torch.where(grown > 0, -1, 1).to(grown.dtype) * self.switch
         return torch.where(grown.abs() < self.switch, switched, grown).clamp(self.gamma_min, self.gamma_max)
 
@@ -135,31 +140,10 @@ class AdaFocalLoss(WeightedNLL):
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ where γ ≥ 0 and (1 + p)^|γ| where γ < 0."""
-        self._watch()
+        self._reminder.count(self)
         p = torch.exp(log_p)
         gamma = self.gamma_of(p)
         return power_of_rest(log_not_p, gamma.clamp_min(0)) * torch.exp(-gamma.clamp_max(0) * torch.log1p(p))
-
-    def _watch(self) -> None:
-        """Warn once if training goes on and on without an update, of this object or of one made anew every batch."""
-        if torch.compiler.is_compiling() or not self.training or self._unused > _LONG:
-            return
-        self._unused += 1
-        AdaFocalLoss._made += self._unused == 1
-        if self._unused == 1 and AdaFocalLoss._made == _MANY:
-            warnings.warn(
-                f"expected one AdaFocalLoss for the whole training, got {_MANY} of them and no update, so this is focal "
-                f"loss with γ = {self.gamma_init:g}; make it once, and call update(validation) after each epoch",
-                UsageWarning,
-                stacklevel=2,
-            )
-        if self._unused == _LONG and not int(self.updates):
-            warnings.warn(
-                f"expected update(validation) once an epoch, got none in {_LONG} steps, so this is focal loss with "
-                f"γ = {self.gamma_init:g}; call it after each epoch",
-                UsageWarning,
-                stacklevel=2,
-            )
 
 
 def gathered(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:

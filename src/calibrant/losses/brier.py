@@ -1,11 +1,9 @@
 """The Brier score as a training objective."""
 
-import torch
 from torch import Tensor
 
-from calibrant.losses._base import RowLoss
-from calibrant.losses._rows import promoted
-from calibrant.losses._statistics import Distance
+from calibrant._objective.rows import brier_rows, brier_soft_rows
+from calibrant.losses.loss import RowLoss
 
 __all__ = ["BrierLoss"]
 
@@ -21,7 +19,8 @@ class BrierLoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
+        >>> import torch
         >>> BrierLoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.1400)
 
@@ -31,9 +30,8 @@ class BrierLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return Σ_k (p_k − [k = y])² (N,)."""
-        return Distance()(logits, labels)
+        return brier_rows(logits, labels)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
-        p = torch.softmax(promoted(logits), dim=1)
-        return (p - targets.to(p.dtype)).square().sum(dim=1)
+        return brier_soft_rows(logits, targets)

@@ -2,10 +2,11 @@
 
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant.losses._base import Reduction, RowLoss
-from calibrant.losses._statistics import Distance, positive_power
-from calibrant.losses._true_class import row_nll
+from calibrant._check import check_flag, check_number
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Distance, positive_power
+from calibrant._objective.true_class import row_nll
+from calibrant.losses.loss import RowLoss
 
 __all__ = ["BSCELoss"]
 
@@ -21,7 +22,7 @@ class BSCELoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> BSCELoss()(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.0499)
@@ -43,11 +44,7 @@ class BSCELoss(RowLoss):
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.norm = check_number(norm, name="norm", low=1)
-        self.detach_weight = bool(detach_weight)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.gamma:g}, norm={self.norm:g}" + ("" if self.detach_weight else ", detach_weight=False")
+        self.detach_weight = check_flag(detach_weight, name="detach_weight")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""

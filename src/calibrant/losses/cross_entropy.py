@@ -3,9 +3,9 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.losses._base import RowLoss
-from calibrant.losses._rows import promoted
-from calibrant.losses._true_class import row_nll
+from calibrant._objective.blocks import promoted
+from calibrant._objective.true_class import row_nll
+from calibrant.losses.loss import RowLoss
 
 __all__ = ["CrossEntropyLoss"]
 
@@ -18,7 +18,7 @@ class CrossEntropyLoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> CrossEntropyLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.1269)

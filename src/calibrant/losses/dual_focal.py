@@ -4,12 +4,15 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from calibrant._check import check_number
+from calibrant._check import check_flag, check_number
 from calibrant._numerics import row_chunks
-from calibrant.losses._base import Reduction, RowLoss
-from calibrant.losses._rows import in_blocks
-from calibrant.losses._true_class import argmax, nll_beside, true_class_log_probs
+from calibrant._objective.batch import Reduction
+from calibrant._objective.blocks import in_blocks
+from calibrant._objective.rows import weighted_rows
+from calibrant._objective.true_class import argmax, nll_beside
+from calibrant.losses.loss import RowLoss
 from calibrant.scores import power_of_rest
 
 __all__ = ["DualFocalLoss"]
@@ -28,7 +31,7 @@ class DualFocalLoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> DualFocalLoss(5.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
         tensor(0.1800)
 
@@ -47,20 +50,21 @@ class DualFocalLoss(RowLoss):
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.gamma = check_number(gamma, name="gamma", low=0)
-        self.detach_weight = bool(detach_weight)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.gamma:g}" + (", detach_weight=True" if self.detach_weight else "")
+        self.detach_weight = check_flag(detach_weight, name="detach_weight")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
         below, exists = class_below(logits.detach(), labels)
+        below = torch.where(exists, below, labels)  # any class with a finite logit: what follows does not use it
         logits, nll_below = nll_beside(logits, below)
-        log_p, log_not_p = true_class_log_probs(logits, labels)
-        apart = torch.where(exists, torch.logaddexp(log_not_p, -nll_below), log_not_p)
-        weight = power_of_rest(apart, self.gamma)
-        return (weight.detach() if self.detach_weight else weight) * -log_p
+
+        def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
+            # log(1 − p_y + p_j); torch.logaddexp has no finite second derivative where the two are far apart
+            lead = log_not_p + torch.where(exists, nll_below, 0.0)
+            apart = log_not_p - F.logsigmoid(lead)
+            return power_of_rest(torch.where(exists, apart, log_not_p), self.gamma)
+
+        return weighted_rows(logits, labels, weight_of=weight_of, detach_weight=self.detach_weight)
 
 
 def class_below(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
-from calibrant.losses._base import Loss, Reduction, RowPenalty
-from calibrant.losses._statistics import Entropy
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Entropy
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import RowPenalty
 
 __all__ = ["EntropyRegularizedLoss"]
 
@@ -18,7 +20,7 @@ class EntropyRegularizedLoss(RowPenalty):
         weight: (K,) class weights, or None; the entropy is not weighted.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> EntropyRegularizedLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.0904)
@@ -37,10 +39,6 @@ class EntropyRegularizedLoss(RowPenalty):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and −H(p) (N,)."""

@@ -1,20 +1,17 @@
 """Focal loss (1 − p_y)^γ · (−log p_y), finite in value and gradient at every margin."""
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from calibrant._check import check_number
-from calibrant._numerics import log1mexp
-from calibrant.losses._base import Reduction
-from calibrant.losses._rows import promoted
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant._objective.batch import Reduction
+from calibrant._objective.rows import weighted_soft_rows
+from calibrant.losses.loss import ScoreLoss
 from calibrant.scores import FocalScore
 
 __all__ = ["FocalLoss"]
 
 
-class FocalLoss(WeightedNLL):
+class FocalLoss(ScoreLoss):
     """Focal loss: cross-entropy that pays less for samples already right.
 
     Its minimiser is less confident than the truth (Mukhoti et al. 2020 §3), so networks trained with it come out
@@ -28,7 +25,8 @@ class FocalLoss(WeightedNLL):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
+        >>> import torch
         >>> FocalLoss(gamma=3.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
         tensor(0.0563)
 
@@ -46,20 +44,9 @@ class FocalLoss(WeightedNLL):
         weight: Tensor | None = None,
         ignore_index: int = -100,
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.gamma = check_number(gamma, name="gamma", low=0)
-
-    def arguments(self) -> str:
-        """Return γ."""
-        return f"{self.gamma:g}"
-
-    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return (1 − p)^γ."""
-        return FocalScore(self.gamma).weight(log_p, log_not_p)
+        score = FocalScore(check_number(gamma, name="gamma", low=0))
+        super().__init__(score, detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
-        log_p = F.log_softmax(promoted(logits), dim=1)
-        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min)  # an excluded class has target 0, and 0 · ∞ is NaN
-        terms = self.of(log_p, log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny)))
-        return (targets.to(log_p.dtype) * terms).sum(dim=1)
+        return weighted_soft_rows(logits, targets, weight_of=self.score.weight, detach_weight=self.detach_weight)

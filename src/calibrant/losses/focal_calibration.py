@@ -3,9 +3,10 @@
 from torch import Tensor
 
 from calibrant._check import check_number
-from calibrant.losses._base import Reduction, RowLoss
-from calibrant.losses._statistics import Distance
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Distance
 from calibrant.losses.focal import FocalLoss
+from calibrant.losses.loss import RowLoss
 
 __all__ = ["FocalCalibrationLoss"]
 
@@ -21,7 +22,7 @@ class FocalCalibrationLoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> FocalCalibrationLoss(3.0)(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.1496)
@@ -42,11 +43,8 @@ class FocalCalibrationLoss(RowLoss):
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.focal = FocalLoss(gamma, detach_weight)
+        self.gamma, self.detach_weight = self.focal.gamma, self.focal.detach_weight
         self.strength = check_number(strength, name="strength", low=0)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.focal.gamma:g}, {self.strength:g}" + (", detach_weight=True" if self.focal.detach_weight else "")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the focal term and λ times the Brier score (N,)."""

@@ -1,19 +1,17 @@
 """Inverse focal loss (1 + p_y)^γ · (−log p_y): more weight on what is already easy."""
 
-import warnings
-
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._objective.batch import Reduction
+from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
-from calibrant.losses._base import Reduction
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.losses.loss import ScoreLoss
 from calibrant.scores import INVERSE_FOCAL_LIMIT, InverseFocalScore
 
 __all__ = ["InverseFocalLoss"]
 
 
-class InverseFocalLoss(WeightedNLL):
+class InverseFocalLoss(ScoreLoss):
     """Inverse focal loss: its minimiser is more confident than the truth, and easier to calibrate afterwards.
 
     Wang et al. (2021) found that what makes raw confidences look calibrated hides how hard a sample is, and that a
@@ -27,7 +25,7 @@ class InverseFocalLoss(WeightedNLL):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> InverseFocalLoss(gamma=1.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
         tensor(0.9343)
@@ -45,20 +43,11 @@ class InverseFocalLoss(WeightedNLL):
         weight: Tensor | None = None,
         ignore_index: int = -100,
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.gamma = check_number(gamma, name="gamma", low=0)
+        score = InverseFocalScore(gamma)
+        super().__init__(score, detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
         if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
-            warnings.warn(
+            warn_user(
                 f"expected gamma ≤ {INVERSE_FOCAL_LIMIT:.4f}, got {self.gamma:g}: the loss increases with p_y on an "
                 "interval, so training unlearns there; choose a smaller gamma or detach_weight=True",
                 UsageWarning,
-                stacklevel=2,
             )
-
-    def arguments(self) -> str:
-        """Return γ."""
-        return f"{self.gamma:g}"
-
-    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return (1 + p)^γ."""
-        return InverseFocalScore(self.gamma).weight(log_p, log_not_p)

@@ -1,16 +1,15 @@
 """Label smoothing in its two forms, which differ by K/(K − 1)."""
 
-import warnings
 from typing import Literal
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from calibrant._check import check_choice, check_number
+from calibrant._objective.batch import Reduction
+from calibrant._objective.rows import smoothed_rows, smoothed_soft_rows
+from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
-from calibrant.losses._base import Reduction, RowLoss
-from calibrant.losses._rows import promoted
-from calibrant.losses._statistics import CrossEntropy
+from calibrant.losses.loss import RowLoss
 
 __all__ = ["LabelSmoothingLoss"]
 
@@ -28,7 +27,7 @@ class LabelSmoothingLoss(RowLoss):
         weight: (K,) weights of the true class, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LabelSmoothingLoss(0.1, spread="others")(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.3269)
@@ -46,29 +45,17 @@ class LabelSmoothingLoss(RowLoss):
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
         if self.smoothing < 0:
-            warnings.warn(
+            warn_user(
                 f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss has no least value, so training may fail; "
                 "choose 0 or more",
                 UsageWarning,
-                stacklevel=2,
             )
         self.spread = check_choice(spread, name="spread", choices=("all", "others"))
 
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.smoothing:g}, spread={self.spread!r}"
-
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
-        return CrossEntropy(self._uniform(logits.shape[1]))(logits, labels)
+        return smoothed_rows(logits, labels, smoothing=self.smoothing, spread=self.spread)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
-        wide = promoted(logits)
-        uniform = self._uniform(logits.shape[1])
-        smoothed = targets.to(wide.dtype) * (1 - uniform) + uniform / logits.shape[1]
-        return F.cross_entropy(wide, smoothed, reduction="none")
-
-    def _uniform(self, classes: int) -> float:
-        """Return the part of the target that lies evenly on all classes: α or αK/(K − 1)."""
-        return self.smoothing if self.spread == "all" else self.smoothing * classes / (classes - 1)
+        return smoothed_soft_rows(logits, targets, smoothing=self.smoothing, spread=self.spread)

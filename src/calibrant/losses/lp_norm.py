@@ -1,15 +1,16 @@
 """Cross-entropy with a penalty on the size of the logits."""
 
 import math
-import warnings
-from typing import ClassVar
 
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Norm
+from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
-from calibrant.losses._base import Loss, Reduction, RowPenalty
-from calibrant.losses._statistics import Norm
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import RowPenalty
 
 __all__ = ["LpNormLoss"]
 
@@ -28,7 +29,7 @@ class LpNormLoss(RowPenalty):
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LpNormLoss(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.3269)
@@ -38,7 +39,7 @@ class LpNormLoss(RowPenalty):
         Well-Calibrated Predictive Uncertainty.
     """
 
-    lowest: ClassVar[float] = -math.inf
+    lowest = -math.inf  # of strength
 
     def __init__(
         self,
@@ -53,16 +54,11 @@ class LpNormLoss(RowPenalty):
         super().__init__(strength, base, reduction, weight, ignore_index)
         self.p = check_number(p, name="p", low=1)
         if self.strength < 0:
-            warnings.warn(
+            warn_user(
                 f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and has no least value, so "
                 "training may fail; choose 0 or more",
                 UsageWarning,
-                stacklevel=2,
             )
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}, p={self.p:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and ‖z‖_p (N,)."""

@@ -3,8 +3,10 @@
 from torch import Tensor
 
 from calibrant._check import check_number
-from calibrant.losses._base import Loss, Reduction, RowPenalty
-from calibrant.losses._statistics import Margin
+from calibrant._objective.batch import Reduction
+from calibrant._objective.statistics import Margin
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import RowPenalty
 
 __all__ = ["MarginLabelSmoothingLoss"]
 
@@ -23,7 +25,7 @@ class MarginLabelSmoothingLoss(RowPenalty):
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> import torch
         >>> MarginLabelSmoothingLoss(0.1, margin=1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.1769)
@@ -44,10 +46,6 @@ class MarginLabelSmoothingLoss(RowPenalty):
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
         self.margin = check_number(margin, name="margin", low=0)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}, margin={self.margin:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and mean_k max(0, max_j z_j − z_k − m) (N,)."""

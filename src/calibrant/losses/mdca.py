@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from calibrant._numerics import row_chunks
-from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._rows import gradient_in_blocks, in_blocks, promoted
+from calibrant._objective.batch import Reduction
+from calibrant._objective.blocks import gradient_in_blocks, in_blocks, promoted
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import BatchPenalty
 
 __all__ = ["MDCALoss"]
 
 
 class MDCALoss(BatchPenalty):
-    """base + λ (1/K) Σ_k |mean p_k − share of label k|: each class's mean probability shall be its frequency in the batch.
+    """base + λ (1/K) Σ_k |mean p_k − share of label k|: each class's mean probability should equal its frequency in the batch.
 
     Noisy where a batch holds few samples a class: prefer batches of several times K.
 
@@ -24,7 +26,7 @@ class MDCALoss(BatchPenalty):
         weight: (K,) class weights of the base, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> MDCALoss(1.0)(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
         tensor(1.1452)
 
@@ -43,10 +45,6 @@ class MDCALoss(BatchPenalty):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and (1/K) Σ_k |mean p_k − share of label k| ()."""

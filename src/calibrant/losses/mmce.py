@@ -5,9 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, check_number
-from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._true_class import confidence_beside
+from calibrant._check import check_choice, check_flag, check_number
+from calibrant._objective.batch import Reduction
+from calibrant._objective.true_class import confidence_beside
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import BatchPenalty
 
 __all__ = ["MMCELoss"]
 
@@ -31,7 +33,7 @@ class MMCELoss(BatchPenalty):
         weight: (K,) class weights of the base, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
         >>> MMCELoss()(logits, torch.tensor([0, 0, 1]))
         tensor(2.7924)
@@ -55,13 +57,8 @@ class MMCELoss(BatchPenalty):
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
         self.kernel_width = check_number(kernel_width, name="kernel_width", low=0.01)
-        self.weighted = bool(weighted)
+        self.weighted = check_flag(weighted, name="weighted")
         self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        own = f"{self.strength:g}, kernel_width={self.kernel_width:g}, weighted={self.weighted}"
-        return f"{own}, normalisation={self.normalisation!r}"
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and MMCE () of the batch."""

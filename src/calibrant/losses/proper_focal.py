@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._check import check_number
-from calibrant.losses._base import Reduction, RowLoss
+from calibrant._objective.batch import Reduction
+from calibrant._objective.log_pairs import log_pairs
+from calibrant.losses.loss import RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
-from calibrant.theory._pairs import log_pairs
 
 __all__ = ["ProperFocalLoss"]
 
@@ -29,7 +30,7 @@ class ProperFocalLoss(RowLoss):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> ProperFocalLoss(3.0)(torch.tensor([[0.95, 0.05]]).log(), torch.tensor([0]))
         tensor(0.0107)
 
@@ -47,10 +48,6 @@ class ProperFocalLoss(RowLoss):
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
         self.gamma = check_number(gamma, name="gamma", low=0)
-
-    def describe(self) -> str:
-        """Return γ."""
-        return f"{self.gamma:g}"
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return φ(q_y) (N,)."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse
-from calibrant.losses._base import Reduction
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant._check import check_number, check_sequence, refuse
+from calibrant._objective.batch import Reduction
+from calibrant.losses.loss import WeightedNLL
 from calibrant.scores import power_of_rest
 
 __all__ = ["SampleDependentFocalLoss"]
@@ -28,7 +28,7 @@ class SampleDependentFocalLoss(WeightedNLL):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> SampleDependentFocalLoss().gamma_of(torch.tensor([0.1, 0.2, 0.9]))
         tensor([5., 3., 3.])
 
@@ -47,9 +47,12 @@ class SampleDependentFocalLoss(WeightedNLL):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.gammas = tuple(check_number(gamma, name="each of gammas", low=0) for gamma in gammas)
+        self.gammas = tuple(
+            check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
+        )
         self.thresholds = tuple(
-            check_number(p, name="each threshold", low=0, high=1, open_low=True, open_high=True) for p in thresholds
+            check_number(p, name="each threshold", low=0, high=1, open_low=True, open_high=True)
+            for p in check_sequence(thresholds, name="thresholds")
         )
         if len(self.gammas) != len(self.thresholds) + 1:
             raise refuse(
@@ -67,10 +70,6 @@ class SampleDependentFocalLoss(WeightedNLL):
             for threshold, above in zip(self.thresholds, self.gammas[1:], strict=True):
                 gamma.masked_fill_(p >= threshold, above)
             return gamma
-
-    def arguments(self) -> str:
-        """Return the zones."""
-        return f"gammas={self.gammas}, thresholds={self.thresholds}"
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ(p)."""

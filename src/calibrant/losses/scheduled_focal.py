@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, check_number, refuse
-from calibrant.losses._base import Reduction
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant._check import check_count, check_number, check_sequence, refuse
+from calibrant._objective.batch import Reduction
+from calibrant.losses.loss import WeightedNLL
 from calibrant.scores import power_of_rest
 
 __all__ = ["ScheduledFocalLoss"]
@@ -27,7 +27,7 @@ class ScheduledFocalLoss(WeightedNLL):
         weight: (K,) class weights, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> loss = ScheduledFocalLoss(gammas=(5.0, 3.0, 1.0), milestones=(100, 250))
         >>> loss.set_epoch(100)
         >>> loss.gamma
@@ -48,8 +48,12 @@ class ScheduledFocalLoss(WeightedNLL):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.gammas = tuple(check_number(gamma, name="each of gammas", low=0) for gamma in gammas)
-        self.milestones = tuple(check_count(epoch, name="each milestone") for epoch in milestones)
+        self.gammas = tuple(
+            check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
+        )
+        self.milestones = tuple(
+            check_count(epoch, name="each milestone") for epoch in check_sequence(milestones, name="milestones")
+        )
         if len(self.gammas) != len(self.milestones) + 1:
             raise refuse(
                 "one more of gammas than milestones",
@@ -63,13 +67,10 @@ class ScheduledFocalLoss(WeightedNLL):
 
     def set_epoch(self, epoch: int) -> None:
         """Take the γ of ``epoch`` (≥ 0)."""
-        check_count(epoch, name="epoch", low=0)
+        if check_count(epoch, name="epoch", low=0) >= 1 << 62:
+            raise refuse("an epoch", str(epoch), "count epochs from 0")
         self.epoch.fill_(epoch)
         self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
-
-    def arguments(self) -> str:
-        """Return the stages."""
-        return f"gammas={self.gammas}, milestones={self.milestones}"
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ with the γ of the epoch."""

@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_count, check_number
-from calibrant.losses._base import BatchPenalty, Loss, Reduction
-from calibrant.losses._true_class import confidence_beside
+from calibrant._objective.batch import Reduction
+from calibrant._objective.true_class import confidence_beside
+from calibrant.losses.loss import Loss
+from calibrant.losses.penalty import BatchPenalty
 
 __all__ = ["SoftBinnedECELoss"]
 
@@ -26,7 +28,7 @@ class SoftBinnedECELoss(BatchPenalty):
         weight: (K,) class weights of the base, or None.
         ignore_index: Labels that count nothing.
 
-    Example:
+    Examples:
         >>> SoftBinnedECELoss(1.0, bins=1)(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1]))
         tensor(0.7697)
 
@@ -50,10 +52,6 @@ class SoftBinnedECELoss(BatchPenalty):
         self.bins = check_count(bins, name="bins")
         self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
         self.norm = check_number(norm, name="norm", low=1)
-
-    def describe(self) -> str:
-        """Return the arguments."""
-        return f"{self.strength:g}, bins={self.bins}, temperature={self.temperature:g}, norm={self.norm:g}"
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits passed on and the soft-binned calibration error () of the batch."""

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from calibrant._check import check_number, refuse
+from calibrant._check import check_number, refuse, shown
 from calibrant.errors import InputError
-from calibrant.losses._base import Loss
+from calibrant.losses.loss import Loss
 
 __all__ = ["Weighted"]
 
@@ -13,9 +13,9 @@ class Weighted(Loss):
     """Σ_i w_i · loss_i(logits, labels).
 
     Args:
-        terms: Pairs (w, loss), w ≥ 0; all of one reduction and one ignored label.
+        pairs: Each (w, loss), w ≥ 0; all of one reduction and one ignored label.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from calibrant.losses import BrierLoss, FocalLoss
         >>> loss = Weighted((1.0, FocalLoss(1.0)), (0.5, BrierLoss()))
@@ -23,20 +23,27 @@ class Weighted(Loss):
         tensor(0.1770)
     """
 
-    def __init__(self, *terms: tuple[float, Loss]) -> None:
-        if not terms or not all(isinstance(term, tuple) and len(term) == 2 for term in terms):
-            raise refuse("pairs (w, loss)", repr(terms), "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))")
-        if not all(isinstance(loss, Loss) for _, loss in terms):
-            raise refuse("losses of calibrant.losses", repr([type(loss).__name__ for _, loss in terms]), "pass such")
-        first = terms[0][1]
-        if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in terms):
+    def __init__(self, *pairs: tuple[float, Loss]) -> None:
+        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise refuse("pairs (w, loss)", shown(pairs), "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))")
+        if not all(isinstance(loss, Loss) for _, loss in pairs):
+            raise refuse("losses of calibrant.losses", ", ".join(type(loss).__name__ for _, loss in pairs), "pass such")
+        first = pairs[0][1]
+        if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in pairs):
             raise InputError("expected terms of one reduction and one ignore_index, got several; make them alike")
         super().__init__(reduction=first.reduction, weight=first.weight, ignore_index=first.ignore_index)
-        self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in terms)
-        self.terms = nn.ModuleList(loss for _, loss in terms)
+        self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
+        self.terms = nn.ModuleList(loss for _, loss in pairs)
 
-    def describe(self) -> str:
-        """Return the weights."""
+    @property
+    def pairs(self) -> tuple[tuple[float, Loss], ...]:
+        """Each (w, loss)."""
+        return tuple(
+            (scale, loss) for scale, loss in zip(self.scales, self.terms, strict=True) if isinstance(loss, Loss)
+        )
+
+    def extra_repr(self) -> str:
+        """Show the weights; the losses show themselves."""
         return f"scales={self.scales}"
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class FigureNumbers:
         panels: In reading order.
         facts: Name to number.
 
-    Example:
+    Examples:
         >>> FigureNumbers("bounds", "Figure 3", "Two bounds.", (), {"T": 0.2}).facts
         {'T': 0.2}
     """

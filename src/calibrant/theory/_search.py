@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._objective.log_pairs import log_normalise, log_pairs
 from calibrant.errors import RangeError
 from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import log_normalise, log_pairs
 
 _LOWEST = -690.0  # e^−690 stands for 0: its inverse is still a float64
 _FINE = torch.arange(_LOWEST, 40.0, 1 / 64, dtype=torch.float64)  # logits of the table of φ′ on the convex branch

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant.scores import TrueClassScore, check_score
 from calibrant.theory.validity import require_map
 
 __all__ = ["calibration_map"]
@@ -28,7 +28,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If φ has no such map: it does not decrease everywhere, or −φ′ stays finite at 0.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import FocalScore
         >>> calibration_map(FocalScore(2.0), torch.tensor([[0.62, 0.38]]).log()).exp()
         tensor([[0.7876, 0.2124]])
@@ -36,7 +36,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; Charoenphakdee et al. 2021 for the focal score.
     """
-    require_map(score)
+    require_map(check_score(score))
     check_log_probs(log_probs)
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from calibrant._check import check_matrix, check_number, refuse
 from calibrant._numerics import increasing_root
-from calibrant.theory._pairs import check_log_probs, log_normalise
+from calibrant._objective.log_pairs import check_log_probs, check_values, log_normalise
+from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import FocalTerms, focal_map
 
 __all__ = ["confidence_change", "confidence_never_falls", "neutral_probability", "scaling_change"]
@@ -29,13 +30,14 @@ def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> confidence_change(torch.tensor([[0.33, 0.33, 0.33, 0.01]], dtype=torch.float64).log(), 0.5)
         tensor([-7.7414e-05], dtype=torch.float64)
 
     References:
         Komisarenko & Kull 2024, Proposition 5, and what is wrong with it.
     """
+    gamma = check_focal_gamma(gamma)
     log_q = log_normalise(check_log_probs(log_probs).double())
     top = log_q.argmax(dim=1, keepdim=True)
     change = torch.exp(focal_map(log_q, gamma).gather(1, top)) - torch.exp(log_q.gather(1, top))
@@ -57,7 +59,7 @@ def confidence_never_falls(log_probs: Tensor) -> Tensor:
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
 
-    Example:
+    Examples:
         >>> confidence_never_falls(torch.tensor([[0.6, 0.2, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1]]).log())
         tensor([ True, False])
 
@@ -84,7 +86,7 @@ def neutral_probability(gamma: float) -> float:
     Raises:
         InputError: If γ ≤ 0.
 
-    Example:
+    Examples:
         >>> round(neutral_probability(1.0), 4), round(neutral_probability(3.0), 4)
         (0.3679, 0.2526)
     """
@@ -117,7 +119,7 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
     Raises:
         InputError: If t < 1.
 
-    Example:
+    Examples:
         >>> scaling_change(torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), 2.0)
         tensor([0.2016, 0.0000])
 
@@ -125,8 +127,9 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         Theorem 1 of a project report on calibration losses on CIFAR-10, which needs no order of the logits and holds
         with equality for ties.
     """
-    check_matrix(logits, name="logits")
-    if check_number(factor, name="factor") < 1:
+    check_matrix(check_values(logits, name="logits"), name="logits")
+    factor = check_number(factor, name="factor")
+    if factor < 1:
         raise refuse("factor in [1, inf)", f"{factor}", "for a smaller one exchange before and after")
     # relative to the top the sums Σ exp(t (f_k − f_top)) fall term by term
     below = logits - logits.amax(dim=1, keepdim=True)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number, refuse
+from calibrant._objective.log_pairs import check_values
 
 __all__ = ["focal_curvature"]
 
@@ -23,7 +24,7 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
     Raises:
         InputError: If γ < 0 or some p lies outside (0, 1).
 
-    Example:
+    Examples:
         >>> focal_curvature(torch.tensor([0.5]), 2.0)
         tensor([6.3863], dtype=torch.float64)
 
@@ -31,7 +32,7 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
         Komisarenko & Kull 2024, Proposition 1.
     """
     gamma = check_number(gamma, name="gamma", low=0)
-    p = probs.double()
+    p = check_values(probs, name="probs").double()
     if not bool(((p > 0) & (p < 1)).all()):
         raise refuse("probs inside (0, 1)", "a value outside", "leave the ends out: φ″ is infinite at 0")
     odds = (1 - p) / p

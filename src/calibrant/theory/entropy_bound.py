@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_number, refuse
+from calibrant._check import as_tensor, check_labels, check_number, check_probs, refuse
+from calibrant._objective.log_pairs import check_log_probs, log_pairs
 from calibrant.scores import FocalScore
-from calibrant.theory._pairs import check_log_probs, log_pairs
 
 __all__ = ["EntropyBound", "entropy_bound"]
 
@@ -21,7 +21,7 @@ class EntropyBound:
         loss: Σ_k q_k φ(p_k).
         bound: KL(q‖p) + H(q) − γ H(p).
 
-    Example:
+    Examples:
         >>> EntropyBound(torch.tensor([0.5]), torch.tensor([0.2])).gap
         tensor([0.3000])
     """
@@ -53,7 +53,7 @@ def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBo
     Raises:
         InputError: If rows of ``log_probs`` do not exponentiate to a sum of 1, or shapes disagree.
 
-    Example:
+    Examples:
         >>> found = entropy_bound(torch.tensor([[0.7, 0.3]]).log(), torch.tensor([0]), 2.0)
         >>> found.loss, found.bound
         (tensor([0.0321]), tensor([-0.8651]))
@@ -63,12 +63,21 @@ def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBo
     """
     gamma = check_number(gamma, name="gamma", low=0)
     check_log_probs(log_probs)
-    q = targets if targets.is_floating_point() else F.one_hot(targets.long(), log_probs.shape[1])
-    if q.shape != log_probs.shape:
-        raise refuse(f"targets for {tuple(log_probs.shape)}", f"{tuple(targets.shape)}", "pass (N,) or (N, K)")
+    q = _distributions(targets, *log_probs.shape)
     log_p, log_not_p = log_pairs(log_probs)
     score = FocalScore(gamma).value(log_p, log_not_p)
     loss = torch.where(q == 0, 0.0, q * score).sum(dim=1)
     cross_entropy = -torch.where(q == 0, 0.0, q * log_p).sum(dim=1)  # KL(q‖p) + H(q)
     entropy = -(torch.exp(log_p) * log_p).sum(dim=1)
     return EntropyBound(loss, cross_entropy - gamma * entropy)
+
+
+def _distributions(targets: Tensor, rows: int, classes: int) -> Tensor:
+    """Return ``targets`` as distributions (N, K): class indices become one-hot rows."""
+    values = as_tensor(targets, name="targets")
+    if not values.is_floating_point():
+        return F.one_hot(check_labels(values, rows=rows, classes=classes), classes)
+    if values.shape != (rows, classes):
+        got = f"shape {tuple(values.shape)}"
+        raise refuse(f"targets of shape ({rows},) or ({rows}, {classes})", got, "pass class indices or distributions")
+    return check_probs(values)

@@ -43,7 +43,7 @@ def figure_numbers(name: str) -> FigureNumbers:
     Raises:
         InputError: If there is no figure of that name.
 
-    Example:
+    Examples:
         >>> numbers = figure_numbers("bounds")
         >>> numbers.source, round(numbers.facts["tight_high_gamma_4"], 3)
         ('Komisarenko & Kull 2024, Figure 3', 0.218)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.scores import TrueClassScore, map_rate_by_autograd
+from calibrant.scores import TrueClassScore, check_score, map_rate_by_autograd
 from calibrant.theory.inverse_map import invert
 
 __all__ = ["detached_fixed_point"]
@@ -28,7 +28,7 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then there are several such points.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import FocalScore
         >>> detached_fixed_point(FocalScore(3.0), torch.tensor([[0.8, 0.2]]).log()).exp()
         tensor([[0.5858, 0.4142]])
@@ -36,7 +36,7 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Derived; the public code of Wang et al. 2021 trains focal loss this way, though the paper does not say so.
     """
-    return invert(_Detached(score), log_probs, "the detached fixed point")
+    return invert(_Detached(check_score(score)), log_probs, "the detached fixed point")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._check import refuse
+from calibrant._objective.log_pairs import (
+    broadcastable,
+    check_classes,
+    check_floating,
+    check_values,
+    finite_floor,
+    log_normalise,
+    log_pairs_and_top,
+    working_dtype,
+)
 from calibrant.scores import check_focal_gamma, entropy_ratio, focal_log_slope
-from calibrant.theory._pairs import finite_floor, log_normalise, log_pairs_and_top, working_dtype
 
 __all__ = ["FocalTerms", "focal_logit", "focal_map"]
 
@@ -29,7 +38,7 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
     Raises:
         RangeError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> q = torch.tensor([[0.7, 0.2, 0.1]])
         >>> focal_map(q.log(), 2.0).exp()
         tensor([[0.9197, 0.0546, 0.0257]])
@@ -40,7 +49,8 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
         Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation. Komisarenko & Kull 2024,
         Proposition 4 (the sign printed there cancels in the ratio).
     """
-    return FocalTerms.of(logits).map(gamma)
+    gamma = check_gammas(gamma)
+    return FocalTerms.of(check_classes(logits)).map(gamma)
 
 
 def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
@@ -56,14 +66,18 @@ def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
     Raises:
         RangeError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> focal_logit(torch.tensor(5.0, dtype=torch.float64), 0.5)
         tensor(7.1124, dtype=torch.float64)
 
     References:
         Komisarenko & Kull 2024, Proposition 2.
     """
-    check_gammas(gamma)
+    check_floating(s, name="s")
+    gamma = check_gammas(gamma)
+    if isinstance(gamma, Tensor) and not broadcastable(gamma.shape, s.shape):
+        got = f"shapes {tuple(gamma.shape)} and {tuple(s.shape)}"
+        raise refuse("gamma that broadcasts against s", got, "pass a number, or one value for each of s")
     log_q, log_not = F.logsigmoid(s), F.logsigmoid(-s)
     return s - focal_log_slope(log_q, log_not, gamma) + focal_log_slope(log_not, log_q, gamma)
 
@@ -79,7 +93,7 @@ class FocalTerms:
         excluded: (…, K) bool, true where the logit is −inf; None if there is none.
         dtype: What results are returned in.
 
-    Example:
+    Examples:
         >>> terms = FocalTerms.of(torch.tensor([[2.0, 0.0]]))
         >>> [round(terms.map(gamma).exp()[0, 0].item(), 4) for gamma in (0.0, 1.0, 3.0)]
         [0.8808, 0.9732, 0.9993]
@@ -102,7 +116,8 @@ class FocalTerms:
         ratio_of_top = entropy_ratio(log_q.gather(-1, top), log_not_q.gather(-1, top))
         q = torch.exp(others)
         ratio = (q * others / (q - 1)).scatter(-1, top, ratio_of_top)
-        masked = torch.compiler.is_compiling() or bool(infinite.any())  # a traced graph cannot branch on values
+        # a traced graph and tensors without values cannot branch on values
+        masked = torch.compiler.is_compiling() or logits.is_meta or bool(infinite.any())
         return cls(log_q, log_not_q, ratio, infinite if masked else None, logits.dtype)
 
     def scores(self, gamma: float | Tensor) -> Tensor:
@@ -111,7 +126,7 @@ class FocalTerms:
 
     def map(self, gamma: float | Tensor) -> Tensor:
         """Return log p (…, K) for one γ > −1, or (G, …, …, K) for a tensor of them."""
-        check_gammas(gamma)
+        gamma = check_gammas(gamma)
         if isinstance(gamma, Tensor):
             gamma = gamma.to(self.log_q.dtype).reshape(*gamma.shape, *[1] * self.log_q.dim())
         log_p = log_normalise(self.scores(gamma))
@@ -120,12 +135,12 @@ class FocalTerms:
         return log_p.to(self.dtype)
 
 
-def check_gammas(gamma: float | Tensor) -> None:
-    """Refuse γ ≤ −1, as a number or anywhere in a tensor."""
+def check_gammas(gamma: float | Tensor) -> float | Tensor:
+    """Return γ > −1, as a number or a tensor of such."""
     if not isinstance(gamma, Tensor):
-        check_focal_gamma(gamma)
-        return
-    if not gamma.is_floating_point() or gamma.numel() == 0:
-        raise refuse("gamma as a non-empty floating tensor", f"{gamma.dtype} {tuple(gamma.shape)}", "convert it")
+        return check_focal_gamma(gamma)
+    if check_values(gamma, name="gamma").numel() == 0:
+        raise refuse("gamma with at least one value", f"shape {tuple(gamma.shape)}", "pass a number")
     lowest = gamma.detach().min()
     check_focal_gamma(float(lowest if bool(torch.isfinite(gamma).all()) else torch.nan))
+    return gamma

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._numerics import row_chunks
-from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import check_log_probs, finite_floor, log_normalise
+from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise
+from calibrant.scores import TrueClassScore, check_score
 from calibrant.theory.validity import Sloped, log_h, require_bijection
 
 __all__ = ["inverse_calibration_map"]
@@ -35,7 +35,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If the map is not a bijection, so that it has no inverse; ``minimiser`` still finds a minimum.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import FocalScore
         >>> inverse_calibration_map(FocalScore(2.0), torch.tensor([[0.8, 0.2]]).log()).exp()
         tensor([[0.6266, 0.3734]])
@@ -43,7 +43,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
     """
-    return invert(score, log_probs, "the inverse calibration map")
+    return invert(check_score(score), log_probs, "the inverse calibration map")
 
 
 def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
@@ -88,7 +88,8 @@ def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
         s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
         x = torch.where(alone, x, new)
         if not bool(moved.any()):
-            return torch.where(alone, -math.inf, s).scatter(1, top, torch.where(alone, math.inf, x))
+            # an excluded class has the logit −∞: any other could be above x and pass for the top class
+            return torch.where(alone | excluded, -math.inf, s).scatter(1, top, torch.where(alone, math.inf, x))
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
 

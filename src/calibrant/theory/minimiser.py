@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import check_log_probs
+from calibrant._objective.log_pairs import check_log_probs
+from calibrant.scores import TrueClassScore, check_score
 from calibrant.theory._search import Search
 from calibrant.theory.inverse_map import inverse_calibration_map
 from calibrant.theory.validity import validity
@@ -17,11 +17,11 @@ __all__ = ["Minimum", "minimiser"]
 class Minimum(NamedTuple):
     """A global minimiser of each row, and whether the row has no other.
 
-    Args:
+    Attributes:
         log_probs: (N, K) natural logarithms of q.
         unique: (N,) bool.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import FocalScore
         >>> minimiser(FocalScore(1.0), torch.tensor([[0.8, 0.2]]).log()).unique
         tensor([True])
@@ -49,7 +49,7 @@ def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If φ becomes convex again after a concave part, or increases somewhere while some η_j is 0.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import InverseFocalScore
         >>> found = minimiser(InverseFocalScore(2.0), torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log())
         >>> found.log_probs.exp()
@@ -61,6 +61,7 @@ def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
     References:
         Komisarenko & Kull 2024, §3; for convex φ the minimiser is the inverse of their map.
     """
+    check_score(score)
     check_log_probs(log_probs)
     if validity(score).bijective:
         rows = torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from calibrant._objective.log_pairs import check_log_probs, log_pairs
 from calibrant.scores import TrueClassScore
-from calibrant.theory._pairs import log_pairs
 from calibrant.theory.inverse_map import inverse_calibration_map
 
 __all__ = ["proper_part"]
@@ -23,7 +23,7 @@ def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         InputError: If rows do not exponentiate to a sum of 1.
         RangeError: If the calibration map has no inverse.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from calibrant.scores import FocalScore
         >>> proper_part(FocalScore(3.0), torch.tensor([[0.95, 0.05]]).log())
@@ -32,5 +32,6 @@ def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4.
     """
+    check_log_probs(log_probs)
     log_q, log_not_q = log_pairs(inverse_calibration_map(score, log_probs.double()))
     return score.value(log_q, log_not_q).to(log_probs.dtype)

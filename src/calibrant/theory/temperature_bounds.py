@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant._check import check_number
+from calibrant._check import check_flag, check_number, refuse
 from calibrant.theory.focal_map import focal_logit
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
 ]
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
+_MOST_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class TemperatureBounds:
         low: The sharper one, 1/(γ + 1); the map tends to it at large logits.
         high: The flatter one.
 
-    Example:
+    Examples:
         >>> TemperatureBounds(0.2, 0.2178).width
         0.0178
     """
@@ -57,14 +58,14 @@ def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBound
     Raises:
         InputError: If γ < 0, or γ > 5.6354 with ``tight``.
 
-    Example:
+    Examples:
         >>> temperature_bounds(4.0), temperature_bounds(4.0, tight=True).high
         (TemperatureBounds(low=0.2, high=0.23836305352698955), 0.21784499720811604)
 
     References:
         Komisarenko & Kull 2024, Proposition 3, whose numerical T = 0.218 at γ = 4 is 1/κ(4).
     """
-    high = SLOPE_BOUND_LIMIT if tight else math.inf
+    high = SLOPE_BOUND_LIMIT if check_flag(tight, name="tight") else math.inf
     gamma = check_number(gamma, name="gamma (of the tight bound)" if tight else "gamma", low=0, high=high)
     loosest = gamma + 1 - math.log1p(gamma) / 2
     return TemperatureBounds(1 / (gamma + 1), 1 / (small_logit_slope(gamma) if tight else loosest))
@@ -82,7 +83,7 @@ def small_logit_slope(gamma: float) -> float:
     Raises:
         InputError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> small_logit_slope(4.0)
         4.590419852720602
     """
@@ -104,7 +105,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
     Raises:
         InputError: If γ ≤ −1 or ``reach`` or ``step`` is not positive.
 
-    Example:
+    Examples:
         >>> found = measured_temperature_bounds(4.0)
         >>> round(found.low, 4), round(found.high, 4)
         (0.2033, 0.2178)
@@ -112,8 +113,11 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
     References:
         Komisarenko & Kull 2024, Figure 3, which reads 0.206 for low at γ = 4; that belongs to |s| of about 11.
     """
-    check_number(reach, name="reach", low=0, open_low=True)
-    check_number(step, name="step", low=0, open_low=True)
+    gamma = check_number(gamma, name="gamma", low=-1, open_low=True)
+    reach = check_number(reach, name="reach", low=0, open_low=True)
+    step = check_number(step, name="step", low=0, high=reach, open_low=True)
+    if reach / step > _MOST_LOGITS:
+        raise refuse(f"at most {_MOST_LOGITS:,} logits", f"reach / step = {reach / step:.3g}", "take a larger step")
     s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)
     temperature = s / focal_logit(s, gamma)
     return TemperatureBounds(float(temperature.min()), float(temperature.max()))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, refuse
+from calibrant._check import check_sequence, refuse, shown
 from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import FocalTerms
 
@@ -30,7 +30,7 @@ class TemperatureFit:
         inverse_temperatures: 1/T of each γ.
         errors: The largest difference of a probability at that T.
 
-    Example:
+    Examples:
         >>> TemperatureFit(2, (0.0, 1.0), (1.0, 1.8), (0.0, 0.001)).line()
         (0.8, 1.0)
     """
@@ -62,7 +62,7 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
         InputError: If ``classes`` is another number, or fewer than two γ are given.
         RangeError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> fit = fit_temperatures(2, [1.0, 3.0])
         >>> [round(1 / a, 4) for a in fit.inverse_temperatures], [f"{e:.1e}" for e in fit.errors]
         ([0.5615, 0.2759], ['7.9e-04', '6.6e-05'])
@@ -70,11 +70,11 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     References:
         Komisarenko & Kull 2024, §3.2 and §3.3, Figures 2 and 6.
     """
-    if len(gammas) < 2:
-        raise refuse("at least two gammas", f"{len(gammas)}", "a line needs them; use nearest_temperature for one")
+    if len(chosen := [check_focal_gamma(gamma) for gamma in check_sequence(gammas, name="gammas")]) < 2:
+        raise refuse("at least two gammas", f"{len(chosen)}", "a line needs them; use nearest_temperature for one")
     terms = FocalTerms.of(_rows(classes))
-    found = [_nearest(terms, gamma) for gamma in gammas]
-    return TemperatureFit(classes, tuple(map(float, gammas)), *map(tuple, zip(*found, strict=True)))
+    found = [_nearest(terms, gamma) for gamma in chosen]
+    return TemperatureFit(classes, tuple(chosen), *map(tuple, zip(*found, strict=True)))
 
 
 def nearest_temperature(classes: int, gamma: float) -> float:
@@ -91,16 +91,18 @@ def nearest_temperature(classes: int, gamma: float) -> float:
         InputError: If ``classes`` is another number.
         RangeError: If γ ≤ −1.
 
-    Example:
+    Examples:
         >>> round(nearest_temperature(3, 1.0), 3)
         0.658
     """
+    gamma = check_focal_gamma(gamma)
     return 1 / _nearest(FocalTerms.of(_rows(classes)), gamma)[0]
 
 
 def _rows(classes: int) -> Tensor:
     """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid of ``classes``."""
-    check_choice(str(classes), name="classes", choices=map(str, _GRIDS))
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes not in _GRIDS:
+        raise refuse("classes to be 2, 3 or 4", shown(classes), "choose one of them")
     half, step = _GRIDS[classes]
     levels = -torch.arange(0, 2 * half + step / 2, step, dtype=torch.float64)
     rows = torch.combinations(torch.arange(len(levels)), classes - 1, with_replacement=True)
@@ -109,7 +111,6 @@ def _rows(classes: int) -> Tensor:
 
 def _nearest(terms: FocalTerms, gamma: float) -> tuple[float, float]:
     """Return 1/T and the error, by golden section: the error falls to one minimum in 1/T and rises from it."""
-    check_focal_gamma(gamma)
     target = torch.exp(terms.map(gamma))
 
     def error(a: float) -> float:

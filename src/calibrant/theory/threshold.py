@@ -23,7 +23,7 @@ def gamma_from_threshold(p0: float) -> float:
     Raises:
         InputError: If ``p0`` lies outside (0, 1/2).
 
-    Example:
+    Examples:
         >>> round(gamma_from_threshold(0.2), 4)
         4.8506
 

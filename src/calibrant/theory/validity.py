@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.errors import RangeError
-from calibrant.scores import TrueClassScore
+from calibrant.scores import TrueClassScore, check_score
 
 __all__ = ["Validity", "validity"]
 
@@ -48,7 +48,7 @@ class Validity:
         argument: The score's own argument why its map is a bijection all the same, or None.
         fails_at: The smallest probability examined at which φ does not decrease or is not convex, or None.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import InverseFocalScore
         >>> validity(InverseFocalScore(2.0)).convex
         False
@@ -90,7 +90,7 @@ def validity(score: TrueClassScore) -> Validity:
         What holds. It is a numerical examination, not a proof: a violation narrower than 1/64 in the logit, or
         smaller than rounding, is missed.
 
-    Example:
+    Examples:
         >>> from calibrant.scores import FocalScore
         >>> validity(FocalScore(3.0)).convex_range
         True
@@ -101,7 +101,7 @@ def validity(score: TrueClassScore) -> Validity:
         The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
         condition η_j φ′(q_j) = const has one solution on the simplex.
     """
-    return examine(score)
+    return examine(check_score(score))
 
 
 def examine(score: Sloped) -> Validity:

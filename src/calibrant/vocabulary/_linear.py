@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_count, refuse
+from calibrant._objective.batch import FLOATING, kind_of
 
 CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
 DEVICE_CHUNK_BYTES = 1 << 28
@@ -22,8 +23,12 @@ def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             continue
         if not isinstance(value, Tensor):
             raise refuse(f"{name} as a tensor", type(value).__name__, "convert with torch.as_tensor")
-        if not value.is_floating_point():
-            raise refuse(f"{name} of a floating dtype", str(value.dtype), f"convert with {name}.float()")
+        if value.layout != torch.strided:
+            raise refuse(f"{name} as a dense tensor", kind_of(value), f"convert with {name}.to_dense()")
+        if value.dtype not in FLOATING:
+            raise refuse(
+                f"{name} of a floating dtype of 16 bits or more", str(value.dtype), f"convert with {name}.float()"
+            )
     if weight.dim() != 2:
         raise refuse("weight of shape (K, H)", f"shape {tuple(weight.shape)}", "pass the last layer's weight")
     if weight.shape[0] < 2:

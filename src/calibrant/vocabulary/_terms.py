@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import refuse
-from calibrant.losses import Weighted
-from calibrant.losses._base import Batch, Loss, RowLoss, RowPenalty
+from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ def parts_of(loss: Loss) -> list[Part]:
     if not isinstance(loss, Loss):
         raise refuse("a loss of calibrant.losses", called(loss), "pass one such as losses.FocalLoss(3.0)")
     if isinstance(loss, Weighted):
-        summands = zip(loss.scales, loss.terms, strict=True)
-        return [Part(s * part.scale, part.loss) for s, term in summands for part in parts_of(_loss(term))]
+        return [Part(scale * part.scale, part.loss) for scale, term in loss.pairs for part in parts_of(term)]
     if isinstance(loss, RowPenalty):
         if len(parts_of(loss.base)) > 1:
             raise refuse("a penalty on one loss", "a penalty on a sum", "put the penalty into Weighted as a term")
@@ -52,27 +50,16 @@ def called(value: object) -> str:
     return kind.__name__ if isinstance(value, Loss) else f"{kind.__module__}.{kind.__name__}".removeprefix("builtins.")
 
 
-def _loss(module: object) -> Loss:
-    if not isinstance(module, Loss):
-        raise refuse("a loss of calibrant.losses", type(module).__name__, "pass one")
-    return module
-
-
 def terms_of(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the terms (n,) of a part's ``loss`` as ``reduction="none"`` has them, for ``logits`` (n, K), ``labels`` (n,)."""
-    batch = Batch.of_integers(logits, labels, loss)
-    if isinstance(loss, RowPenalty):
-        passed, penalty = loss.penalty(batch.logits, batch.labels)
-        return terms_of(loss.base, passed, labels) + loss.strength * batch.mask(penalty)
-    if not isinstance(loss, RowLoss):
+    if not isinstance(loss, RowLoss | RowPenalty):
         raise refuse("a loss by rows", type(loss).__name__, "choose such as FocalLoss")
-    return batch.mask(loss.rows(batch.logits, batch.labels)) * batch.weights
+    return loss.terms(logits, labels)
 
 
 def class_weights(loss: Loss, labels: Tensor, *, classes: int, dtype: torch.dtype) -> Tensor:
     """Return the class weight (N,) of each place of ``labels`` (N,), 0 where ignored: what a mean divides by the sum of."""
-    shape_only = labels.new_zeros(1, 1, dtype=dtype).expand(labels.shape[0], classes)
-    return Batch.of_integers(shape_only, labels, loss).weights
+    return loss.places(labels, classes=classes, dtype=dtype).weights
 
 
 @contextmanager

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from calibrant._check import refuse
+from calibrant._objective.arguments import check_sample_weight
 from calibrant.errors import InputError
-from calibrant.losses._base import Loss
+from calibrant.losses import Loss
 from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits, product_dtype
 from calibrant.vocabulary._terms import Part, class_weights, one_step, parts_of, terms_of
 
@@ -31,7 +33,7 @@ class FusedLinearLoss(nn.Module):
             whole batch (MMCE, MDCA, soft-binned ECE) have none and are refused.
         chunk: Rows at a time; None takes as many as 64 MiB of float32 logits hold, on an accelerator 256 MiB.
 
-    Example:
+    Examples:
         >>> from calibrant.losses import FocalLoss
         >>> hidden, weight = torch.ones(2, 3, requires_grad=True), torch.eye(3)
         >>> criterion = FusedLinearLoss(FocalLoss(3.0))
@@ -49,7 +51,7 @@ class FusedLinearLoss(nn.Module):
         """Show the chunk, if one was given."""
         return "" if self.chunk is None else f"chunk={self.chunk}"
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @_disable_dynamo  # torch.compiler.disable, but torch._dynamo loads at the first call
     def forward(
         self,
         hidden: Tensor,
@@ -93,16 +95,20 @@ def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) 
         raise refuse("labels as a tensor", type(labels).__name__, "convert with torch.as_tensor")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index a sample")
+    if labels.layout != torch.strided:
+        raise refuse("labels as a dense tensor", str(labels.layout), "convert with labels.to_dense()")
+    if labels.device != hidden.device:
+        got = f"hidden on {hidden.device} and labels on {labels.device}"
+        raise refuse("hidden and labels on one device", got, "move the labels with labels.to(hidden.device)")
     shape = tuple(hidden.shape[:-1])
     if tuple(labels.shape) != shape:
         raise refuse(f"labels of shape {shape}", f"shape {tuple(labels.shape)}", "pass one class index a row of hidden")
     if sample_weight is None:
         return
-    if not isinstance(sample_weight, Tensor) or not sample_weight.is_floating_point():
-        got = str(sample_weight.dtype) if isinstance(sample_weight, Tensor) else type(sample_weight).__name__
-        raise refuse("sample_weight as a tensor of a floating dtype", got, "convert with torch.as_tensor(…).float()")
-    if tuple(sample_weight.shape) != shape:
-        raise refuse(f"sample_weight of shape {shape}", f"shape {tuple(sample_weight.shape)}", "pass one a sample")
+    check_sample_weight(sample_weight, shape)
+    if sample_weight.device != labels.device:
+        got = f"sample_weight on {sample_weight.device} and labels on {labels.device}"
+        raise refuse("sample weights on the labels' device", got, "move them with .to(labels.device)")
 
 
 def _scales(

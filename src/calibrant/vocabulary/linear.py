@@ -8,11 +8,10 @@ from torch import Tensor
 
 from calibrant._check import as_tensor, check_labels, refuse
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators._log_temperature import Rows
-from calibrant.metrics._base import Metric, SumMetric
+from calibrant.metrics import Metric, SumMetric
 from calibrant.predictions import Predictions
+from calibrant.rows import Chunk, LazyRows
 from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits
-from calibrant.vocabulary._temperature import ChunkPasses, temperature_of
 
 __all__ = ["LinearLogits"]
 
@@ -29,7 +28,7 @@ class LinearLogits:
     Raises:
         InputError: If shapes or dtypes do not fit.
 
-    Example:
+    Examples:
         >>> from calibrant.metrics import NLL, Accuracy
         >>> source = LinearLogits(2 * torch.eye(3), torch.eye(3))
         >>> [round(value, 4) for value in source.measure([Accuracy(), NLL()], [0, 1, 1])]
@@ -103,8 +102,11 @@ class LinearLogits:
             FitError: If the search did not end.
         """
 
-        def chunks() -> Iterator[Rows]:
+        def chunks() -> Iterator[Chunk]:
+            start = 0
             for part in self.predictions(labels):
-                yield Rows.of(part.logits, part.need_labels(), None)
+                yield Chunk(part.logits, part.need_labels(), start=start)
+                start += len(part)
 
-        return temperature_of(ChunkPasses(chunks, len(self)), classes=self.classes)
+        rows = LazyRows(chunks, classes=self.classes, count=len(self), device=self.hidden.device)
+        return TemperatureScaling().fit_from(rows)

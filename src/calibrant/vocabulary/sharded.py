@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from calibrant._check import as_tensor, check_labels, check_number, refuse
 from calibrant._numerics import row_chunks
+from calibrant._objective.batch import reduce_rows
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
-from calibrant.losses import CrossEntropyLoss
-from calibrant.losses._base import Batch, Loss, reduce_rows
-from calibrant.losses._weighted_nll import WeightedNLL
+from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
 from calibrant.predictions import BinaryPairs
 from calibrant.vocabulary._temperature import temperature_of
 from calibrant.vocabulary._terms import called
@@ -39,7 +38,7 @@ class ShardedLogits:
     Raises:
         InputError: If processes hold different numbers of rows, or different dtypes; on all of them.
 
-    Example:
+    Examples:
         >>> sharded = ShardedLogits(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         >>> sharded.nll([0, 0])
         tensor([0.1269, 1.3133], dtype=torch.float64)
@@ -97,13 +96,12 @@ class ShardedLogits:
                 "choose losses.CrossEntropyLoss(), losses.FocalLoss(3.0) or another that has from_nll",
             )
         y = as_tensor(labels, name="labels").to(self.logits.device)
-        shape_only = self.logits.detach().new_zeros(1, 1).expand(len(self), self.classes)
-        batch = Batch.of_integers(shape_only, y, loss)
-        check_labels(batch.labels, rows=len(self), classes=self.classes)
-        odds: Tensor = _LogOdds.apply(self.logits, batch.labels, self)
-        log_p, log_not_p = F.logsigmoid(odds), F.logsigmoid(-odds)
+        check_labels(torch.where(y == loss.ignore_index, 0, y), rows=len(self), classes=self.classes)
+        batch = loss.places(y, classes=self.classes, dtype=self.logits.dtype)
+        log_odds = batch.mask(_LogOdds.apply(self.logits, batch.labels, self))  # padding may have none
+        log_p, log_not_p = F.logsigmoid(log_odds), F.logsigmoid(-log_odds)
         terms = loss.of(log_p, log_not_p) if isinstance(loss, WeightedNLL) else -log_p
-        return reduce_rows(batch.mask(terms) * batch.weights, batch.weights, loss.reduction, batch.shape)
+        return reduce_rows(batch.mask(terms) * batch.weights, batch.weights, loss.reduction, y.shape)
 
     @cached_property
     def row_max(self) -> Tensor:
@@ -271,11 +269,11 @@ class _LogOdds(torch.autograd.Function):
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
         finite = torch.where(rest == -math.inf, 0.0, rest)
         for rows in row_chunks(*logits.shape, device=logits.device) if logits.shape[1] else ():
-            share = _others(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
-            share.mul_(-grad[rows, None])
+            others = _others(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
+            others.mul_(-grad[rows, None])
             mine = column[rows] >= 0
-            share.scatter_add_(1, column[rows].clamp_min(0), torch.where(mine, grad[rows, None], 0.0))
-            gradient[rows] = share
+            others.scatter_add_(1, column[rows].clamp_min(0), torch.where(mine, grad[rows, None], 0.0))
+            gradient[rows] = torch.where(grad[rows, None] == 0, 0.0, others)  # padding may hold NaN, and 0 · NaN is NaN
         return gradient, None, None
 
 

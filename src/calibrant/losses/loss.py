@@ -1,0 +1,213 @@
+"""The bases of all losses: called on (logits, labels), with ignored places, class weights and reduction as torch has them.
+
+A loss of your own is a subclass of ``RowLoss`` with one method:
+
+    class PolyLoss(RowLoss):  # Leng et al. 2022, Eq. 6 with ε₁ = 1
+        def rows(self, logits, labels):
+            nll = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+            return nll + 1 - torch.exp(-nll)
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._check import check_flag
+from calibrant._objective.arguments import check_common, check_rows
+from calibrant._objective.batch import (
+    Batch,
+    Places,
+    Reduction,
+    evaluate,
+    no_soft_form,
+    reduce_rows,
+    true_class_log_probs,
+)
+from calibrant._plain import shown
+from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, weighted_nll
+
+__all__ = ["Loss", "RowLoss", "WeightedNLL"]
+
+
+class Loss(nn.Module, ABC):
+    """An objective called on (logits, labels).
+
+    Args:
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) weight of each class, finite and ≥ 0, or None.
+        ignore_index: Labels equal to it count nothing.
+
+    Examples:
+        >>> from calibrant.losses import CrossEntropyLoss
+        >>> isinstance(CrossEntropyLoss(), Loss)
+        True
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
+    ) -> None:
+        super().__init__()
+        check_common(reduction, weight, ignore_index)
+        self.reduction: Reduction = reduction
+        self.ignore_index = ignore_index
+        self.register_buffer("weight", weight)
+
+    def extra_repr(self) -> str:
+        """Show the arguments that are not the defaults."""
+        return shown(self, defaults=False)
+
+    def batch(self, logits: Tensor, labels: Tensor) -> Batch:
+        """Return ``logits`` and integer ``labels``, checked and flattened."""
+        name = type(self).__name__
+        return Batch.from_pair(logits, labels, name=name, weight=self.weight, ignore_index=self.ignore_index)
+
+    def places(self, labels: Tensor, *, classes: int, dtype: torch.dtype) -> Places:
+        """Return which of integer ``labels`` (N,) count and how much, for logits of ``dtype`` that are not at hand."""
+        return Places.of(labels, classes=classes, dtype=dtype, weight=self.weight, ignore_index=self.ignore_index)
+
+    @abstractmethod
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss.
+
+        Args:
+            logits: (N, K), (N, K, d1, …) or (K,), floating.
+            labels: Class indices (N,), (N, d1, …) or (); some losses also take target probabilities of the shape
+                of ``logits``.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
+
+        Raises:
+            InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label is outside [0, K) or
+                targets are no distributions.
+        """
+
+
+class RowLoss(Loss):
+    """A loss that is a mean of one term a sample; subclasses give the terms.
+
+    Args:
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) weight of each class, finite and ≥ 0, or None.
+        ignore_index: Labels equal to it count nothing.
+
+    Examples:
+        >>> class SquaredError(RowLoss):
+        ...     def rows(self, logits, labels):
+        ...         p = torch.softmax(logits, dim=1).gather(1, labels[:, None])[:, 0]
+        ...         return (1 - p) ** 2
+        >>> SquaredError(ignore_index=-1)(torch.zeros(2, 4), torch.tensor([0, -1]))
+        tensor(0.5625)
+    """
+
+    @abstractmethod
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K), without class weights."""
+
+    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the terms (N,) for target distributions (N, K); losses that have no such form refuse."""
+        raise no_soft_form(type(self).__name__)
+
+    def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return what ``reduction="none"`` gives, for ``logits`` (N, K) and integer ``labels`` (N,): what chunks add up to."""
+        batch = self.batch(logits, labels)
+        return batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss: see ``Loss.forward``."""
+        return evaluate(
+            self.rows,
+            logits,
+            labels,
+            name=type(self).__name__,
+            soft_rows=self.soft_rows,
+            reduction=self.reduction,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+        )
+
+
+class WeightedNLL(RowLoss):
+    """w(p_y) · (−log p_y), the form of the focal family; subclasses give the weight, with w(0) = 1.
+
+    Args:
+        detach_weight: Treat the weight as a constant in the gradient: the same value, another minimiser.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+    """
+
+    def __init__(
+        self,
+        detach_weight: bool,
+        *,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.detach_weight = check_flag(detach_weight, name="detach_weight")
+
+    @abstractmethod
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return w(p), elementwise, from log p and log(1 − p)."""
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return w(p_y) · (−log p_y) (N,)."""
+        return self.of(*true_class_log_probs(logits, labels))
+
+    def from_nll(self, nll: Tensor, log_not_p: Tensor | None = None) -> Tensor:
+        """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy gives them.
+
+        Class weights and ignored labels are left to the caller: pass the rows that count.
+
+        Args:
+            nll: (N,) −log p_y ≥ 0, with its gradient.
+            log_not_p: (N,) log(1 − p_y) if it is known better than from ``nll``.
+        """
+        check_rows(nll, name="nll")
+        if log_not_p is not None:
+            check_rows(log_not_p, name="log_not_p", like=nll)
+        log_p, rest = log_probs_from_nll(nll)
+        terms = self.of(log_p, rest if log_not_p is None else log_not_p)
+        return reduce_rows(terms, torch.ones_like(terms), self.reduction, terms.shape)
+
+    def of(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return w(p) · (−log p), elementwise."""
+        return weighted_nll(self.sample_weight, log_p, log_not_p, detach_weight=self.detach_weight)
+
+
+class ScoreLoss(WeightedNLL):
+    """The ``WeightedNLL`` whose weight is that of a true-class score, built once.
+
+    Args:
+        score: The score φ(p) = w(p) · (−log p).
+        detach_weight: Treat the weight as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Labels that count nothing.
+    """
+
+    def __init__(
+        self,
+        score: FocalScore | InverseFocalScore,
+        detach_weight: bool,
+        *,
+        reduction: Reduction = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        self.score = score
+
+    @property
+    def gamma(self) -> float:
+        """γ of the score."""
+        return self.score.gamma
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return w(p), elementwise."""
+        return self.score.weight(log_p, log_not_p)

@@ -1,0 +1,57 @@
+"""The gate as an assertion in a test."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.errors import MissingExtraError
+from calibrant.operate import Check, check
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["assert_calibrated"]
+
+
+def assert_calibrated(
+    predictions: Predictions | BinaryPairs,
+    *,
+    ece: float | None = None,
+    maximum: Mapping[str, float] | None = None,
+    minimum: Mapping[str, float] | None = None,
+    no_worse: Mapping[str, float] | None = None,
+    baseline: Predictions | BinaryPairs | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> Check:
+    """Fail a test whose predictions break a limit, and skip it, with the reason, if the rows are too few to say.
+
+    Args:
+        predictions: As in ``operate.check``.
+        ece: Short for ``maximum={"ece": …}``.
+        maximum: As there.
+        minimum: As there.
+        no_worse: As there.
+        baseline: As there.
+        features: As there.
+
+    Raises:
+        AssertionError: If a limit is broken.
+        MissingExtraError: If pytest is not installed and the rows are too few.
+
+    Examples:
+        >>> data = Predictions.from_binary_probs([0.9] * 2000, [1] * 1800 + [0] * 200)
+        >>> assert_calibrated(data, ece=0.05).verdict
+        'pass'
+    """
+    limits = {**(maximum or {}), **({} if ece is None else {"ece": ece})}
+    found = check(predictions, maximum=limits, minimum=minimum, no_worse=no_worse, baseline=baseline, features=features)
+    if found.verdict == "fail":
+        raise AssertionError(str(found))
+    if found.verdict == "not enough evidence":
+        _skip(str(found))
+    return found
+
+
+def _skip(reason: str) -> None:
+    try:
+        import pytest
+    except ImportError:
+        raise MissingExtraError("pytest", extra="dev") from None
+    pytest.skip(reason)

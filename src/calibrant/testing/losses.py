@@ -1,0 +1,180 @@
+"""The contract of a loss, as a function to call in a test."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from calibrant._check import refuse
+from calibrant.errors import InputError
+from calibrant.losses import Loss, RowLoss, RowPenalty
+
+__all__ = ["check_loss"]
+
+CLASSES = 5
+MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)
+
+
+def check_loss(loss: Loss) -> None:
+    """Check that ``loss`` does what every loss of ``calibrant.losses`` does; call it in a test of your own loss.
+
+    Values and shapes of its reduction, ignored places, inner dimensions, the order of samples, gradients that are finite
+    at every margin and in every dtype, beside padding and under large upstream gradients, refusals of bad input, copies
+    and states. It is called on copies and is not changed.
+
+    Args:
+        loss: The loss to check, with ``ignore_index=-100`` and without class weights.
+
+    Raises:
+        AssertionError: Naming the clause that does not hold.
+        InputError: If ``loss`` is no ``losses.Loss``, or has another ``ignore_index`` or class weights.
+
+    Examples:
+        >>> from calibrant.losses import RowLoss
+        >>> class PolyLoss(RowLoss):
+        ...     def rows(self, logits, labels):
+        ...         nll = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        ...         return nll + 1 - torch.exp(-nll)
+        >>> check_loss(PolyLoss())
+    """
+    if not isinstance(loss, Loss):
+        raise refuse("a loss that extends losses.Loss", type(loss).__name__, "subclass losses.RowLoss")
+    if loss.ignore_index != -100 or loss.weight is not None:
+        raise InputError("expected a loss without class weights and with ignore_index=-100, got others; leave them out")
+    for clause in CLAUSES:
+        clause(copy.deepcopy(loss))
+
+
+def _same_as_kept_rows(loss: Loss) -> None:
+    logits, labels = _sample(12, CLASSES)
+    labels[::3] = -100
+    kept = labels != -100
+    if loss.reduction == "none":
+        terms = loss(logits, labels)
+        _require(terms.shape == labels.shape, "with reduction='none' the result has the labels' shape")
+        _require(bool((terms[~kept] == 0).all()), "terms of ignored places are 0")
+        _close(terms[kept], loss(logits[kept], labels[kept]), "ignored places change nothing")
+        return
+    value = loss(logits, labels)
+    _require(value.shape == (), "a mean or a sum is a scalar")
+    _close(value, loss(logits[kept], labels[kept]), "ignored places change nothing")
+
+
+def _mean_is_sum_over_count(loss: Loss) -> None:
+    if loss.reduction == "none" or not isinstance(loss, RowLoss | RowPenalty):
+        return
+    logits, labels = _sample(12, CLASSES)
+    labels[4] = -100
+    total = loss.terms(logits, labels).sum()
+    _close(
+        loss(logits, labels), total / 11 if loss.reduction == "mean" else total, "the reduction is that of its terms"
+    )
+
+
+def _inner_dimensions_are_rows(loss: Loss) -> None:
+    logits, labels = _sample(3, CLASSES, 2, 4)
+    flat = logits.movedim(1, -1).reshape(-1, CLASSES)
+    _close(
+        loss(logits, labels).reshape(-1), loss(flat, labels.reshape(-1)).reshape(-1), "inner dimensions are more rows"
+    )
+
+
+def _order_does_not_matter(loss: Loss) -> None:
+    logits, labels = _sample(12, CLASSES)
+    back = torch.arange(11, -1, -1)
+    _close(loss(logits, labels).sum(), loss(logits[back], labels[back]).sum(), "samples may come in any order")
+    first, second = _gradient(loss, logits, labels)[back], _gradient(loss, logits[back], labels[back])
+    _close(first, second, "gradients follow the order of the samples", atol=1e-6)
+
+
+def _finite_at_every_margin(loss: Loss) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        right = torch.zeros(len(MARGINS), 3)
+        right[:, 0] = torch.tensor(MARGINS)
+        logits = torch.cat([right, right]).to(dtype)
+        labels = torch.arange(2).repeat_interleave(len(MARGINS))
+        value, grad = loss(logits, labels), _gradient(loss, logits, labels)
+        _require(bool(value.isfinite().all()), f"the value is finite at every margin in {dtype}")
+        wide = torch.promote_types(dtype, torch.float32)
+        _require(value.dtype == wide, f"the value of {dtype} logits is {wide}")
+        _require(bool(grad.isfinite().all()) and grad.dtype == dtype, f"gradients are finite in {dtype}")
+
+
+def _gradients_match_float64(loss: Loss) -> None:
+    logits, labels = _sample(10, CLASSES)
+    found, right = (_gradient(loss, z, labels).double() for z in (logits, logits.double()))
+    _close(found, right, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
+
+
+def _padding_leaves_gradients_finite(loss: Loss) -> None:
+    logits, labels = _sample(9, CLASSES)
+    labels[::3] = -100
+    logits[0, 0] = logits[3] = -math.inf
+    grad = _gradient(loss, logits, labels, upstream=65536.0)
+    _require(bool(grad.isfinite().all()), "gradients are finite beside ignored rows that hold −inf")
+    _require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")
+
+
+def _bad_input_is_refused(loss: Loss) -> None:
+    logits, labels = _sample(4, CLASSES)
+    cases: dict[str, tuple[Tensor, Tensor]] = {
+        "integer logits": (logits.long(), labels),
+        "labels with a class axis": (logits, labels[:, None]),
+        "too few labels": (logits, labels[:3]),
+        "a label of K": (logits, labels.fill_(0) + torch.tensor([0, 0, CLASSES, 0])),
+        "a label of −1": (logits, torch.tensor([0, 0, -1, 0])),
+        "labels as booleans": (logits, labels > 0),
+        "labels on another device": (logits, labels.to("meta")),
+    }
+    for what, (z, y) in cases.items():
+        try:
+            loss(z, y)
+        except InputError:
+            continue
+        raise AssertionError(f"{type(loss).__name__}: expected InputError for {what}, got a value")
+
+
+def _copies_and_states_agree(loss: Loss) -> None:
+    logits, labels = _sample(8, CLASSES)
+    again = copy.deepcopy(loss)
+    again.load_state_dict(loss.state_dict())
+    _require(torch.equal(again(logits, labels), loss(logits, labels)), "a copy with its state gives the same numbers")
+    _require(repr(loss).startswith(type(loss).__name__), "repr starts with the class")
+
+
+CLAUSES: tuple[Callable[[Loss], None], ...] = (
+    _same_as_kept_rows,
+    _mean_is_sum_over_count,
+    _inner_dimensions_are_rows,
+    _order_does_not_matter,
+    _finite_at_every_margin,
+    _gradients_match_float64,
+    _padding_leaves_gradients_finite,
+    _bad_input_is_refused,
+    _copies_and_states_agree,
+)
+
+
+def _sample(*shape: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(shape, generator=generator)
+    return logits, torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator)
+
+
+def _gradient(loss: Loss, logits: Tensor, labels: Tensor, *, upstream: float = 1.0) -> Tensor:
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward(torch.full_like(value, upstream))
+    _require(leaf.grad is not None, "the logits get a gradient")
+    return leaf.grad if leaf.grad is not None else leaf
+
+
+def _require(holds: bool, clause: str) -> None:
+    if not holds:
+        raise AssertionError(f"expected that {clause}, got otherwise; see the contract of calibrant.losses.Loss")
+
+
+def _close(found: Tensor, right: Tensor, clause: str, *, rtol: float = 1e-5, atol: float = 1e-7) -> None:
+    _require(torch.allclose(found, right.to(found.dtype), rtol=rtol, atol=atol), clause)

@@ -1,0 +1,127 @@
+"""What every metric keeps, ours and a stranger's."""
+
+import itertools
+import math
+import warnings
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+
+from calibrant._check import refuse, shown
+from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
+from calibrant.metrics import Metric, SumMetric
+from calibrant.predictions import Predictions
+
+__all__ = ["check_metric"]
+
+_CUTS = ((100, 200), (1,), (7, 8, 9, 250))
+
+
+def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
+    """Raise AssertionError, with the sentence that fails, unless ``metric`` keeps what every metric keeps.
+
+    Its facts are declared and hold; it is a frozen dataclass; values are Python floats, never NaN, within the bounds; neither the
+    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; the wrong kind of data, no rows and no labels are
+    refused by Calibrant's errors.
+
+    Args:
+        metric: The metric, an object.
+        exact: Relative tolerance for the order of rows; wider for a metric that looks at some rows only.
+
+    Examples:
+        >>> from calibrant.metrics import ECE
+        >>> check_metric(ECE())
+    """
+    if not isinstance(metric, Metric):
+        raise refuse("a metric", shown(metric), "extend calibrant.metrics.Metric, and pass an object of it")
+    _check_facts(metric)
+    data = _sample()
+    _check_values(metric)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(1))
+    _say(
+        math.isclose(metric(data[order]), metric(data), rel_tol=exact, abs_tol=1e-12),
+        f"{metric!r} does not depend on the order of rows",
+    )
+    if isinstance(metric, SumMetric):
+        _check_sums(metric, data)
+    _check_refusals(metric, data)
+
+
+def _say(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise AssertionError(f"expected that {sentence}, got the contrary; see calibrant.metrics.Metric")
+
+
+def _sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0) -> Predictions:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(rows, classes, generator=generator) * scale
+    return Predictions.from_logits(logits, torch.randint(classes, (rows,), generator=generator))
+
+
+def _check_facts(metric: Metric) -> None:
+    for fact in ("better", "bounds", "notion", "cite"):
+        _say(hasattr(metric, fact), f"{metric!r} declares {fact}")
+    low, high = metric.bounds
+    _say(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
+    _say(low < high, f"{metric!r}.bounds ascend")
+    _say((metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then")
+    frozen = is_dataclass(metric) and type(metric).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    _say(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
+    _say(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
+
+
+def _check_values(metric: Metric) -> None:
+    low, high = metric.bounds
+    for scale in (0.1, 2.0, 60.0):
+        value = metric(_sample(scale=scale))
+        _say(isinstance(value, float), f"{metric!r} returns a Python float")
+        _say(low <= value <= high, f"{metric!r} stays within its bounds")
+    saturated = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZeroProbabilityWarning)
+        for data in (
+            Predictions.from_logits(saturated, [1, 1, 2, 0]),
+            Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0]),
+        ):
+            _say(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
+
+
+def _check_sums(metric: SumMetric[Any], data: Predictions) -> None:
+    try:
+        whole = metric.state(data)
+    except InputError:  # says that this configuration does not merge
+        return
+    value = metric.value(whole)
+    _say(math.isclose(value, metric(data), rel_tol=1e-12, abs_tol=1e-13), f"{metric!r} is the value of its state")
+    for cuts in _CUTS:
+        parts = [metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)])]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        close = math.isclose(metric.value(total), value, rel_tol=1e-12, abs_tol=1e-13)
+        _say(close, f"states of {metric!r} add up however the rows are cut")
+
+
+def _check_refusals(metric: Metric, data: Predictions) -> None:
+    wrong: list[Any] = [
+        None,
+        15,
+        data.logits,
+        (data.logits, data.labels),
+        data[torch.zeros(len(data), dtype=torch.bool)],
+    ]
+    if metric.notion != "sharpness":
+        wrong.append(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
+    if metric.needs_classes:
+        wrong.append(data.top_label())
+    for one in wrong:
+        try:
+            metric(one)
+        except CalibrantError:
+            continue
+        except Exception as error:
+            raise AssertionError(
+                f"expected that {metric!r} refuses {shown(one)} in one sentence, got {type(error).__name__}; call need_rows"
+            ) from error
+        raise AssertionError(f"expected that {metric!r} refuses {shown(one)}, got a value; call need_rows")

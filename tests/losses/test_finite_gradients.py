@@ -1,0 +1,153 @@
+"""Gradients are finite wherever the loss is finite: masked classes, padding, large upstream gradients, every dtype.
+
+The oracle is the same loss in float64 on the kept rows alone, without the excluded classes, which shares no row of
+padding and no −inf with what is tested.
+"""
+
+import math
+
+import pytest
+import torch
+from tests.contracts.test_losses import ATTACHED, BY_ROW, NAMES, make
+from torch import Tensor
+
+from calibrant import losses
+from calibrant.vocabulary import FusedLinearLoss, ShardedLogits
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SMOOTHED = {"LabelSmoothingLoss"}  # its target puts weight on excluded classes: the loss is infinite
+EXCLUDED = 2  # classes at the start of each row, class 0 among them
+# Their penalty is a mean over all classes, whether excluded or not, so leaving classes out changes it.
+COUNT_CLASSES = {"ACLSLoss", "MarginLabelSmoothingLoss", "MDCALoss"}
+
+
+def padded(
+    shape: tuple[int, int], dtype: torch.dtype, *, mask: bool, scale: float = 2.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits (N, K) whose ignored rows hold −inf at class 0 or everywhere, labels (N,), and which rows count."""
+    generator = torch.Generator().manual_seed(3)
+    logits = (scale * torch.randn(shape, generator=generator)).to(dtype)
+    labels = torch.randint(EXCLUDED, shape[1], (shape[0],), generator=generator)
+    if mask:
+        logits[:, :EXCLUDED] = -math.inf
+    kept = torch.arange(shape[0]) % 3 != 1
+    labels[~kept] = -100
+    logits[1, 0] = -math.inf
+    logits[4] = -math.inf
+    return logits, labels, kept
+
+
+def gradient(loss: losses.Loss, logits: Tensor, labels: Tensor, upstream: float) -> Tensor:
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, labels)
+    assert value.isfinite().all()
+    value.backward(torch.full_like(value, upstream))
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def exact(
+    name: str, logits: Tensor, labels: Tensor, kept: Tensor, *, mask: bool, reduction: str, upstream: float
+) -> Tensor:
+    """Return the float64 gradient (N, K) from the kept rows and, if masked, the classes that are not excluded."""
+    first = EXCLUDED if mask and name not in COUNT_CLASSES else 0
+    rows = gradient(make(name, reduction=reduction), logits[kept, first:].double(), labels[kept] - first, upstream)
+    whole = torch.zeros(logits.shape, dtype=torch.float64)
+    whole[kept, first:] = rows
+    return whole
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (66, 1000)], ids=["few", "many"])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_and_masked_classes_leave_the_gradient_right(name: str, shape: tuple[int, int]) -> None:
+    solved_by_row = name == "ProperFocalLoss"  # always in float64, and slowly
+    for dtype in DTYPES[:1] if solved_by_row else DTYPES if shape[1] < 100 else DTYPES[1:3]:
+        for mask in (False, True) if name not in SMOOTHED else (False,):
+            logits, labels, kept = padded(shape, dtype, mask=mask)
+            for reduction, upstream in (("mean", 1.0), ("sum", 65536.0 if dtype != torch.float16 else 1024.0)):
+                right = exact(name, logits, labels, kept, mask=mask, reduction=reduction, upstream=upstream)
+                found = gradient(make(name, reduction=reduction), logits, labels, upstream)
+                case = f"{name} {dtype} mask={mask} {reduction} upstream {upstream}"
+                assert found.isfinite().all(), case
+                assert found[~kept].abs().sum() == 0, case
+                # sums over up to 1,000 classes in float32, then one rounding to the dtype
+                tolerance = max(4e-6, 2 * torch.finfo(dtype).eps) if dtype != torch.float64 else 1e-12
+                assert (found.double() - right).abs().max() <= tolerance * right.abs().max(), case
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SMOOTHED])
+def test_second_derivatives_are_finite_beside_padding_and_where_saturated(name: str) -> None:
+    loss = ATTACHED.get(name, lambda: make(name))()
+    logits, labels, _ = padded((8, 6), torch.float64, mask=True)
+    saturated = torch.zeros(8, 6, dtype=torch.float64)
+    for row, margin in enumerate((0.0, 1.0, 10.0, 40.0, 100.0, 700.0, 745.0, 1e3)):
+        saturated[row, row % 6] = margin
+    cases = [(logits, labels), (saturated, torch.arange(8) % 6), (saturated, (torch.arange(8) + 1) % 6)]
+    for z, y in cases:
+        for dtype in (torch.float32, torch.float64):
+            leaf = z.to(dtype).requires_grad_()
+            (first,) = torch.autograd.grad(loss(leaf, y), leaf, create_graph=True)
+            assert first.isfinite().all()
+            if first.requires_grad:
+                (second,) = torch.autograd.grad(first.square().sum() + first.sum(), leaf, allow_unused=True)
+                assert second is None or second.isfinite().all(), (name, dtype, z)
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+def test_fused_linear_losses_leave_padding_out(name: str) -> None:
+    loss = FusedLinearLoss(make(name), chunk=3)
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(8, 4, generator=generator), torch.randn(6, 4, generator=generator)
+    labels = torch.tensor([0, -100, 2, 3, -100, 5, 1, 2])
+    bias = torch.zeros(6)
+    if name not in SMOOTHED:
+        bias[4] = -math.inf
+    leaves = [part.clone().requires_grad_() for part in (hidden, weight)]
+    loss(*leaves, labels, bias=bias).backward(torch.tensor(65536.0))
+    for leaf in leaves:
+        assert leaf.grad is not None
+        assert leaf.grad.isfinite().all()
+    kept = labels != -100
+    plain = [part.clone().double().requires_grad_() for part in (hidden, weight)]
+    make(name)(plain[0][kept] @ plain[1].t() + bias.double(), labels[kept]).backward(torch.tensor(65536.0).double())
+    for leaf, other in zip(leaves, plain, strict=True):
+        assert leaf.grad is not None
+        assert other.grad is not None
+        if name in SMOOTHED or other.grad.isfinite().all():
+            assert (leaf.grad - other.grad).abs().max() <= 1e-5 * other.grad.abs().max()
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.CrossEntropyLoss(), losses.FocalLoss(0.5), losses.InverseFocalLoss(2.0)], ids=repr
+)
+def test_sharded_logits_leave_padding_out(loss: losses.Loss) -> None:
+    for dtype in (torch.float32, torch.float64):
+        logits, labels, kept = padded((8, 6), dtype, mask=False)
+        leaf = logits.clone().requires_grad_()
+        ShardedLogits(leaf).loss(labels, loss).backward(torch.tensor(65536.0, dtype=dtype))
+        right = gradient(loss, logits[kept].double(), labels[kept], 65536.0)
+        assert leaf.grad is not None
+        assert leaf.grad[~kept].abs().sum() == 0
+        assert (leaf.grad[kept] - right).abs().max() <= 1e-5 * right.abs().max()
+
+
+@pytest.mark.parametrize("name", ["FocalLoss", "InverseFocalLoss", "AdaFocalLoss", "DualFocalLoss"])
+def test_a_true_class_of_probability_0_pulls_as_in_cross_entropy(name: str) -> None:
+    logits, labels = torch.tensor([[-math.inf, 0.0, 1.0], [0.0, 1.0, 2.0]]), torch.tensor([0, 1])
+    leaf, other = (logits.clone().requires_grad_() for _ in range(2))
+    make(name, reduction="none")(leaf, labels)[0].backward()
+    torch.nn.functional.cross_entropy(other, labels, reduction="none")[0].backward()
+    assert torch.allclose(leaf.grad, other.grad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", [losses.DualFocalLoss(), losses.FocalLoss(0.5), losses.FocalLoss(3.0)], ids=repr)
+def test_second_derivatives_agree_with_float64_at_every_margin(loss: losses.Loss) -> None:
+    for margin in (1.0, 5.0, 10.0, 40.0, 80.0, 100.0, 700.0, 1e3):
+        found = []
+        for dtype in (torch.float32, torch.float64):
+            leaf = torch.tensor([[margin, 0.0, -1.0, 1.0]], dtype=dtype, requires_grad=True)
+            (first,) = torch.autograd.grad(loss(leaf, torch.tensor([0])), leaf, create_graph=True)
+            (second,) = torch.autograd.grad((first * torch.tensor([[1.0, -2.0, 3.0, 0.5]], dtype=dtype)).sum(), leaf)
+            found.append(second.double())
+        # float32 rounds p − e_y to 1e-7, of which 1 − p = 5e-5 at margin 10 is the whole
+        assert (found[0] - found[1]).abs().max() <= 1e-3 * found[1].abs().max() + 1e-15

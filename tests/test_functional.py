@@ -1,0 +1,107 @@
+"""The functions of ``calibrant.functional`` against the modules that compute the same, and against formulas written out."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import functional, losses
+from calibrant.calibrators import FocalCalibration, TemperatureScaling
+
+LOSSES: dict[str, tuple[Callable[..., losses.Loss], list[dict[str, Any]]]] = {
+    "focal_loss": (losses.FocalLoss, [{"gamma": 0.5}, {"gamma": 3.0, "detach_weight": True}]),
+    "inverse_focal_loss": (losses.InverseFocalLoss, [{"gamma": 1.0}, {"gamma": 2.0, "detach_weight": True}]),
+    "brier_loss": (losses.BrierLoss, [{}]),
+    "label_smoothing_loss": (losses.LabelSmoothingLoss, [{"smoothing": 0.1}, {"smoothing": 0.2, "spread": "others"}]),
+}
+CASES = [(name, own) for name, (_, cases) in LOSSES.items() for own in cases]
+
+
+def sample(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Return logits (N, K) and labels (N,), one in four of them 2, which some tests ignore."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(shape, generator=generator, dtype=dtype)
+    return logits, torch.arange(shape[0]).remainder(4)
+
+
+def gradient(call: Callable[[Tensor], Tensor], logits: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = logits.clone().requires_grad_()
+    value = call(leaf)
+    value.sum().backward()
+    assert leaf.grad is not None
+    return value.detach(), leaf.grad
+
+
+def test_every_loss_of_the_namespace_is_compared() -> None:
+    assert {name for name in functional.__all__ if name.endswith("_loss")} == set(LOSSES)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 0.0, 2.5, 0.3])], ids=["plain", "weighted"])
+@pytest.mark.parametrize("ignore_index", [-100, 2])
+@pytest.mark.parametrize(("name", "own"), CASES, ids=str)
+def test_it_is_the_module(
+    name: str, own: dict[str, Any], reduction: str, weight: Tensor | None, ignore_index: int
+) -> None:
+    logits, labels = sample(12, 4)
+    common = {"reduction": reduction, "weight": weight, "ignore_index": ignore_index}
+    module = LOSSES[name][0](**own, **common)
+    found = gradient(lambda z: getattr(functional, name)(z, labels, **own, **common), logits)
+    right = gradient(lambda z: module(z, labels), logits)
+    assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(("name", "own"), [case for case in CASES if case[0] != "inverse_focal_loss"], ids=str)
+def test_target_probabilities_are_those_of_the_module(name: str, own: dict[str, Any], reduction: str) -> None:
+    logits, _ = sample(6, 4)
+    targets = torch.softmax(sample(6, 4)[0].flip(0), dim=1)
+    module = LOSSES[name][0](**own, reduction=reduction)
+    assert torch.equal(getattr(functional, name)(logits, targets, **own, reduction=reduction), module(logits, targets))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_it_takes_what_the_module_takes(name: str) -> None:
+    of_function = inspect.signature(getattr(functional, name)).parameters
+    of_module = inspect.signature(LOSSES[name][0]).parameters
+    assert set(of_function) - {"logits", "labels"} == set(of_module)
+
+
+def test_formulas_written_out() -> None:
+    logits, labels = sample(8, 4, dtype=torch.float64)
+    p = torch.softmax(logits, dim=1)
+    own = p[torch.arange(8), labels]
+    one_hot = torch.nn.functional.one_hot(labels, 4).double()
+    right = {
+        "focal_loss": ((1 - own) ** 2 * -own.log()).mean(),
+        "inverse_focal_loss": ((1 + own) * -own.log()).mean(),
+        "brier_loss": ((p - one_hot) ** 2).sum(dim=1).mean(),
+        "label_smoothing_loss": -((0.9 * one_hot + 0.1 / 4) * p.log()).sum(dim=1).mean(),
+    }
+    for name, value in right.items():
+        assert torch.allclose(getattr(functional, name)(logits, labels), value, rtol=1e-12), name
+
+
+def test_temperature_scale_is_what_temperature_scaling_applies() -> None:
+    logits, _ = sample(200, 4)
+    labels = torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
+    fitted = TemperatureScaling().fit(logits, labels)
+    assert torch.allclose(functional.temperature_scale(logits, fitted.temperature), fitted(logits), rtol=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 3.0])
+def test_the_focal_map_is_what_focal_calibration_applies(gamma: float) -> None:
+    logits, labels = sample(40, 4)
+    fitted = FocalCalibration(gamma).fit(logits, labels)
+    found = functional.focal_calibration_map(logits, gamma)
+    assert torch.allclose(torch.softmax(found, dim=1), torch.softmax(fitted(logits), dim=1), atol=1e-6)
+
+
+def test_a_temperature_may_be_trained() -> None:
+    temperature = torch.tensor(2.0, requires_grad=True)
+    functional.temperature_scale(torch.tensor([[2.0, 0.0]]), temperature).sum().backward()
+    assert temperature.grad is not None
+    assert temperature.grad.item() == pytest.approx(-0.5)
