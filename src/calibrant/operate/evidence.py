@@ -1,0 +1,166 @@
+"""Evidence that calibration has changed since the reference, which may be looked at after every row.
+
+For outcomes y with log-odds ℓ let L(u) be the likelihood of log-odds moved by u: ℓ + u for a shift, e^(u/2) ℓ for a slope.
+The reference rows leave u uncertain: π₀ ∝ L_reference. If nothing has changed, rows have the probability ∫ π₀ L; if
+u became another, unknown one at some time, those before it have ∫ π₀ L and those after it ∫ π₁ L, with π₁ wide around π₀. The
+ratio, averaged over the time of change by weights fixed in advance, is a martingale where nothing has changed, in whatever
+order the rows arrive: it ever exceeds 1/α with probability at most α (Ville 1939), the reference's uncertainty included.
+
+log L is a sum over rows, kept at 16 Chebyshev nodes: sums of parts add, and interpolate to any u within 1e-8 a row.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._numerics import log1mexp, row_chunks
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["NODES", "Evidence", "gather", "names_of", "since_change"]
+
+Data = Predictions | BinaryPairs
+Floats = NDArray[np.float64]
+
+REACH = 2.0  # of u, in log-odds; a slope goes from e^−1 to e
+NODES = 16
+CLASSES = 100  # beyond, single classes are not watched
+_GRID = np.linspace(-REACH, REACH, 801)
+_LARGEST = 12.0  # log-odds beyond are cut: one such row must not decide alone
+_SPREAD = 0.5  # of the change that π₁ allows for, in log-odds
+_WEIGHTS = {"shift": 0.35, "slope": 0.2, "classes": 0.35, "loss": 0.1}
+_BETS = 0.9 / 2.0 ** np.arange(8)  # of the largest possible bet on the log-loss
+
+
+def _nodes() -> Floats:
+    return np.asarray(REACH * np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES)))
+
+
+def _interpolation() -> Floats:
+    """Return the matrix (G, 16) from values at the nodes to values on the grid."""
+    nodes = _nodes() / REACH
+    vandermonde = np.polynomial.chebyshev.chebvander(nodes, NODES - 1)
+    return np.asarray(np.polynomial.chebyshev.chebvander(_GRID / REACH, NODES - 1) @ np.linalg.inv(vandermonde))
+
+
+_TO_GRID = _interpolation()
+
+
+def names_of(classes: int) -> list[str]:
+    """Return what is watched: the confidences' shift and slope, and each of K classes (none for K = 0 or many)."""
+    single = classes if classes <= CLASSES else 0
+    return ["shift", "slope", *(f"class {k}" for k in range(single))]
+
+
+def gather(data: Data, *, classes: int) -> Floats:
+    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line a name.
+
+    Args:
+        data: Labelled.
+        classes: K, or 0 for top-label pairs.
+    """
+    p = data.confidence.double().clamp(1e-12, 1 - 1e-12)
+    odds = (p.log() - torch.log1p(-p)).clamp(-_LARGEST, _LARGEST)
+    nodes = torch.from_numpy(_nodes())
+    right = data.correct.double().to(odds.device) * 2 - 1
+    found = [_summed(odds[:, None] + nodes, odds, right), _summed(odds[:, None] * (nodes / 2).exp(), odds, right)]
+    if isinstance(data, Predictions) and len(names_of(classes)) > 2:
+        labels, logs = data.need_labels(), data.log_probs.clamp(-_LARGEST, -1e-12)
+        sums = torch.zeros(classes, NODES, dtype=torch.float64)
+        for part in row_chunks(len(data), classes * NODES):
+            block = (logs[part] - log1mexp(logs[part])).clamp(-_LARGEST, _LARGEST)
+            sign = torch.nn.functional.one_hot(labels[part], classes).double() * 2 - 1
+            sums += _terms(block[..., None] + nodes, block, sign).sum(dim=0)
+        found += list(sums)
+    return np.asarray(torch.stack(found).numpy())
+
+
+def _summed(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
+    return _terms(moved, odds, sign).sum(dim=0)
+
+
+def _terms(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
+    logsigmoid = torch.nn.functional.logsigmoid
+    return logsigmoid(sign[..., None] * moved) - logsigmoid(sign * odds)[..., None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence for a change, by what is watched.
+
+    Args:
+        logs: Name → log of the evidence; "loss" is that of the log-loss being worse.
+        log: Of their weighted mean, which decides.
+        start: Index of the block at which the change most likely began.
+    """
+
+    logs: dict[str, float]
+    log: float
+    start: int
+
+
+def since_change(
+    reference: Floats, blocks: Floats, losses: Floats, weights: Floats, *, classes: int, limit: float
+) -> Evidence:
+    """Return the evidence that something changed at the start of some block.
+
+    Args:
+        reference: (F, 16) of the reference rows.
+        blocks: (T, F, 16) in order of time.
+        losses: (T, 3) rows, Σ z and Σ z² of the cut log-losses z in [0, 1].
+        weights: (T,) prior probability that the change began with each block; they sum to at most 1.
+        classes: K, or 0.
+        limit: Upper bound of the reference's mean z.
+    """
+    unchanged, changed = _priors(reference)
+    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
+    before = after[:1] - after
+    ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
+    tail = np.cumsum(losses[::-1], axis=0)[::-1]
+    ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
+    names = [*names_of(classes), "loss"]
+    rest = math.log(max(1e-300, 1 - weights.sum()))  # the change has not come yet: a ratio of 1
+    weighted = ratios + np.log(weights)[:, None]
+    logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
+    shares = np.log(_shares(names))
+    best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
+    return Evidence(dict(zip(names, logs.tolist(), strict=True)), float(np.logaddexp.reduce(logs + shares)), best)
+
+
+def _priors(reference: Floats) -> tuple[Floats, Floats]:
+    """Return log weights (F, G) of u if nothing changed, and if something did."""
+    unchanged = _normal(reference @ _TO_GRID.T)
+    mean = np.exp(unchanged) @ _GRID
+    spread = np.exp(unchanged) @ _GRID**2 - mean**2
+    wide = _normal(-((_GRID - mean[:, None]) ** 2) / (2 * (spread[:, None] + _SPREAD**2)))
+    return unchanged, wide
+
+
+def _normal(logs: Floats) -> Floats:
+    return np.asarray(logs - np.logaddexp.reduce(logs, axis=-1)[..., None])
+
+
+def _averaged(sums: Floats, prior: Floats) -> Floats:
+    """Return log ∫ prior L (T, F), as a sum over the grid."""
+    logs = sums @ _TO_GRID.T + prior
+    top = logs.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(logs - top[..., None]).sum(axis=-1)))
+
+
+def _loss_ratio(tail: Floats, limit: float) -> Floats:
+    """Return the log evidence (T,) that the mean of z is above ``limit``: bets as in ``operate.bounds``."""
+    count, total, squares = tail.T
+    y, yy = total - limit * count, squares - 2 * limit * total + limit * limit * count
+    u = _BETS[:, None]
+    logs = u / limit * y + (np.log1p(-u) + u) / limit**2 * yy
+    return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
+
+
+def _shares(names: list[str]) -> Floats:
+    single = len(names) - 3
+    scale = 1.0 if single else 1 / (1 - _WEIGHTS["classes"])
+    own = [_WEIGHTS.get(name, _WEIGHTS["classes"] / max(1, single)) * scale for name in names]
+    return np.asarray(own)

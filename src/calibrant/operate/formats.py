@@ -1,0 +1,102 @@
+"""A gate's result for machines and readers: JUnit XML, Markdown, and GitHub's annotations."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from calibrant.operate.check import Check, Line
+
+__all__ = ["annotations", "to_junit", "to_markdown"]
+
+_MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
+
+
+def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
+    """Return the result as Markdown, for a comment on a pull request or a step summary.
+
+    Args:
+        found: What ``check`` found.
+        title: The heading.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> from calibrant.operate import check
+        >>> data = Predictions.from_binary_probs([0.9] * 2000, [1] * 1800 + [0] * 200)
+        >>> to_markdown(check(data, maximum={"ece": 0.05})).splitlines()[0]
+        '### Calibration gate: ✅ pass'
+    """
+    lines = [
+        f"### {_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
+        "",
+        "| limit | verdict | value | between | rows | note |",
+        "| --- | --- | ---: | --- | ---: | --- |",
+    ]
+    for line in found.lines:
+        cells = [
+            line.name, f"{_MARKS[line.verdict]} {line.verdict}", f"{line.value:.4f}", f"{line.low:.4f} and {line.high:.4f}",
+            f"{line.n:,}", _advice(line),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    lines += ["", f"Each bound is wrong with probability at most {100 * found.alpha:.3g} %."]
+    return "\n".join(lines) + "\n"
+
+
+def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = False) -> str:
+    """Return the result as JUnit XML: a test case a limit; too little evidence is a skip, or with ``strict`` a failure.
+
+    Args:
+        found: What ``check`` found.
+        name: Of the suite.
+        strict: Whether "not enough evidence" counts as a failure.
+    """
+    undecided = sum(line.verdict == "not enough evidence" for line in found.lines)
+    failed = sum(line.verdict == "fail" for line in found.lines)
+    counts = {
+        "tests": str(len(found.lines)),
+        "failures": str(failed + (undecided if strict else 0)),
+        "skipped": str(0 if strict else undecided),
+        "errors": "0",
+    }
+    root = ET.Element("testsuites")
+    suite = ET.SubElement(root, "testsuite", {"name": _xml(name), **counts})
+    for line in found.lines:
+        case = ET.SubElement(suite, "testcase", {"classname": "calibrant.check", "name": _xml(line.name)})
+        if line.verdict == "fail" or (strict and line.verdict != "pass"):
+            ET.SubElement(case, "failure", {"message": _xml(str(line))}).text = _xml(str(line))
+        elif line.verdict != "pass":
+            ET.SubElement(case, "skipped", {"message": _xml(str(line))})
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def annotations(found: Check) -> Iterator[str]:
+    """Yield a GitHub workflow command for every limit that does not pass.
+
+    Args:
+        found: What ``check`` found.
+    """
+    for line in found.lines:
+        if line.verdict != "pass":
+            kind = "error" if line.verdict == "fail" else "warning"
+            yield f"::{kind} title={_property(line.name)}::{_escape(str(line))}"
+
+
+def _advice(line: Line) -> str:
+    more = f"about {line.more_rows:,} more rows would decide" if line.more_rows is not None else ""
+    return "; ".join(part for part in (more, line.note) if part)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _xml(text: str) -> str:
+    """Return ``text`` without the control characters that XML 1.0 cannot hold."""
+    return "".join(c for c in text if c in "\t\n" or c >= " ")
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,136 @@
+"""The metrics that can be limited: their value, their bounds at every number of rows, and their difference to a baseline."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._check import refuse
+from calibrant.binning import EqualWidth
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
+from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
+
+Data = Predictions | BinaryPairs
+Floats = NDArray[np.float64]
+
+LIMITED = ("accuracy", "error", "brier", "ece")
+WORST = "worst-group-"
+_METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier(), "ece": ECE(), "nll": NLL()}
+_RANGE = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0)}
+_BINS = EqualWidth(15)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A value with bounds, each missed with probability at most α, and the centre they will close in on with more rows."""
+
+    value: float
+    low: float
+    high: float
+    centre: float
+    n: int
+
+
+def better_of(metric: str) -> Literal["lower", "higher", "zero"]:
+    """Return whether a lower or a higher value of ``metric`` is better."""
+    return _METRICS[metric.removeprefix(WORST)].better
+
+
+def bounded(metric: str, data: Data, *, alpha: float) -> Bounded:
+    """Return the value of ``metric`` (one of ``LIMITED``) on ``data`` with its bounds.
+
+    Args:
+        metric: accuracy and error: exact binomial; brier and ece: by ``operate.bounds``.
+        data: Labelled, of independent rows.
+        alpha: Of each bound.
+    """
+    value, n = _METRICS[metric](data), len(data)
+    if metric == "ece":
+        x, index = _gaps(data)
+        moments = Moments.of(x, index, bins=_BINS.bins)
+        ends = calibration_ends(moments, confidence=float(data.confidence.mean()), alpha=alpha)
+        centre = _centre(moments)
+    elif metric == "brier":
+        rows = _rows(metric, data)
+        ends, centre = mean_ends(Moments.of(rows), low=0, high=2, alpha=alpha), value
+    else:
+        ends, centre = share_ends(round(value * n), n, alpha=alpha), value
+    return Bounded(value, min(ends[0], value), max(ends[1], value), centre, n)
+
+
+def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: float) -> Bounded:
+    """Return how much worse ``data`` is than ``baseline`` (positive is worse), with bounds.
+
+    Args:
+        metric: One of ``LIMITED``, or nll.
+        data: The new model's.
+        baseline: The old model's.
+        paired: Whether both hold the same rows in the same order.
+        alpha: Of each bound.
+
+    Raises:
+        InputError: For an infinite log-loss.
+    """
+    sign = 1 if better_of(metric) == "lower" else -1
+    n = min(len(data), len(baseline))
+    if metric == "ece" or (metric != "nll" and not paired):
+        new, old = bounded(metric, data, alpha=alpha / 2), bounded(metric, baseline, alpha=alpha / 2)
+        ends = sorted((sign * (new.low - old.high), sign * (new.high - old.low)))
+        return Bounded(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
+    new_rows, old_rows = _rows(metric, data), _rows(metric, baseline)
+    if metric == "nll":
+        return _change_of_means(new_rows, old_rows, paired=paired, alpha=alpha)
+    rows = sign * (new_rows - old_rows)
+    reach = _RANGE[metric][1]
+    low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
+    return Bounded(float(rows.mean()), low, high, float(rows.mean()), n)
+
+
+def _change_of_means(new: Floats, old: Floats, *, paired: bool, alpha: float) -> Bounded:
+    """Return the change of an unbounded mean by Student's t (Welch's where rows are not paired): right for many rows only."""
+    from scipy.special import stdtrit
+
+    if paired:
+        difference, freedom = new - old, len(new) - 1.0
+        error = float(difference.std(ddof=1)) / math.sqrt(len(new)) if len(new) > 1 else math.inf
+    else:
+        parts = [float(rows.var(ddof=1)) / len(rows) if len(rows) > 1 else math.inf for rows in (new, old)]
+        error = math.sqrt(sum(parts))
+        shares = [part**2 / (len(rows) - 1) for part, rows in zip(parts, (new, old), strict=True) if part < math.inf]
+        freedom = sum(parts) ** 2 / sum(shares) if error < math.inf and sum(shares) > 0 else 1.0
+    mean = float(new.mean() - old.mean())
+    half = float(stdtrit(freedom, 1 - alpha)) * error if freedom > 0 else math.inf
+    return Bounded(mean, mean - half, mean + half, mean, min(len(new), len(old)))
+
+
+def _rows(metric: str, data: Data) -> Floats:
+    """Return the rows (N,) whose mean is ``metric``."""
+    rows: Tensor = _METRICS[metric].rows(data)  # type: ignore[attr-defined]
+    if not bool(torch.isfinite(rows).all()):
+        raise refuse(
+            "a finite log-loss",
+            f"an infinite one in {int((~torch.isfinite(rows)).sum())} rows",
+            "give the calibrator a floor, or limit brier instead",
+        )
+    return np.asarray(rows.cpu().double().numpy())
+
+
+def _gaps(data: Data) -> tuple[Floats, NDArray[np.int64]]:
+    """Return confidence − correct (N,) and the bin (N,) of each row."""
+    p = data.confidence.cpu()
+    x = p - data.correct.cpu().double()
+    return np.asarray(x.numpy()), np.asarray(_BINS.assign(p).numpy())
+
+
+def _centre(moments: Moments) -> float:
+    """Return the calibration error with the part that chance adds taken off, bin by bin."""
+    n = moments.count.sum()
+    variance = np.maximum(moments.squares - moments.total**2 / np.maximum(moments.count, 1), 0)
+    return float(np.sqrt(np.maximum(moments.total**2 - variance, 0)).sum() / n)

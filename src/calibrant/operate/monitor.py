@@ -1,0 +1,396 @@
+"""An alarm for calibration that may be looked at after every label, kept in a small state that merges."""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._check import refuse
+from calibrant.errors import InputError
+from calibrant.operate.bounds import Moments, mean_ends, share_ends
+from calibrant.operate.evidence import Evidence, gather, names_of, since_change
+from calibrant.operate.watched import Block, State, load_state, save_state
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["Monitor", "Status"]
+
+Data = Predictions | BinaryPairs
+Floats = NDArray[np.float64]
+
+FALSE_ALARMS = 0.05  # over all time
+_LOSS_BOUND = 0.005  # of it, that the bound of the reference's log-loss is wrong
+LEVEL = -math.log(FALSE_ALARMS - _LOSS_BOUND)  # the log evidence of an alarm
+_FEWEST = 50  # reference rows
+_AT_ONCE = 0.7  # prior probability that the change, if any, was there from the first row
+_TYPICAL = 5000.0  # rows before the change, if it came later
+_OPEN = 100  # rows up to which a block takes further batches
+_MOST = 200  # blocks; beyond, neighbours are joined
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a monitor sees.
+
+    Args:
+        verdict: "quiet" or "alarm".
+        evidence: How many times likelier the labels are under a change than without; an alarm is 1 / 0.045 = 22 or more.
+        peak: The largest it ever was when looked at.
+        rows: Labels seen.
+        since: Time of the first label after the likeliest change, if times were given; else None.
+        changed_rows: Labels since then.
+        confidence: Mean confidence of these.
+        accuracy: Their accuracy.
+        accuracy_low: Lower bound, at 2.5 %.
+        accuracy_high: Upper bound, at 2.5 %.
+        direction: "overconfident", "underconfident" or "as confident as before", since then, against the reference.
+        classes: Classes with evidence of their own.
+        advice: What to do: nothing, re-fit the bias, re-fit all, or retrain.
+    """
+
+    verdict: Literal["quiet", "alarm"]
+    evidence: float
+    peak: float
+    rows: int
+    since: float | None
+    changed_rows: int
+    confidence: float
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    direction: str
+    classes: tuple[int, ...]
+    advice: str
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.verdict == "quiet":
+            return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 22 on"
+        when = "" if self.since is None else f" since {show_time(self.since)}"
+        which = f", most in class {', '.join(map(str, self.classes))}" if self.classes else ""
+        return (
+            f"alarm: {self.direction}{when}{which}: mean confidence {self.confidence:.3f}, accuracy {self.accuracy:.3f} "
+            f"(between {self.accuracy_low:.3f} and {self.accuracy_high:.3f}) on {self.changed_rows:,} labels; {self.advice}"
+        )
+
+
+class Monitor:
+    """Watch labels as they come, and raise an alarm when probabilities are no longer as calibrated as in the reference.
+
+    In at most 5 % of monitors is there ever a false alarm, however often one looks. What the reference leaves open, because
+    it has few rows or a calibrator was fitted on it, is counted.
+
+    Args:
+        reference: Labelled predictions, after the calibrator: the rows it was fitted on or, better, others. At least 50.
+
+    Examples:
+        >>> good = Predictions.from_binary_probs([0.9] * 1000, ([1] * 9 + [0]) * 100)
+        >>> monitor = Monitor(good)
+        >>> monitor.update(good[:500]).verdict
+        'quiet'
+        >>> monitor.update(Predictions.from_binary_probs([0.9] * 500, ([1] * 7 + [0] * 3) * 50)).verdict
+        'alarm'
+
+    References:
+        Ville 1939; Ramdas, Grünwald, Vovk & Shafer 2023; Fan, Grama & Liu 2015.
+    """
+
+    def __init__(self, reference: Data) -> None:
+        _check(reference, name="the reference")
+        if len(reference) < _FEWEST:
+            raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
+        classes = reference.classes if isinstance(reference, Predictions) else 0
+        losses = _losses(reference)
+        cap = max(float(np.quantile(losses, 0.99)), 0.1)
+        z = Moments.of(np.minimum(losses, cap) / cap)
+        limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
+        self._state = State(
+            classes=classes,
+            reference=gather(reference, classes=classes),
+            rows=len(reference),
+            confidence=float(reference.confidence.mean()),
+            accuracy=float(reference.correct.double().mean()),
+            cap=cap,
+            limit=limit,
+        )
+
+    def update(
+        self, predictions: Data, *, ids: Iterable[Any] | None = None, time: float | datetime | None = None
+    ) -> Status:
+        """Add labelled rows and return the status.
+
+        Args:
+            predictions: Labelled, after the same calibrator as the reference; in the order of their time.
+            ids: (N,) names or integers of the rows; one seen before is refused. Without them a batch given twice is.
+            time: Of the batch, as seconds since 1970 or with a time zone; never before the one before. Labels that come late go into
+                a monitor of their own, to be merged.
+
+        Raises:
+            InputError: Naming what was expected, what was got and the remedy; the state is as before.
+        """
+        state = self._state
+        _check(predictions, name="predictions")
+        classes = predictions.classes if isinstance(predictions, Predictions) else 0
+        if classes != state.classes:
+            kind = f"K = {state.classes} classes" if state.classes else "top-label pairs"
+            got = f"K = {classes}" if classes else "top-label pairs"
+            raise refuse(f"predictions with {kind} as in the reference", got, "watch one model a state")
+        when = _seconds(time)
+        last = state.blocks[-1].last if state.blocks else None
+        if (when is None) != (last is None) and state.blocks:
+            raise refuse("a time with every batch or with none", "both", "pass time as in the batches before")
+        if when is not None and last is not None and when < last:
+            raise refuse(
+                f"a time from {show_time(last)} on",
+                show_time(when),
+                "put late labels into a monitor of their own and merge it",
+            )
+        batch, names = _marks(predictions, ids)
+        if np.isin(batch, state.batches).any() or np.isin(names, state.ids).any():
+            count = int(np.isin(names, state.ids).sum())
+            got = f"{count} rows" if count else "a batch"
+            remedy = "pass each row once" if count else "pass it once, or ids if these are other rows"
+            raise refuse("new rows", f"{got} that this state has already", remedy)
+        block = self._block(predictions, when)
+        self._state = replace(
+            state,
+            blocks=_appended(state.blocks, block),
+            batches=np.union1d(state.batches, batch),
+            ids=np.union1d(state.ids, names),
+        )
+        return self._looked()
+
+    def merge(self, other: "Monitor") -> Status:
+        """Add what another monitor of the same reference has seen, in order of time, and return the status.
+
+        Args:
+            other: Of another worker, or of labels that came late.
+
+        Raises:
+            InputError: If it has another reference, or rows of this one; the state is as before.
+        """
+        mine, theirs = self._state, other._state
+        if mine.key != theirs.key:
+            raise refuse("monitors of one reference", "two references", "start both from the same reference")
+        if np.isin(theirs.batches, mine.batches).any() or np.isin(theirs.ids, mine.ids).any():
+            raise refuse("monitors of different rows", "rows that are in both", "merge each monitor once")
+        timed = {block.last is not None for block in mine.blocks + theirs.blocks}
+        if len(timed) > 1:
+            raise refuse("a time in both monitors or in neither", "one with and one without", "pass time to update")
+        blocks = mine.blocks + theirs.blocks
+        if timed == {True}:
+            blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
+        self._state = replace(
+            mine,
+            blocks=_joined(blocks),
+            batches=np.union1d(mine.batches, theirs.batches),
+            ids=np.union1d(mine.ids, theirs.ids),
+            peak=max(mine.peak, theirs.peak),
+        )
+        return self._looked()
+
+    @property
+    def verdict(self) -> Literal["quiet", "alarm"]:
+        """ "alarm" from the first time the evidence was enough, else "quiet"."""
+        return "alarm" if self._state.peak >= LEVEL else "quiet"
+
+    @property
+    def alarm(self) -> bool:
+        """Whether there was an alarm."""
+        return self.verdict == "alarm"
+
+    @property
+    def classes(self) -> int:
+        """K, or 0 for top-label pairs."""
+        return self._state.classes
+
+    @property
+    def timeline(self) -> tuple[Block, ...]:
+        """The blocks of labels, in order."""
+        return self._state.blocks
+
+    @property
+    def status(self) -> Status:
+        """What it sees now."""
+        return self._status(self._evidence())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the state as one safetensors file, atomically: a process that is killed leaves the old or the new state."""
+        save_state(path, self._state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a saved state.
+
+        Raises:
+            FileFormatError: If the file is no state of a monitor or is broken.
+        """
+        monitor = cls.__new__(cls)
+        monitor._state = load_state(path)
+        return monitor
+
+    def watches(self, reference: Data) -> bool:
+        """Return whether this monitor was started from ``reference``."""
+        return Monitor(reference)._state.key == self._state.key
+
+    def __repr__(self) -> str:
+        state = self._state
+        return f"Monitor({sum(block.rows for block in state.blocks)} labels, reference of {state.rows} rows, {self.verdict})"
+
+    def _block(self, data: Data, when: float | None) -> Block:
+        state = self._state
+        z = np.minimum(_losses(data), state.cap) / state.cap
+        return Block(
+            rows=len(data),
+            confidence=float(data.confidence.sum()),
+            right=float(data.correct.sum()),
+            loss=float(z.sum()),
+            squares=float((z * z).sum()),
+            first=when,
+            last=when,
+            sums=gather(data, classes=state.classes),
+        )
+
+    def _evidence(self) -> Evidence | None:
+        state = self._state
+        if not state.blocks:
+            return None
+        losses = np.array([[block.rows, block.loss, block.squares] for block in state.blocks])
+        weights = np.array([block.weight for block in state.blocks])
+        weights /= max(1.0, weights.sum())
+        sums = np.stack([block.sums for block in state.blocks])
+        return since_change(state.reference, sums, losses, weights, classes=state.classes, limit=state.limit)
+
+    def _looked(self) -> Status:
+        found = self._evidence()
+        if found is not None:
+            last = replace(self._state.blocks[-1], evidence=found.log)
+            self._state = replace(
+                self._state, peak=max(self._state.peak, found.log), blocks=(*self._state.blocks[:-1], last)
+            )
+        return self._status(found)
+
+    def _status(self, found: Evidence | None) -> Status:
+        state = self._state
+        part = state.blocks[found.start :] if found is not None else ()
+        rows = sum(block.rows for block in part)
+        right, confidence = sum(block.right for block in part), sum(block.confidence for block in part)
+        low, high = share_ends(right, rows, alpha=0.025) if rows else (0.0, 1.0)
+        accuracy, mean = (right / rows, confidence / rows) if rows else (state.accuracy, state.confidence)
+        logs = found.logs if found is not None else {}
+        own = sorted(
+            (name for name in names_of(state.classes)[2:] if logs.get(name, 0) >= LEVEL), key=lambda n: -logs[n]
+        )
+        gap = (mean - accuracy) - (state.confidence - state.accuracy)
+        moved = max((logs.get(name, 0.0) for name in ("shift", "slope")), default=0.0) >= LEVEL
+        worse = "overconfident" if gap > 0 else "underconfident"
+        return Status(
+            verdict=self.verdict,
+            evidence=math.exp(min(found.log, 700.0)) if found is not None else 1.0,
+            peak=math.exp(min(state.peak, 700.0)),
+            rows=sum(block.rows for block in state.blocks),
+            since=part[0].first if part else None,
+            changed_rows=rows,
+            confidence=mean,
+            accuracy=accuracy,
+            accuracy_low=low,
+            accuracy_high=high,
+            direction=worse if moved else "as confident as before",
+            classes=tuple(int(name.removeprefix("class ")) for name in own),
+            advice=self._advice(
+                moved=moved, classes=bool(own), worse=logs.get("loss", 0.0) >= LEVEL and high < state.accuracy
+            ),
+        )
+
+    def _advice(self, *, moved: bool, classes: bool, worse: bool) -> str:
+        if not self.alarm:
+            return "nothing to do"
+        if worse:
+            return "retrain: accuracy and log-loss are worse, which no calibrator can put right"
+        if classes and not moved:
+            return "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)"
+        return "re-fit all: fit the calibrator again on labels since the change"
+
+
+def show_time(seconds: float) -> str:
+    """Return a time as "2026-01-31 12:00:00"."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _check(data: Data, *, name: str) -> None:
+    if isinstance(data, Predictions) and data.labels is None:
+        raise InputError(f"expected labels in {name}, got none; pass only rows whose labels have come")
+
+
+def _losses(data: Data) -> Floats:
+    """Return the log-loss (N,) of the labels, or for pairs that of being right."""
+    if isinstance(data, Predictions):
+        return np.asarray(data.nll.cpu().double().numpy())
+    p = torch.where(data.correct, data.confidence, 1 - data.confidence)
+    return np.asarray(-p.clamp_min(1e-300).log().cpu().numpy())
+
+
+def _seconds(time: float | datetime | None) -> float | None:
+    if time is None:
+        return None
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise refuse("a time with a time zone", str(time), "pass for example datetime.now(UTC)")
+        return time.timestamp()
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        raise refuse("a time as seconds since 1970 or a datetime", repr(time), "pass one of them")
+    return float(time)
+
+
+def _marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a hash (1,) of the batch and the hashes (N,) of its ids, or (0,)."""
+    content = hashlib.blake2b(digest_size=8)
+    for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
+        if values is not None:
+            content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
+    names = np.empty(0, dtype=np.int64)
+    if ids is not None:
+        listed = [str(one).encode() for one in (ids.tolist() if isinstance(ids, torch.Tensor | np.ndarray) else ids)]
+        if len(listed) != len(data) or len(set(listed)) != len(listed):
+            raise refuse(
+                f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one a row"
+            )
+        content.update(b"\n".join(listed))
+        names = np.array([_hash(hashlib.blake2b(one, digest_size=8)) for one in listed], dtype=np.int64)
+    return np.array([_hash(content)], dtype=np.int64), names
+
+
+def _hash(content: "hashlib.blake2b") -> int:
+    return int.from_bytes(content.digest(), "little", signed=True)
+
+
+def _appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
+    """Return ``blocks`` with ``new`` in the last one, if that has room, else after it with its prior probability."""
+    if blocks and blocks[-1].rows + new.rows <= _OPEN:
+        return (*blocks[:-1], blocks[-1] + new)
+    rows = sum(block.rows for block in blocks)
+    spent = sum(block.weight for block in blocks)
+    if not blocks:
+        weight = _AT_ONCE
+    else:
+        later = _TYPICAL / (_TYPICAL + rows), _TYPICAL / (_TYPICAL + rows + max(new.rows, _OPEN))
+        weight = (1 - spent) * (1 - later[1] / later[0])
+    return _joined((*blocks, replace(new, weight=weight)))
+
+
+def _joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Return at most ``_MOST`` blocks: of the older half, neighbours become one, which may no longer change in between."""
+    while len(blocks) > _MOST:
+        half = len(blocks) // 4
+        pairs = [blocks[2 * at] + blocks[2 * at + 1] for at in range(half)]
+        blocks = (*pairs, *blocks[2 * half :])
+    return blocks

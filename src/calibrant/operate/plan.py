@@ -1,0 +1,205 @@
+"""How many labelled rows a gate needs: the probability that it passes, fails or stays undecided, by simulation."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._check import check_count, check_number, refuse
+from calibrant.binning import EqualWidth
+from calibrant.operate.bounds import Moments, log_above, log_below, whole_gap_p
+from calibrant.operate.check import DIRECTION
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["Plan", "PlanPoint", "plan"]
+
+Floats = NDArray[np.float64]
+_BINS = 15
+_ATOMS = 100  # confidences that stand for all
+_FEWEST, _MOST = 50, 10_000_000
+
+
+@dataclass(frozen=True)
+class PlanPoint:
+    """The probabilities of the verdicts at one number of rows.
+
+    Args:
+        rows: Labelled rows.
+        passes: Probability of "pass".
+        fails: Probability of "fail".
+    """
+
+    rows: int
+    passes: float
+    fails: float
+
+    @property
+    def undecided(self) -> float:
+        """Probability of "not enough evidence"."""
+        return 1 - self.passes - self.fails
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many rows a limit on the ECE needs.
+
+    Args:
+        rows: Fewest rows of the curve at which the right verdict has the probability ``power``; None if none up to ten
+            million has.
+        limit: Largest ECE allowed.
+        true_ece: ECE that was assumed.
+        power: Probability asked for.
+        curve: Points in ascending order of rows.
+        draws: Simulated checks a point.
+    """
+
+    rows: int | None
+    limit: float
+    true_ece: float
+    power: float
+    curve: tuple[PlanPoint, ...]
+    draws: int
+
+    def plain(self) -> dict[str, Any]:
+        """Return the plan as JSON data."""
+        points = [{**asdict(point), "undecided": point.undecided} for point in self.curve]
+        return {**asdict(self), "curve": points}
+
+    def __str__(self) -> str:
+        verdict = "passes" if self.true_ece <= self.limit else "fails"
+        if self.rows is None:
+            return f"no number of rows up to {_MOST:,} was enough: an ECE of {self.true_ece:g} is too close to {self.limit:g}"
+        return (
+            f"{self.rows:,} labelled rows: a model with ECE {self.true_ece:g} then {verdict} ece ≤ {self.limit:g} "
+            f"with probability {self.power:g} or more"
+        )
+
+
+def plan(
+    predictions: Predictions | BinaryPairs | None = None,
+    *,
+    ece: float,
+    power: float = 0.9,
+    accuracy: float | None = None,
+    true_ece: float = 0.0,
+    draws: int = 500,
+    seed: int = 0,
+) -> Plan:
+    """Return how many labelled rows ``check(maximum={"ece": ece})`` needs to reach the right verdict, by simulation.
+
+    Args:
+        predictions: Their confidences are taken as the model's (labels are not used); None assumes confidences spread
+            as Beta(5 a, 5 (1 − a)) around ``accuracy`` a.
+        ece: The limit, in (0, 1).
+        power: Probability of the right verdict, in (0, 1).
+        accuracy: In (0, 1), where there are no predictions.
+        true_ece: The ECE assumed, in [0, 1): the confidences are too high by that much wherever possible. Below the
+            limit the right verdict is "pass", above it "fail".
+        draws: Simulated checks a number of rows.
+        seed: Same seed, same plan.
+
+    Raises:
+        InputError: If both or neither of predictions and accuracy are given, or the true ECE is the limit itself or
+            cannot be reached.
+
+    Examples:
+        >>> plan(accuracy=0.9, ece=0.05, draws=200).rows
+        1473
+    """
+    check_number(ece, name="ece", low=0, high=1, open_low=True, open_high=True)
+    check_number(power, name="power", low=0, high=1, open_low=True, open_high=True)
+    check_number(true_ece, name="true_ece", low=0, high=1, open_high=True)
+    check_count(draws, name="draws", low=10)
+    if true_ece == ece:
+        raise refuse("a true ECE other than the limit", f"{ece:g} for both", "no number of rows decides between equals")
+    p, mass = _confidences(predictions, accuracy)
+    truth = _shifted(p, mass, true_ece)
+    rng = np.random.default_rng(seed)
+    curve: list[PlanPoint] = []
+    rows = 64
+    while rows <= _MOST:
+        curve.append(_point(p, mass, truth, rows, limit=ece, draws=draws, rng=rng))
+        right = curve[-1].passes if true_ece < ece else curve[-1].fails
+        if right >= power:
+            break
+        rows = math.ceil(rows * math.sqrt(2))
+    enough = curve[-1].rows if right >= power else None
+    return Plan(enough, ece, true_ece, power, tuple(curve), draws)
+
+
+def _point(
+    p: Floats, mass: Floats, truth: Floats, rows: int, *, limit: float, draws: int, rng: np.random.Generator
+) -> PlanPoint:
+    moments, confidence = simulated(p, mass, truth, rows, draws=draws, rng=rng)
+    passes, fails = decisions(moments, confidence, limit)
+    return PlanPoint(rows, float(passes.mean()), float((fails & ~passes).mean()))
+
+
+def decisions(
+    moments: Moments, confidence: Floats, limit: float, *, alpha: float = DIRECTION
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether each of many checks (R,) passes and whether it fails, as ``check`` decides.
+
+    Args:
+        moments: (R, B) sums of p − y by bin.
+        confidence: (R,) mean of p.
+        limit: Of the ECE.
+        alpha: Of each direction.
+    """
+    passes = log_below(moments, limit, alpha=alpha) >= math.log(1 / alpha)
+    by_signs = log_above(moments, limit, alpha=alpha / 2) >= math.log(2 / alpha)
+    return passes, by_signs | (whole_gap_p(moments, confidence, limit) <= alpha / 4)
+
+
+def simulated(
+    p: Floats, mass: Floats, truth: Floats, rows: int, *, draws: int, rng: np.random.Generator
+) -> tuple[Moments, Floats]:
+    """Return the moments (R, B) and mean confidences (R,) of ``draws`` samples of ``rows`` rows.
+
+    Args:
+        p: (A,) confidences.
+        mass: (A,) their probabilities.
+        truth: (A,) probability of being right at each.
+        rows: Of each sample.
+        draws: R.
+        rng: Source of randomness.
+    """
+    count = rng.multinomial(rows, mass, size=draws)
+    right = rng.binomial(count, truth)
+    in_bin = np.eye(_BINS)[_index(p)]
+    squares = right * (1 - p) ** 2 + (count - right) * p**2
+    return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), count @ p / rows
+
+
+def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float | None) -> tuple[Floats, Floats]:
+    if (predictions is None) == (accuracy is None):
+        got = "neither" if predictions is None else "both"
+        raise refuse("predictions or an accuracy to assume", got, "pass one of them")
+    quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
+    if predictions is not None:
+        p = np.quantile(predictions.confidence.cpu().numpy(), quantiles)
+    else:
+        from scipy.special import betaincinv
+
+        a = check_number(accuracy, name="accuracy", low=0, high=1, open_low=True, open_high=True)
+        p = betaincinv(5 * a, 5 * (1 - a), quantiles)
+    return np.asarray(p), np.full(_ATOMS, 1 / _ATOMS)
+
+
+def _shifted(p: Floats, mass: Floats, ece: float) -> Floats:
+    """Return the probabilities of being right at which confidences ``p`` are too high by ``ece`` on average."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(mass @ (p - np.clip(p - middle, 0, 1))) < ece else (low, middle)
+    if float(mass @ (p - np.clip(p - high, 0, 1))) < ece - 1e-9:
+        raise refuse(f"a true ECE that confidences of mean {float(mass @ p):.3f} can have", f"{ece:g}", "assume less")
+    return np.asarray(np.clip(p - high, 0, 1))
+
+
+def _index(p: Floats) -> NDArray[np.int64]:
+    import torch
+
+    return np.asarray(EqualWidth(_BINS).assign(torch.from_numpy(p)).numpy())

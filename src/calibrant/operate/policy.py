@@ -1,0 +1,111 @@
+"""A gate's limits in a TOML file: tables [maximum], [minimum] and [no_worse], and ``by`` for the worst-group metrics."""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from calibrant._check import refuse
+from calibrant.errors import FileFormatError, InputError
+
+__all__ = ["Policy"]
+
+_TABLES = ("maximum", "minimum", "no_worse")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits of a gate.
+
+    Args:
+        maximum: Metric → largest value allowed.
+        minimum: Metric → smallest value allowed.
+        no_worse: Metric → by how much it may be worse than the baseline's.
+        by: Columns for the worst-group metrics.
+
+    Examples:
+        >>> Policy.from_text("[maximum]\\nece = 0.03").maximum
+        {'ece': 0.03}
+    """
+
+    maximum: dict[str, float] = field(default_factory=dict)
+    minimum: dict[str, float] = field(default_factory=dict)
+    no_worse: dict[str, float] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Policy":
+        """Read a policy file.
+
+        Args:
+            path: A TOML file.
+
+        Raises:
+            FileFormatError: If it cannot be read.
+            InputError: If it holds something else than limits.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileFormatError(
+                f"expected a policy file, got {path}, which cannot be read; check the path"
+            ) from error
+        return cls.from_text(text, name=os.fspath(path))
+
+    @classmethod
+    def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
+        """Read a policy from TOML ``text``; ``name`` is what messages call it."""
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FileFormatError(f"expected TOML in {name}, got {error}; correct it") from error
+        unknown = sorted(set(found) - {*_TABLES, "by"})
+        if unknown:
+            tables = ", ".join(f"[{table}]" for table in _TABLES)
+            raise refuse(f"the tables {tables} and by in {name}", repr(unknown[0]), "rename or remove it")
+        by = found.pop("by", [])
+        by = [by] if isinstance(by, str) else by
+        if not isinstance(by, list) or not all(isinstance(column, str) for column in by):
+            raise refuse(f"by in {name} as names of columns", repr(by), 'write by = ["column"]')
+        limits = {table: _check_table(table, found.get(table, {}), name=name) for table in _TABLES}
+        if not any(limits.values()):
+            raise refuse(f"at least one limit in {name}", "none", "write for example [maximum] and below it ece = 0.03")
+        return cls(limits["maximum"], limits["minimum"], limits["no_worse"], tuple(by))
+
+    def updated(self, other: "Policy") -> "Policy":
+        """Return these limits with those of ``other`` added; where both limit a metric, ``other`` wins."""
+        return Policy(
+            self.maximum | other.maximum,
+            self.minimum | other.minimum,
+            self.no_worse | other.no_worse,
+            tuple(dict.fromkeys(self.by + other.by)),
+        )
+
+
+def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
+    """Return {metric: number} of the texts "metric=number" that ``option`` was given.
+
+    Raises:
+        InputError: If a text is something else.
+    """
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            limits[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise InputError(f"expected {option} METRIC=NUMBER, got {text!r}; write for example {option} ece=0.03")
+    return limits
+
+
+def _check_table(table: str, limits: Any, *, name: str) -> dict[str, float]:
+    if not isinstance(limits, Mapping):
+        raise refuse(f"[{table}] in {name} as a table", repr(limits), f"write [{table}] and below it metric = number")
+    for metric, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            raise refuse(f"{metric} under [{table}] in {name} as a number", repr(limit), "write for example ece = 0.03")
+    return dict(limits)

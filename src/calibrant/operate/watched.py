@@ -1,0 +1,165 @@
+"""The state of a monitor: sums by block of labels, in one safetensors file."""
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant.errors import FileFormatError, InputError
+from calibrant.operate.evidence import NODES, names_of
+
+__all__ = ["Block", "State", "load_state", "save_state"]
+
+Floats = NDArray[np.float64]
+FORMAT = "calibrant-monitor-1"
+_COLUMNS = ("rows", "confidence", "right", "loss", "squares", "weight", "evidence", "first", "last")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sums over consecutive labels.
+
+    Args:
+        rows: How many.
+        confidence: Sum of the confidences.
+        right: How many were right.
+        loss: Sum of the cut log-losses z, in [0, 1] each.
+        squares: Σ z².
+        sums: (F, 16) log-likelihoods, as ``evidence.gather`` has them.
+        first: Earliest time, or None.
+        last: Latest time, or None.
+        weight: Prior probability that a change began here.
+        evidence: Log of the evidence when it was last looked at with this block the newest.
+    """
+
+    rows: int
+    confidence: float
+    right: float
+    loss: float
+    squares: float
+    sums: Floats
+    first: float | None = None
+    last: float | None = None
+    weight: float = 0.0
+    evidence: float = 0.0
+
+    def __add__(self, other: "Block") -> "Block":
+        """Return both as one; the later one's start is no candidate for a change any more."""
+        return Block(
+            rows=self.rows + other.rows,
+            confidence=self.confidence + other.confidence,
+            right=self.right + other.right,
+            loss=self.loss + other.loss,
+            squares=self.squares + other.squares,
+            sums=self.sums + other.sums,
+            first=self.first,
+            last=other.last,
+            weight=self.weight,
+            evidence=max(self.evidence, other.evidence),
+        )
+
+
+def _none() -> NDArray[np.int64]:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a monitor keeps.
+
+    Args:
+        classes: K, or 0 for top-label pairs.
+        reference: (F, 16) log-likelihoods of the reference rows.
+        rows: Their number.
+        confidence: Their mean confidence.
+        accuracy: Their accuracy.
+        cap: Log-loss at which rows are cut.
+        limit: Upper bound of the reference's mean cut log-loss, in units of ``cap``.
+        blocks: In order of time.
+        batches: Hashes of the batches seen.
+        ids: Hashes of the ids seen.
+        peak: Largest log evidence seen.
+    """
+
+    classes: int
+    reference: Floats
+    rows: int
+    confidence: float
+    accuracy: float
+    cap: float
+    limit: float
+    blocks: tuple[Block, ...] = ()
+    batches: NDArray[np.int64] = field(default_factory=_none)
+    ids: NDArray[np.int64] = field(default_factory=_none)
+    peak: float = 0.0
+
+    @cached_property
+    def key(self) -> str:
+        """What two states of one reference share."""
+        numbers = np.array([self.classes, self.rows, self.confidence, self.accuracy, self.cap, self.limit])
+        return hashlib.sha256(numbers.tobytes() + np.ascontiguousarray(self.reference).tobytes()).hexdigest()
+
+
+def save_state(path: str | os.PathLike[str], state: State) -> None:
+    """Write ``state`` to ``path``, which ends in .safetensors, atomically."""
+    if Path(path).suffix != ".safetensors":
+        raise InputError(f"expected a state file that ends in .safetensors, got {os.fspath(path)!r}; rename it")
+    table = [
+        [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
+        for block in state.blocks
+    ]
+    lines = len(names_of(state.classes))
+    arrays = {
+        "reference": state.reference,
+        "blocks": np.array(table).reshape(-1, len(_COLUMNS)),
+        "sums": np.array([block.sums for block in state.blocks]).reshape(-1, lines, NODES),
+        "batches": state.batches,
+        "ids": state.ids,
+    }
+    numbers = {
+        name: getattr(state, name) for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "peak")
+    }
+    content = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())).hexdigest()
+    metadata = {"format": FORMAT, "numbers": json.dumps(numbers, sort_keys=True), "content": content}
+    write_arrays(path, arrays, metadata=metadata)
+
+
+def load_state(path: str | os.PathLike[str]) -> State:
+    """Read a state that ``save_state`` wrote."""
+    if Path(path).suffix != ".safetensors":
+        raise FileFormatError(
+            f"expected a monitor's state (.safetensors), got {path}; name the state first, then the file"
+        )
+    metadata = read_metadata(path)
+    if metadata.get("format") != FORMAT:
+        raise FileFormatError(
+            f"expected a monitor's state, got another kind of file: {path}; make it with Monitor.save"
+        )
+    try:
+        arrays = read_arrays(path)
+        numbers = json.loads(metadata["numbers"])
+        names = ("reference", "blocks", "sums", "batches", "ids")
+        content = hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in names)).hexdigest()
+        if content != metadata["content"]:
+            raise ValueError("its content is not what was saved")
+        blocks = tuple(_block(row, sums) for row, sums in zip(arrays["blocks"], arrays["sums"], strict=True))
+        return State(
+            **numbers, reference=arrays["reference"], blocks=blocks, batches=arrays["batches"], ids=arrays["ids"]
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise FileFormatError(
+            f"expected a whole state, got a broken one in {path} ({reason_of(error)}); restore it from a copy"
+        ) from error
+
+
+def _block(row: Floats, sums: Floats) -> Block:
+    values = {name: None if math.isnan(value) else float(value) for name, value in zip(_COLUMNS, row, strict=True)}
+    rows = int(row[0])
+    return Block(**{**values, "rows": rows}, sums=sums)  # type: ignore[arg-type]

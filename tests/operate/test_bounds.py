@@ -1,0 +1,75 @@
+"""Bounds from sums: never wrong more often than they say, whatever the number of rows, and as wide as they must be."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from calibrant.operate.bounds import Moments, calibration_ends, log_above, mean_ends, share_ends
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 50), (997, 1000)])
+def test_bounds_of_a_share_are_scipys(k: int, n: int) -> None:
+    exact = binomtest(k, n).proportion_ci(0.95, "exact")
+    assert share_ends(k, n, alpha=0.025) == pytest.approx((exact.low, exact.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 30, 1000])
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+def test_bounds_of_a_mean_are_missed_as_rarely_as_they_say(n: int, rate: float) -> None:
+    rng = np.random.default_rng(n)
+    missed = np.zeros(2)
+    for _ in range(100):
+        x = 2.0 * (rng.random(n) < rate)  # the furthest from normal there is
+        low, high = mean_ends(Moments.of(x), low=0, high=2, alpha=0.025)
+        assert 0 <= low <= x.mean() <= high <= 2
+        missed += (low > 2 * rate, high < 2 * rate)
+    assert (missed <= 100 * 0.025 + 2 * math.sqrt(100 * 0.025)).all()
+
+
+def test_bounds_of_a_mean_do_not_depend_on_the_scale() -> None:
+    x = np.random.default_rng(0).random(200)
+    low, high = mean_ends(Moments.of(x), low=0, high=1, alpha=0.025)
+    scaled = mean_ends(Moments.of(7 * x - 3), low=-3, high=4, alpha=0.025)
+    assert scaled == pytest.approx((7 * low - 3, 7 * high - 3), abs=1e-6)
+
+
+def test_no_error_among_few_rows_proves_little_and_among_many_much() -> None:
+    for n, high in ((20, 0.3), (1000, 0.008)):
+        x = np.full(n, -0.001)  # confidence 0.999, always right
+        found = calibration_ends(Moments.of(x), confidence=0.999, alpha=0.025)
+        assert found[0] <= 0.001 <= found[1]
+        assert found[1] > 3.0 / n  # the rule of three: less could not be right
+        assert found[1] < high or n == 20
+
+
+def test_moments_add_to_those_of_all_rows() -> None:
+    rng = np.random.default_rng(1)
+    x, index = rng.uniform(-1, 1, 500), rng.integers(0, 5, 500)
+    parts = Moments.of(x[:200], index[:200], bins=5) + Moments.of(x[200:], index[200:], bins=5)
+    whole = Moments.of(x, index, bins=5)
+    for name in ("count", "total", "squares"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-12)
+
+
+def test_the_evidence_is_that_of_every_sign_vector_written_out() -> None:
+    """Three bins have eight sign vectors: the factored form is their mean, mixed with those of one change."""
+    rng = np.random.default_rng(2)
+    x, index = rng.uniform(-1, 1, 60), rng.integers(0, 3, 60)
+    moments, c, alpha = Moments.of(x, index, bins=3), 0.1, 0.025
+    deviations = [0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 1e-9]
+    stakes = [0.14] * 6 + [0.05, 0.05, 0.06]
+    total = 0.0
+    for deviation, stake in zip(deviations, stakes, strict=True):
+        bet = min(math.sqrt(2 * math.log(1 / alpha) / 60) / deviation, 0.9 / (1 + c))
+        u = bet * (1 + c)
+        products = {}
+        for code in range(8):
+            s = np.array([1 if code >> b & 1 else -1 for b in range(3)])
+            y = s[index] * x - c
+            products[tuple(s)] = math.exp(bet * y.sum() + (math.log(1 - u) + u) / (1 + c) ** 2 * (y**2).sum())
+        one_change = [tuple([a] * k + [-a] * (3 - k)) for a in (1, -1) for k in range(4)]
+        free = sum(products.values()) / 8
+        total += stake * (free + sum(products[s] for s in one_change) / 8) / 2
+    assert float(log_above(moments, c, alpha=alpha)) == pytest.approx(math.log(total), abs=1e-9)

@@ -1,0 +1,129 @@
+"""The gate: three verdicts, together at 5 %, and one sentence for what it cannot decide."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import InputError, ZeroProbabilityWarning
+from calibrant.metrics import ECE, Brier
+from calibrant.operate import check
+
+
+def binary(*, rows: int, confidence: float = 0.9, accuracy: float = 0.9, seed: int = 0) -> Predictions:
+    right = np.zeros(rows, dtype=np.int64)
+    right[: round(accuracy * rows)] = 1
+    return Predictions.from_binary_probs([confidence] * rows, np.random.default_rng(seed).permutation(right))
+
+
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "verdict"),
+    [(6000, 0.9, "pass"), (2000, 0.8, "fail"), (100, 0.9, "not enough evidence"), (1, 1.0, "not enough evidence")],
+)
+def test_three_verdicts(rows: int, accuracy: float, verdict: str) -> None:
+    found = check(binary(rows=rows, accuracy=accuracy), maximum={"ece": 0.05})
+    assert found.verdict == verdict
+    line = found.lines[0]
+    assert line.low <= line.value <= line.high
+    assert line.value == pytest.approx(ECE()(binary(rows=rows, accuracy=accuracy)))
+
+
+def test_so_many_more_rows_do_decide() -> None:
+    few = check(binary(rows=300), maximum={"ece": 0.05}).lines[0]
+    assert few.more_rows is not None
+    assert check(binary(rows=300 + 2 * few.more_rows), maximum={"ece": 0.05}).verdict == "pass"
+    assert f"about {few.more_rows:,} more rows would decide" in str(few)
+
+
+def test_a_line_among_many_needs_more_evidence() -> None:
+    data = binary(rows=1000)
+    alone = check(data, maximum={"ece": 0.05})
+    among = check(data, maximum={"ece": 0.05, "error": 0.3, "brier": 0.5}, minimum={"accuracy": 0.5})
+    assert (alone.alpha, among.alpha) == (0.025, 0.0125)
+    assert among.lines[0].high > alone.lines[0].high
+
+
+def test_every_metric_in_its_direction() -> None:
+    data = binary(rows=20_000)
+    limits = {"ece": 0.02, "error": 0.12, "brier": Brier()(data) + 0.05}
+    assert check(data, maximum=limits, minimum={"accuracy": 0.88}).verdict == "pass"
+    for name, limit in (("error", 0.08), ("brier", 0.1)):
+        assert check(data, maximum={name: limit}).verdict == "fail"
+    assert check(data, minimum={"accuracy": 0.92}).verdict == "fail"
+
+
+def test_pairs_have_no_brier_but_an_ece() -> None:
+    pairs = BinaryPairs.from_top_label([0.9] * 2000, [1] * 2000, [1] * 1800 + [0] * 200)
+    assert check(pairs, maximum={"ece": 0.06}).verdict == "pass"
+    with pytest.raises(InputError, match="over all classes"):
+        check(pairs, maximum={"brier": 0.2})
+
+
+def test_the_worst_group_fails_alone_and_is_named() -> None:
+    data = Predictions.cat([binary(rows=3000), binary(rows=3000, accuracy=0.75, seed=1)])
+    region = np.array(["north"] * 3000 + ["south"] * 3000)
+    found = check(data, maximum={"worst-group-ece": 0.05}, features={"region": region})
+    assert found.verdict == "fail"
+    assert "worst group region = south (3,000 rows)" in found.lines[0].note
+    good = binary(rows=6000)
+    assert check(good, maximum={"worst-group-ece": 0.05}, features={"region": region}).verdict == "pass"
+    lopsided = np.array(["north"] * 5990 + ["south"] * 10)
+    found = check(good, maximum={"worst-group-ece": 0.05}, features={"region": lopsided})
+    assert found.verdict == "not enough evidence"
+    assert check(good, minimum={"worst-group-accuracy": 0.85}, features={"region": region}).verdict == "pass"
+
+
+def test_a_baseline_on_the_same_rows_is_paired_and_on_others_not() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3000, 3)) * 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(1)
+    old, sharper = Predictions.from_logits(z, labels), Predictions.from_logits(z * 1.02, labels)
+    worse = Predictions.from_logits(z * 3, labels)
+    margins = {"nll": 0.02, "brier": 0.02, "accuracy": 0.01}
+    assert check(sharper, no_worse=margins, baseline=old).verdict == "pass"
+    found = check(worse, no_worse={"nll": 0.02, "brier": 0.005, "ece": 0.01}, baseline=old)
+    assert [line.verdict for line in found.lines] == ["fail"] * 3
+    other = Predictions.from_logits(z[:2000], labels[:2000])
+    unpaired = check(sharper, no_worse=margins, baseline=other)
+    assert "unpaired" in unpaired.lines[0].note
+    assert unpaired.lines[0].high > check(sharper, no_worse=margins, baseline=old).lines[0].high
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "expected at least one limit, got none"),
+        ({"maximum": {"nll": 0.3}}, "got nll, whose mean has no bound that holds for every model"),
+        ({"maximum": {"f1": 0.3}}, "expected a metric of accuracy, error, brier, ece"),
+        ({"minimum": {"ece": 0.3}}, "limit it by maximum"),
+        ({"maximum": {"accuracy": 0.3}}, "limit it by minimum"),
+        ({"maximum": {"ece": 1.3}}, "the limit of ece in [0, 1], got 1.3"),
+        ({"maximum": {"ece": float("nan")}}, "the limit of ece in [0, 1]"),
+        ({"no_worse": {"nll": 0.1}}, "expected a baseline to be no worse than, got none"),
+        ({"maximum": {"worst-group-ece": 0.1}}, "features for a worst-group limit"),
+        ({"maximum": {"worst-group-ece": 0.1}, "features": {"a": [1, 2]}}, "a of shape (100,)"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        check(binary(rows=100), **arguments)  # type: ignore[arg-type]
+    assert message in str(raised.value)
+
+
+def test_dependent_rows_infinite_losses_and_missing_labels_are_refused() -> None:
+    grouped = Predictions.from_logits([[2.0, 0.0]] * 4, [0, 0, 1, 1], groups=[1, 1, 2, 2])
+    with pytest.raises(InputError, match="expected independent rows in predictions, got 4 rows of 2 groups"):
+        check(grouped, maximum={"ece": 0.1})
+    with pytest.raises(InputError, match="labelled"):
+        check(Predictions.from_logits([[2.0, 0.0]]), maximum={"ece": 0.1})
+    zero = Predictions.from_probs(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 0]))
+    with pytest.warns(ZeroProbabilityWarning), pytest.raises(InputError, match="infinite one in 1 rows"):
+        check(zero, no_worse={"nll": 0.1}, baseline=zero)
+
+
+def test_plain_is_json_without_infinities() -> None:
+    import json
+
+    one = binary(rows=1, accuracy=1.0)
+    found = check(one, maximum={"ece": 0.05}, no_worse={"nll": 0.1}, baseline=one)
+    assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"

@@ -1,0 +1,226 @@
+"""The monitor: quiet where nothing changed, an alarm where something did, and a state that merges and survives."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import FileFormatError, InputError
+from calibrant.operate import Monitor, to_html, to_prometheus
+from calibrant.operate.evidence import gather
+
+
+def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0) -> Predictions:
+    """Return predictions of three classes: ``sharp`` 1 and ``bias`` 0 are calibrated; a bias is for class 2."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(rows, 3)) * 2
+    labels = (true + np.array([0, 0, bias]) + rng.gumbel(size=true.shape)).argmax(1)
+    return Predictions.from_logits(true * sharp, labels)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Predictions:
+    return three(2000, seed=0)
+
+
+def test_the_sums_are_the_likelihood_written_out() -> None:
+    data = three(40, seed=3)
+    found = gather(data, classes=3)
+    nodes = 2 * np.cos((2 * np.arange(16) + 1) * np.pi / 32)
+    p, right = data.confidence.numpy(), data.correct.numpy()
+    odds = np.log(p) - np.log1p(-p)
+    for at, u in enumerate(nodes):
+        for line, moved in ((0, odds + u), (1, odds * math.exp(u / 2))):
+            q = 1 / (1 + np.exp(-moved))
+            expected = np.log(np.where(right, q / p, (1 - q) / (1 - p))).sum()
+            assert found[line, at] == pytest.approx(expected, abs=1e-9)
+    p2 = data.log_probs.exp()[:, 2].numpy()
+    is2 = data.need_labels().numpy() == 2
+    q2 = 1 / (1 + np.exp(-(np.log(p2) - np.log1p(-p2) + nodes[0])))
+    assert found[4, 0] == pytest.approx(np.log(np.where(is2, q2 / p2, (1 - q2) / (1 - p2))).sum(), abs=1e-9)
+
+
+def test_quiet_where_nothing_changed_and_overconfident_where_logits_grew(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    for seed in range(1, 9):
+        assert monitor.update(three(250, seed=seed)).verdict == "quiet"
+    assert monitor.status.advice == "nothing to do"
+    for seed in range(20, 26):
+        status = monitor.update(three(250, seed=seed, sharp=2.0))
+    assert status.verdict == "alarm"
+    assert monitor.alarm
+    assert status.direction == "overconfident"
+    assert 1250 <= status.changed_rows <= 1750  # the change was 1,500 labels ago
+    assert status.advice.startswith("re-fit all")
+
+
+def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    status = monitor.update(three(3000, seed=1, bias=1.5))
+    assert status.verdict == "alarm"
+    assert status.classes[0] == 2
+
+
+def test_an_alarm_stays(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    monitor.update(three(1000, seed=1, sharp=3.0))
+    for seed in range(2, 6):
+        monitor.update(three(1000, seed=seed))
+    assert monitor.alarm
+
+
+def test_parts_merge_to_the_whole_in_any_order(reference: Predictions) -> None:
+    batches = [three(150, seed=seed, sharp=1.1) for seed in range(1, 7)]
+    whole, odd, even = Monitor(reference), Monitor(reference), Monitor(reference)
+    for at, batch in enumerate(batches):
+        whole.update(batch, time=at)
+        (odd if at % 2 else even).update(batch, time=at)
+    odd.merge(even)
+    assert [block.first for block in odd.timeline] == [block.first for block in whole.timeline]
+    assert odd.status.rows == whole.status.rows
+    np.testing.assert_allclose(
+        sum(block.sums for block in odd.timeline), sum(block.sums for block in whole.timeline), atol=1e-9
+    )
+
+
+def test_top_label_pairs_are_watched(reference: Predictions) -> None:
+    pairs = BinaryPairs.from_probs(np.full(1000, 0.9), [1] * 900 + [0] * 100)
+    monitor = Monitor(pairs)
+    wrong = np.random.default_rng(0).permutation([1] * 750 + [0] * 250)
+    assert monitor.update(BinaryPairs.from_probs(np.full(1000, 0.9), wrong)).verdict == "alarm"
+    with pytest.raises(InputError, match="expected predictions with top-label pairs as in the reference, got K = 3"):
+        monitor.update(reference)
+
+
+def test_many_small_batches_are_few_blocks(reference: Predictions) -> None:
+    monitor = Monitor(reference[:200])
+    for seed in range(1, 60):
+        monitor.update(three(9, seed=seed))
+    assert len(monitor.timeline) == 6
+    assert sum(block.weight for block in monitor.timeline) <= 1
+
+
+def test_rows_given_twice_are_refused_and_the_state_is_as_before(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    first, second = three(100, seed=1), three(100, seed=2)
+    monitor.update(first, ids=range(100), time=5)
+    before = repr(monitor)
+    refusals = [
+        (lambda: monitor.update(first, ids=range(100), time=6), "100 rows that this state has already"),
+        (lambda: monitor.update(second, ids=range(50, 150), time=6), "50 rows that this state has already"),
+        (lambda: monitor.update(second, ids=[1] * 100, time=6), "100 different ids"),
+        (lambda: monitor.update(second, time=4), "put late labels into a monitor of their own"),
+        (lambda: monitor.update(second), "a time with every batch or with none"),
+        (lambda: monitor.update(second, time=datetime(2026, 1, 1)), "a time with a time zone"),
+        (lambda: monitor.update(second, time=math.nan), "a time as seconds"),
+        (lambda: monitor.update(Predictions.from_logits(torch.randn(5, 4) * 3, [0] * 5), time=6), "K = 3 classes"),
+        (lambda: monitor.update(Predictions.from_logits(second.logits), time=6), "expected labels in predictions"),
+        (lambda: monitor.merge(monitor), "merge each monitor once"),
+        (lambda: monitor.merge(Monitor(first)), "monitors of one reference"),
+    ]
+    for call, message in refusals:
+        with pytest.raises(InputError) as raised:
+            call()
+        assert message in str(raised.value)
+        assert repr(monitor) == before
+    unnamed = Monitor(reference)
+    unnamed.update(first)
+    with pytest.raises(InputError, match="got a batch that this state has already"):
+        unnamed.update(first)
+
+
+def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: Path) -> None:
+    monitor, path = Monitor(reference), tmp_path / "state.safetensors"
+    monitor.update(three(300, seed=1, sharp=2.0), ids=range(300), time=datetime(2026, 1, 1, tzinfo=UTC))
+    monitor.save(path)
+    again = Monitor.load(path)
+    assert again.status == monitor.status
+    assert again.watches(reference)
+    assert not again.watches(reference[:500])
+    assert path.stat().st_size < 20_000
+    with pytest.raises(InputError, match="rows that this state has"):
+        again.update(three(10, seed=5), ids=range(10), time=2e9)
+    content = bytearray(path.read_bytes())
+    for at in range(0, len(content), 97):
+        broken = bytearray(content)
+        broken[at] ^= 0xFF
+        path.write_bytes(broken)
+        with pytest.raises(FileFormatError):
+            Monitor.load(path)
+    with pytest.raises(InputError, match="state file that ends in"):
+        monitor.save(tmp_path / "state.json")
+    with pytest.raises(InputError, match="at least 50 reference rows, got 20"):
+        Monitor(reference[:20])
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_the_old_or_the_new_state(reference: Predictions, tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    Monitor(reference).save(path)
+    code = (
+        "import sys, numpy as np\nfrom calibrant import Predictions\nfrom calibrant.operate import Monitor\n"
+        "rng = np.random.default_rng()\nprint('ready', flush=True)\n"
+        "while True:\n    m = Monitor.load(sys.argv[1])\n"
+        "    m.update(Predictions.from_logits(rng.normal(size=(20, 3)) * 2, rng.integers(0, 3, 20)))\n    m.save(sys.argv[1])\n"
+    )
+    for delay in (0.05, 0.13, 0.31):
+        worker = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.wait(delay)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        worker.stdout.close()
+        assert Monitor.load(path).status.rows % 20 == 0
+
+
+def test_prometheus_is_read_by_its_own_parser(reference: Predictions) -> None:
+    parser = pytest.importorskip(
+        "prometheus_client.parser", reason="optional package 'prometheus_client' is not installed"
+    )
+    monitor = Monitor(reference)
+    monitor.update(three(500, seed=1, sharp=3.0))
+    found = {
+        sample.name: (sample.labels, sample.value)
+        for family in parser.text_string_to_metric_families(to_prometheus(monitor, model='a "b"\\'))
+        for sample in family.samples
+    }
+    assert found["calibrant_alarm"] == ({"model": 'a "b"\\'}, 1.0)
+    assert found["calibrant_labels_total"][1] == 500
+
+
+def test_the_page_holds_verdict_advice_and_both_charts_and_loads_nothing(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    assert "No labels yet." in to_html(monitor)
+    for seed in range(1, 6):
+        monitor.update(three(200, seed=seed, sharp=3.0), time=seed * 86_400)
+    page = to_html(monitor, title="<model>")
+    assert page.count("<svg") == 2
+    assert "&lt;model&gt;" in page
+    assert "re-fit all" in page
+    assert "1970-01-06" in page
+    assert "http" not in page
+    assert "src=" not in page
+
+
+def test_the_committed_rates_are_those_the_page_shows() -> None:
+    """Of ``benchmarks/monitor.py``: false alarms within 5 %, changes seen where confidences spread as real ones do."""
+    root = Path(__file__).parents[2] / "docs"
+    record = json.loads((root / "results" / "monitor.json").read_text())["results"]
+    page = (root / "operate.md").read_text()
+    for one in record:
+        if one["part"] == "false alarms":
+            assert one["alarms"] / one["runs"] <= 0.05
+        else:
+            assert ", ".join(f"{value:,.0f}" for value in one["labels"]) in page
+            if one["shape"] == "spread" or one["good"]:
+                assert one["labels"][1] <= (1500 if one["good"] else 500)

@@ -1,0 +1,95 @@
+"""How many rows a gate needs."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import InputError
+from calibrant.operate import check, plan
+from calibrant.operate.bounds import Moments
+from calibrant.operate.plan import decisions
+
+
+def test_a_looser_limit_needs_fewer_rows_and_the_curve_ends_at_the_power() -> None:
+    loose, tight = (plan(accuracy=0.9, ece=ece, draws=60) for ece in (0.1, 0.05))
+    assert loose.rows is not None
+    assert tight.rows is not None
+    assert loose.rows < tight.rows
+    assert tight.curve[-1].passes >= 0.9
+    assert tight.curve[-2].passes < 0.9
+    assert all(point.undecided == pytest.approx(1 - point.passes - point.fails) for point in tight.curve)
+
+
+def test_a_broken_model_is_planned_to_fail() -> None:
+    found = plan(accuracy=0.9, ece=0.03, true_ece=0.1, draws=60)
+    assert found.curve[-1].fails >= 0.9
+    assert found.curve[-1].passes == 0
+    assert "then fails ece ≤ 0.03" in str(found)
+
+
+def test_the_simulated_decisions_are_those_of_check() -> None:
+    rng = np.random.default_rng(0)
+    for wrong in (0.1, 0.16, 0.2):
+        p = rng.uniform(0.8, 0.999, 1500)
+        right = rng.random(1500) > wrong
+        data = Predictions.from_binary_probs(p, right.astype(int))
+        index = np.clip(np.ceil(p * 15).astype(int) - 1, 0, 14)
+        moments = Moments.of(p - right, index, bins=15)
+        batch = Moments(*(getattr(moments, name)[None] for name in ("count", "total", "squares")))
+        passes, fails = decisions(batch, np.array([p.mean()]), 0.05)
+        verdict = check(data, maximum={"ece": 0.05}).verdict
+        assert (bool(passes[0]), bool(fails[0])) == (verdict == "pass", verdict == "fail")
+
+
+def test_given_predictions_stand_for_the_model() -> None:
+    sure = Predictions.from_binary_probs(np.full(50, 0.999))
+    unsure = Predictions.from_binary_probs(np.full(50, 0.6))
+    rows = [plan(data, ece=0.05, draws=60).rows for data in (sure, unsure)]
+    assert rows[0] is not None
+    assert rows[1] is not None
+    assert rows[0] < rows[1]
+    assert rows[0] > math.log(40) / 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ece": 0.03}, "predictions or an accuracy to assume, got neither"),
+        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03}, "a true ECE other than the limit"),
+        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95}, "got 0.95; assume less"),
+        ({"ece": 1.5, "accuracy": 0.9}, "ece in (0, 1)"),
+        ({"ece": 0.03, "accuracy": 0.9, "power": 1.0}, "power in (0, 1)"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        plan(**arguments)  # type: ignore[arg-type]
+    assert message in str(raised.value)
+
+
+def test_the_committed_rates_keep_the_promises() -> None:
+    """Of ``benchmarks/gate.py``; where 2,000 rows cannot prove an ECE whose signs alternate, the page says so."""
+    record = json.loads((Path(__file__).parents[2] / "docs" / "results" / "gate.json").read_text())
+    for one in record["rates"]:
+        slack = 2 * math.sqrt(0.025 * 0.975 / one["replicates"])
+        assert one["replicates"] >= 2000
+        if one["true"] == 0:
+            assert one["passes"] >= {0.05: 0.9, 0.03: 0.95}[one["limit"]]
+        elif one["true"] == one["limit"]:
+            assert max(one["passes"], one["fails"]) <= 0.025 + slack
+        elif one["shape"] == "over":
+            assert one["fails"] >= 0.9
+
+
+def test_the_simulation_measures_what_it_says() -> None:
+    from benchmarks.gate import broken, models
+
+    for p, mass in models().values():
+        for shape in ("over", "alternating"):
+            truth = broken(p, mass, 0.03, shape)
+            index = np.clip(np.ceil(p * 15).astype(int) - 1, 0, 14)
+            assert np.abs(np.bincount(index, mass * (p - truth))).sum() == pytest.approx(0.03, abs=1e-9)

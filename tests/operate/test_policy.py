@@ -1,0 +1,43 @@
+"""Policies in TOML: what they hold, and one sentence for what they cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from calibrant.errors import CalibrantError
+from calibrant.operate import Policy
+from calibrant.operate.policy import read_limits
+
+
+def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('by = "region"\n[maximum]\nece = 0.03\n[minimum]\naccuracy = 0.9\n[no_worse]\nnll = 0.005\n')
+    policy = Policy.from_file(path)
+    assert (policy.maximum, policy.no_worse, policy.by) == ({"ece": 0.03}, {"nll": 0.005}, ("region",))
+    merged = policy.updated(Policy(maximum=read_limits(["ece=.05", "brier=.1"], option="--max"), by=("sex",)))
+    assert merged.maximum == {"ece": 0.05, "brier": 0.1}
+    assert merged.by == ("region", "sex")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[max]\nece = 0.03", "[maximum], [minimum], [no_worse] and by in the policy, got 'max'"),
+        ("[maximum]\nece = '3 %'", "ece under [maximum] in the policy as a number"),
+        ("[maximum]\nece = true", "as a number"),
+        ("maximum = 3", "[maximum] in the policy as a table"),
+        ("by = 3\n[maximum]\nece = 0.1", "as names of columns"),
+        ("", "at least one limit"),
+        ("[maximum", "expected TOML in the policy"),
+    ],
+)
+def test_a_wrong_policy_is_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(CalibrantError) as raised:
+        Policy.from_text(text)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["ece", "ece=", "=3", "ece=three"])
+def test_a_wrong_limit_on_the_command_line_names_its_option(text: str) -> None:
+    with pytest.raises(CalibrantError, match="expected --max METRIC=NUMBER, got"):
+        read_limits([text], option="--max")
