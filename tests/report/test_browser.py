@@ -1,5 +1,7 @@
 """The report in a real browser: no console messages, tables that sort, nothing wider than a phone, colours that adapt."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -30,9 +32,9 @@ QUIET = [
     "--enable-logging=stderr",
     "--v=0",
 ]
-PROBE = """<script>
+PROBE = """
 const probe = {};
-const table = [...document.querySelectorAll("table.sortable")].find((t) => t.caption.textContent.includes("class"));
+const table = [...document.querySelectorAll("table.sortable")].find((t) => t.caption.textContent.includes("classes"));
 const column = (n) => [...table.tBodies[0].rows].map((row) => Number(row.cells[n].dataset.value));
 probe.before = column(4);
 const button = table.tHead.rows[0].cells[4].querySelector("button");
@@ -41,6 +43,7 @@ probe.down = column(4);
 probe.sort = table.tHead.rows[0].cells[4].getAttribute("aria-sort");
 button.click();
 probe.up = column(4);
+for (const one of document.querySelectorAll("details")) one.open = true;
 const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
 probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
 probe.page = document.documentElement.scrollWidth - innerWidth;
@@ -50,7 +53,13 @@ probe.figures = [...document.querySelectorAll(".figures:not(.panels) svg")].map(
 dispatchEvent(new Event("beforeprint"));
 probe.folded = document.querySelectorAll("details:not([open])").length;
 document.body.dataset.probe = JSON.stringify(probe);
-</script>"""
+"""
+
+
+def digest(code: str) -> str:
+    """Return what a policy calls a script it allows."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
 
 Browse = Callable[..., tuple[dict[str, Any], str]]
 
@@ -79,7 +88,9 @@ def browse(page: str, tmp_path: Path) -> Browse:
 
     def look(*flags: str, script: str = "") -> tuple[dict[str, Any], str]:
         path = tmp_path / "r.html"
-        path.write_text(page.replace("</body>", f"{PROBE}<script>{script}</script></body>"))
+        hashes = " ".join(digest(code) for code in (PROBE, script))
+        allowed = page.replace("script-src '", f"script-src {hashes} '", 1)
+        path.write_text(allowed.replace("</body>", f"<script>{PROBE}</script><script>{script}</script></body>"))
         command = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", *flags, "--dump-dom", path.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         found = re.search(r'data-probe="([^"]*)"', done.stdout)
@@ -104,6 +115,15 @@ def test_a_fault_would_be_seen(browse: Browse) -> None:
     _, log = browse(script="console.error('seen'); fetch('https://example.org/')")
     assert "seen" in log
     assert "violates" in log, "the page's own policy stops it from asking the network"
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(page: str, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    path = tmp_path / "r.html"
+    path.write_text(page.replace("</body>", '<script>document.body.dataset.evil = "1"</script></body>'))
+    command = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    assert "data-evil" not in subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
 
 
 def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:

@@ -55,7 +55,7 @@ def test_bars_are_stacked_from_the_bottom() -> None:
 
 def test_a_reliability_diagram_is_drawn_from_predictions() -> None:
     ax = study_figure(drawing(Reliability("before", PREDICTED), columns=1)).axes[0]
-    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("before", "confidence", "right")
+    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("before", "confidence", "accuracy")
 
 
 def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:

@@ -6,9 +6,11 @@ import torch
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
-from calibrant.report.diagnosis import Bin
+from calibrant.plot import Bin, Diagram
 from calibrant.report.model import Model
-from calibrant.report.render import diagnose
+from calibrant.report.render import Section, diagnose
+from calibrant.report.tables import Row
+from calibrant.report.verdict import verdict_of
 from calibrant.report.words import bin_sentence
 
 
@@ -19,45 +21,113 @@ def scaled(factor: float, *, seed: int, rows: int = 3000) -> Predictions:
     return Predictions.from_logits(true * factor, torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0])
 
 
-@pytest.mark.parametrize(("factor", "side"), [(3.0, "over-confident by"), (0.3, "under-confident by")])
-def test_the_side_is_named_and_calibration_mends_it(factor: float, side: str) -> None:
-    fit, judge = scaled(factor, seed=1), scaled(factor, seed=2)
+def section(factor: float, *, seed: int = 1, margin: float = 0.02, rows: int = 3000) -> Section:
+    fit, test = scaled(factor, seed=seed), scaled(factor, seed=seed + 1, rows=rows)
     calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
-    words = diagnose(Model("m", judge, judge.calibrated_by(calibrator), calibrator), draws=100).words
-    assert side in words[0]
-    assert f"{100 * ECE()(judge):.2f} %" in words[1]
-    assert "so the error is real" in words[1]
-    assert "lowers it to" in words[2]
-    assert "so no error is shown" in words[2]
-    assert "falls from" in words[3]
-    assert words[4] == "No decision changed."
+    return diagnose(Model("m", test, test.calibrated_by(calibrator), calibrator), draws=100, margin=margin)
 
 
-def test_a_calibrated_model_is_not_accused() -> None:
-    words = diagnose(Model("m", scaled(1.0, seed=3)), draws=100).words
-    assert "so no error is shown" in words[1]
+@pytest.mark.parametrize(("factor", "side"), [(3.0, "Over-confident by"), (0.3, "Under-confident by")])
+def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> None:
+    found = section(factor)
+    before, after = found.verdicts
+    assert before.state == "large"
+    assert before.headline.startswith(side)
+    assert before.headline.endswith(": significant and large")
+    assert found.ece[0].shown(found.ece[0].value) in before.detail
+    assert "above the margin of 2 points" in before.detail
+    assert after is not None
+    assert after.state in ("calibrated", "unclear", "small")
+    assert found.advice.headline.startswith("Calibrate with TemperatureScaling(")
+    assert [purpose for purpose, _ in found.advice.commands] == ["fit", "ship", "check"]
 
 
-def test_a_calibrator_that_does_harm_is_told() -> None:
+def test_the_margin_decides_what_is_large() -> None:
+    assert section(1.6).verdicts[0].state == "large"
+    assert section(1.6, margin=0.3).verdicts[0].state == "small"
+    assert "significant but small" in section(1.6, margin=0.3).verdicts[0].headline
+
+
+def test_few_rows_exclude_nothing() -> None:
+    found = section(1.0, rows=60).verdicts[0]
+    assert found.state == "unclear"
+    assert "too few rows to exclude a large one" in found.headline
+
+
+def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
+    found = diagnose(Model("m", scaled(1.0, seed=3, rows=40_000)), draws=100)
+    assert found.verdicts[0].state == "calibrated"
+    assert found.advice.headline == "Nothing needs to be done about its calibration."
+    assert found.advice.commands == []
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "null", "state"),
+    [
+        (0.05, 0.04, 0.06, 0.01, "large"),
+        (0.015, 0.011, 0.019, 0.01, "small"),
+        (0.015, 0.011, 0.025, 0.01, "small"),
+        (0.025, 0.015, 0.035, 0.01, "perhaps large"),
+        (0.005, 0.0, 0.01, 0.01, "calibrated"),
+        (0.02, 0.0, 0.06, 0.03, "unclear"),
+        (0.05, None, None, 0.01, "large"),
+        (0.05, None, None, None, "not tested"),
+    ],
+)
+def test_every_state_of_the_verdict(
+    value: float, low: float | None, high: float | None, null: float | None, state: str
+) -> None:
+    row = Row("f", "s", None, repr(ECE()), value, low, high, null, 100, "ECE", True, null)
+    found = verdict_of([row], Diagram([], 0.9, 0.9 - value, value, 100))
+    assert found.state == state
+    assert found.headline
+    assert found.detail.endswith(".") or state == "not tested"
+
+
+def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     good = scaled(1.0, seed=4)
-    words = diagnose(Model("m", good, Predictions.from_logits(good.logits * 3, good.labels), "Sharpen"), draws=50).words
-    assert "Sharpen does not lower it: it is now" in words[2]
-    assert "does not fall" in words[3]
+    found = diagnose(Model("m", good, Predictions.from_logits(good.logits * 3, good.labels), "Sharpen"), draws=50)
+    assert found.advice.headline == "Leave the model as it is: Sharpen makes its log-loss worse."
+    assert any("does not fall" in sentence for sentence in found.words)
 
 
-def test_changed_decisions_are_told() -> None:
+def test_plain_temperature_is_named_where_it_does_as_well() -> None:
+    fit, test = scaled(3.0, seed=1), scaled(3.0, seed=2)
+    plain = TemperatureScaling().fit(fit.logits, fit.labels)
+    after = test.calibrated_by(plain)
+    other = Predictions.from_logits(after.logits * 1.01, after.labels)
+    better = diagnose(Model("m", test, other, "Other", reference=after), draws=100)
+    assert [gain.against for gain in better.gains] == ["doing nothing", "plain temperature scaling"]
+    assert any("cannot be told apart" in reason for reason in better.advice.reasons)
+    worse = Predictions.from_logits(after.logits * 2, after.labels)
+    assert diagnose(Model("m", test, worse, "Worse", reference=after), draws=100).advice.headline.startswith(
+        "Use plain temperature scaling"
+    )
+
+
+def test_a_gain_is_the_paired_difference_of_the_log_losses() -> None:
+    found = section(3.0)
+    (gain,) = found.gains
+    expected = found.model.before.nll.mean() - found.model.after.nll.mean()  # type: ignore[union-attr]
+    assert gain.difference == pytest.approx(float(expected))
+    assert gain.low < gain.difference < gain.high
+
+
+def test_changed_decisions_are_reported() -> None:
     data = scaled(1.0, seed=5)
     flipped = Predictions.from_logits(data.logits.flip(1), data.labels)
     assert "Decisions changed: accuracy is now" in diagnose(Model("m", data, flipped, "Flip"), draws=0).words[-1]
 
 
-def test_without_draws_no_level_is_claimed() -> None:
-    assert "its null level was not computed" in diagnose(Model("m", scaled(1.0, seed=6)), draws=0).words[1]
+def test_without_draws_no_limit_is_claimed() -> None:
+    found = diagnose(Model("m", scaled(1.0, seed=6)), draws=0).verdicts[0]
+    assert found.state == "not tested"
+    assert "were not computed" in found.detail
 
 
 def test_one_bin_in_words() -> None:
     found = Bin(low=0.8, high=0.9, count=1200, confidence=0.85, accuracy=0.7, expect_low=0.83, expect_high=0.87)
     assert bin_sentence(found) == (
-        "Of the 1,200 rows between 0.80 and 0.90, the model is 85.0 % sure and right in 70.0 %: over-confident by 15.0 "
-        "points, where 83.0 – 87.0 % would pass as calibrated."
+        "1,200 rows with confidence 80 – 90 %: mean confidence 85.0 %, accuracy 70.0 %, over-confident by 15.0 points "
+        "(83.0 – 87.0 % expected if calibrated)."
     )

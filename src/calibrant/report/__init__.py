@@ -2,15 +2,20 @@
 
 from calibrant.report.model import Model, Subject, Table
 from calibrant.report.render import Section, write_report
+from calibrant.report.streamed import diagnose_streamed
 from calibrant.report.study_figures import study_pictures, write_study_figures
 from calibrant.report.tables import Row, measure
+from calibrant.report.verdict import MARGIN, Verdict
 
 __all__ = [
+    "MARGIN",
     "Model",
     "Row",
     "Section",
     "Subject",
     "Table",
+    "Verdict",
+    "diagnose_streamed",
     "measure",
     "study_pictures",
     "write_report",

@@ -6,68 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.binning import BinTable, EqualWidth
+from calibrant.binning import EqualWidth
 from calibrant.metrics import ECE, Accuracy
+from calibrant.plot.diagrams import Bin, Diagram, diagram_of
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Data, Model
 
 BINS = 15
-LEVEL = 0.95
 MOST_ROWS = 20  # of a table of classes or groups; the rest is counted
 PANELS = 6
-_CURVE_POINTS = 200
-
-
-@dataclass(frozen=True)
-class Bin:
-    """One bin of confidence.
-
-    Args:
-        low: Its lower edge.
-        high: Its upper edge.
-        count: Rows in it.
-        confidence: Their mean confidence.
-        accuracy: The share of them that is right.
-        expect_low: Below this a calibrated model's share lies in 2.5 % of samples.
-        expect_high: Above this likewise.
-    """
-
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
-    expect_low: float
-    expect_high: float
-
-    @property
-    def off(self) -> bool:
-        """Whether the share that is right lies outside what calibration lets expect."""
-        return not self.expect_low <= self.accuracy <= self.expect_high
-
-    @property
-    def gap(self) -> float:
-        """Confidence minus accuracy: positive is over-confident."""
-        return self.confidence - self.accuracy
-
-
-@dataclass(frozen=True)
-class Diagram:
-    """A reliability diagram as numbers: its filled bins, mean confidence, accuracy and ECE."""
-
-    bins: Sequence[Bin]
-    confidence: float
-    accuracy: float
-    ece: float
-    n: int
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Risk by coverage: the error among the most confident share of the rows."""
-
-    coverage: Sequence[float]
-    risk: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -91,63 +38,6 @@ class Part:
     error_before: float
     error_after: float | None
     key: int = 0
-
-
-def diagram_of(data: Data, *, bins: int = BINS) -> Diagram:
-    """Return the reliability diagram of the top label.
-
-    Args:
-        data: Labelled predictions or pairs.
-        bins: Equal-width bins.
-
-    Example:
-        >>> diagram = diagram_of(BinaryPairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4))
-        >>> [(bin.count, bin.off) for bin in diagram.bins]
-        [(10, True)]
-    """
-    pairs = data.top_label()
-    binning = EqualWidth(bins)
-    return diagram_from(binning.table(pairs.p, pairs.y), edges=binning.edges(pairs.p).tolist())
-
-
-def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
-    """Return the reliability diagram of sums, however many rows they were made from.
-
-    Args:
-        table: Counts and sums of B bins that hold every row.
-        edges: Their B + 1 edges.
-
-    Example:
-        >>> table = EqualWidth(2).table(torch.tensor([0.9, 0.8]), torch.tensor([1.0, 0.0]))
-        >>> round(diagram_from(table, edges=[0.0, 0.5, 1.0]).confidence, 4)
-        0.85
-    """
-    from scipy.stats import binom
-
-    filled = []
-    for b, (count, p, y) in enumerate(
-        zip(table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist(), strict=True)
-    ):
-        if count:
-            # Binomial with the mean confidence: a little wider than the sum of unequal Bernoullis, so never too strict
-            low, high = binom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], count, min(p / count, 1.0)) / count
-            filled.append(Bin(edges[b], edges[b + 1], count, p / count, y / count, float(low), float(high)))
-    confidence, accuracy = (float(sums.sum()) / table.total for sums in (table.sum_p, table.sum_y))
-    return Diagram(filled, confidence, accuracy, table.error(), table.total)
-
-
-def risk_coverage(data: Data) -> Curve:
-    """Return the error among the most confident c · N rows for up to 200 coverages c; equal confidences stay together."""
-    pairs = data.top_label()
-    confidence, order = torch.sort(pairs.p, descending=True, stable=True)
-    wrong = (1 - pairs.y[order]).cumsum(0)
-    last_of_tie = torch.ones_like(confidence, dtype=torch.bool)
-    last_of_tie[:-1] = confidence[:-1] != confidence[1:]
-    ends = torch.nonzero(last_of_tie)[:, 0]
-    if len(ends) > _CURVE_POINTS:
-        ends = ends[torch.linspace(0, len(ends) - 1, _CURVE_POINTS).round().long()]
-    taken = (ends + 1).double()
-    return Curve((taken / len(pairs)).tolist(), (wrong[ends] / taken).tolist())
 
 
 def by_class(model: Model) -> list[Part]:
@@ -199,7 +89,7 @@ def class_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram
     data = model.before if model.after is None else model.after
     if not isinstance(data, Predictions):
         return []
-    return [(part.name, diagram_of(data.one_vs_rest(part.key))) for part in parts[:PANELS]]
+    return [(part.name, diagram_of(data.one_vs_rest(part.key), binning=EqualWidth(BINS))) for part in parts[:PANELS]]
 
 
 def group_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram]]:

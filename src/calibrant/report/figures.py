@@ -1,181 +1,95 @@
-"""Figures with matplotlib's object interface alone: no pyplot, no rcParams, so nothing global changes.
-
-Each drawing function takes numbers and an ``Axes`` and returns its ``Figure``.
-"""
+"""Composed figures of a report: what ``calibrant.plot`` draws, side by side in fixed places."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from calibrant.report.diagnosis import Curve, Diagram
+from calibrant.plot.diagrams import Diagram
+from calibrant.plot.drawing import draw_diagram, draw_histogram, draw_risk, lower_limit
+from calibrant.plot.risk import Curve
+from calibrant.plot.style import LIGHT, Palette, finish
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True)
-class Palette:
-    """Colours by role. The defaults are legible on white, in grey print, and to colour-blind readers (blue, orange)."""
-
-    ink: str = "#1b1f24"
-    faint: str = "#767f89"
-    grid: str = "#d9dee3"
-    band: str = "#c9d3dd"
-    good: str = "#1f6fb5"
-    bad: str = "#c2410c"
-    other: str = "#8a5a00"
+__all__ = ["before_after_figure", "panel_figure", "reliability_figure", "risk_figure"]
 
 
-LIGHT = Palette()
+def reliability_figure(
+    diagram: Diagram, histogram: Diagram | None = None, *, palette: Palette = LIGHT, start: float | None = None
+) -> "Figure":
+    """Return a new figure: the reliability diagram above the histogram of confidence.
+
+    Args:
+        diagram: In bins of equal mass.
+        histogram: In bins of equal width; None leaves it out.
+        palette: Colours.
+        start: Where the axes of the diagram begin.
+    """
+    figure = _bare(4.3, 5.5 if histogram else 4.2)
+    place = (0.165, 0.335, 0.795, 0.795 * 4.3 / 5.5) if histogram else (0.165, 0.13, 0.795, 0.795 * 4.3 / 4.2)
+    draw_diagram(diagram, figure.add_axes(place), palette=palette, start=start)
+    if histogram is not None:
+        below = figure.add_axes((0.165, 0.09, 0.795, 0.155))
+        draw_histogram(histogram, below, palette=palette)
+    return figure
 
 
-def new_figure(*, width: float = 3.5, height: float = 3.5) -> "Figure":
-    """Return an empty figure of ``width`` × ``height`` inches, transparent, with no tie to any display."""
+def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT, x: str, y: str) -> "Figure":
+    """Return a new small figure: a reliability diagram that stands among others.
+
+    Args:
+        diagram: What to draw.
+        palette: Colours.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+    """
+    ax = _bare(2.6, 2.6).add_axes((0.24, 0.21, 0.7, 0.7))
+    draw_diagram(diagram, ax, palette=palette, start=0.0, words=False)
+    ax.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    return finish(ax, palette, x=x, y=y, in_percent="xy")
+
+
+def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure: two reliability diagrams side by side on one scale, each with its ECE, for a paper or a slide.
+
+    Args:
+        before: From ``plot.diagram_of``.
+        after: Likewise.
+        palette: Colours.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> from calibrant.plot import diagram_of
+        >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> figure = before_after_figure(diagram_of(data), diagram_of(data))
+        >>> figure.savefig("before-after.png", dpi=150)
+    """
+    figure = _bare(8.0, 4.2)
+    figure.patch.set(alpha=1, facecolor="white")
+    start = lower_limit(before, after)
+    for left, title, diagram in ((0.085, "before", before), (0.585, "after", after)):
+        ax = figure.add_axes((left, 0.13, 0.395, 0.395 * 8.0 / 4.2))
+        draw_diagram(diagram, ax, palette=palette, start=start)
+        ax.set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=palette.ink)
+    return figure
+
+
+def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure of the error by the rows answered.
+
+    Args:
+        curves: (name, curve) pairs, at most three.
+        palette: Colours.
+    """
+    ax = _bare(4.3, 2.9).add_axes((0.165, 0.17, 0.795, 0.79))
+    colours = (palette.bad, palette.good, palette.other) if len(curves) > 1 else (palette.good,)
+    return draw_risk(curves, ax, palette=palette, colours=colours)
+
+
+def _bare(width: float, height: float) -> "Figure":
+    """Return an empty figure without a layout engine, so that fixed places line up, on a transparent ground."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
     figure.patch.set_alpha(0)
     return figure
-
-
-def reliability(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
-    """Draw accuracy against confidence, with what a calibrated model would show behind it.
-
-    Grey bars are the 95 % consistency bars (Bröcker and Smith 2007): where each dot would lie if the model were
-    calibrated. Dots inside are filled circles, dots outside are diamonds in another colour.
-
-    Args:
-        diagram: From ``diagram_of``.
-        ax: Where to draw.
-        palette: Colours.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    ax.plot([0, 1], [0, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    width = 2.65 * ax.bbox.width / ax.figure.dpi  # in points: about half of a bin of 1/15
-    for b in diagram.bins:
-        span = ([b.confidence] * 2, [b.expect_low, b.expect_high])
-        ax.plot(*span, color=palette.band, linewidth=width, solid_capstyle="butt", zorder=2)
-    x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
-    ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
-    for off, marker, colour in ((False, "o", palette.good), (True, "D", palette.bad)):
-        dots = [(b.confidence, b.accuracy) for b in diagram.bins if b.off is off]
-        if dots:
-            ax.plot(*zip(*dots, strict=True), marker, color=colour, markersize=4.5, zorder=4, clip_on=False)
-    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="right")
-    ax.yaxis.set_major_formatter(_percent)
-    return finish(ax, palette)
-
-
-def confidences(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
-    """Draw how many rows fall in each bin of confidence, with mean confidence and accuracy as lines.
-
-    Args:
-        diagram: From ``diagram_of``.
-        ax: Where to draw.
-        palette: Colours.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    left, width = [b.low for b in diagram.bins], [b.high - b.low for b in diagram.bins]
-    share = [b.count / diagram.n for b in diagram.bins]
-    ax.bar(left, share, width, align="edge", color=palette.good, alpha=0.55, edgecolor=palette.good, linewidth=0.6)
-    ax.axvline(diagram.confidence, color=palette.ink, linewidth=1.2)
-    ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.2, linestyle=(0, (2, 2)))
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="rows", yticks=[0, 0.5, 1])
-    ax.xaxis.set_major_formatter(_percent)
-    ax.yaxis.set_major_formatter(_percent)
-    return finish(ax, palette)
-
-
-def risk(curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
-    """Draw the error among the most confident share of the rows, one line a curve.
-
-    Args:
-        curves: (label, curve) pairs, at most three.
-        ax: Where to draw.
-        palette: Colours.
-
-    Returns:
-        The figure of ``ax``.
-    """
-    styles = [(palette.bad, (0, (4, 2))), (palette.good, "solid"), (palette.other, (0, (1, 1)))]
-    for (label, curve), (colour, style) in zip(curves, styles, strict=False):
-        ax.plot(curve.coverage, curve.risk, color=colour, linestyle=style, linewidth=1.5, label=label)
-    ax.set(xlim=(0, 1), xlabel="share of rows answered, most confident first", ylabel="error among them")
-    ax.set_ylim(bottom=0)
-    ax.xaxis.set_major_formatter(_percent)
-    ax.yaxis.set_major_formatter(_percent)
-    if len(curves) > 1:
-        ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink)
-    return finish(ax, palette)
-
-
-def reliability_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new figure: the reliability diagram above the confidence histogram."""
-    figure = new_figure(height=4.7)
-    _pair(figure, diagram, (0.19, 0.755), palette=palette)
-    return figure
-
-
-def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new small figure: a reliability diagram without labels, to stand among others."""
-    ax = new_figure(width=2.2, height=2.2).add_axes((0.23, 0.13, 0.68, 0.82))
-    reliability(diagram, ax, palette=palette)
-    ax.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], ylabel="")
-    ax.xaxis.set_major_formatter(_percent)
-    return finish(ax, palette)
-
-
-def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new figure: two reliability diagrams side by side, each with its ECE, for a paper or a slide.
-
-    Example:
-        >>> from calibrant import Predictions
-        >>> from calibrant.report.diagnosis import diagram_of
-        >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
-        >>> figure = before_after_figure(diagram_of(data), diagram_of(data))
-        >>> figure.savefig("before-after.png", dpi=150)
-    """
-    figure = new_figure(width=7.2, height=4.9)
-    figure.patch.set(alpha=1, facecolor="white")
-    for left, title, diagram in ((0.09, "before", before), (0.59, "after", after)):
-        _pair(figure, diagram, (left, 0.385), palette=palette)
-        figure.axes[-2].set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=palette.ink)
-    return figure
-
-
-def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new figure of risk by coverage."""
-    return risk(curves, new_figure(height=2.8).add_axes((0.19, 0.16, 0.755, 0.81)), palette=palette)
-
-
-def _pair(figure: "Figure", diagram: Diagram, place: tuple[float, float], *, palette: Palette) -> None:
-    """Draw a reliability diagram above its histogram at (left, width): fixed places, so that several line up."""
-    left, width = place
-    above = figure.add_axes((left, 0.33, width, 0.6))
-    below = figure.add_axes((left, 0.1, width, 0.19), sharex=above)
-    confidences(diagram, below, palette=palette)
-    reliability(diagram, above, palette=palette)
-    above.tick_params(labelbottom=False)
-
-
-def _percent(value: float, _: float) -> str:
-    return f"{100 * value:.3g} %"
-
-
-def finish(ax: "Axes", palette: Palette) -> "Figure":
-    """Give ``ax`` the grid, the ticks and the labels that all figures have, and return its figure."""
-    ax.set_facecolor("none")
-    ax.grid(True, color=palette.grid, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.tick_params(colors=palette.faint, labelcolor=palette.ink, labelsize=8, length=3)
-    for spine in ax.spines.values():
-        spine.set_color(palette.faint)
-        spine.set_linewidth(0.6)
-    for label in (ax.xaxis.label, ax.yaxis.label):
-        label.set(color=palette.ink, fontsize=9)
-    return cast("Figure", ax.figure)

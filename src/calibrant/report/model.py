@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from calibrant.calibrators._base import Calibrator
+from calibrant._check import check_sequence, refuse, shown
+from calibrant.calibrators import Calibrator
 from calibrant.errors import InputError
+from calibrant.plot.arguments import check_data, check_label, check_names
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
@@ -17,7 +19,7 @@ LONGEST_NAME = 60  # of a calibrator within a sentence
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One model's predictions on the data that judge it, before and after calibration.
+    """One model's predictions on the rows it is evaluated on, before and after calibration.
 
     Args:
         name: What people call it.
@@ -27,8 +29,10 @@ class Model:
         source: File the rows came from, for the record.
         split: Which split of it.
         class_names: K names, or None for the class indices.
+        reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
+            comparison out.
 
-    Example:
+    Examples:
         >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
         >>> Model("mine", data)
         Model('mine', 2 rows)
@@ -41,15 +45,17 @@ class Model:
     source: str = ""
     split: str = ""
     class_names: Sequence[str] | None = None
+    reference: Data | None = None
 
     def __post_init__(self) -> None:
+        for data in (self.before, self.after, self.reference):
+            if data is not None:
+                check_data(data)
+        check_data(self.before)
+        _check_texts(self)
         if isinstance(self.before, Predictions):
             classes = self.before.classes
-            self.before.need_labels()
-            if self.class_names is not None and len(self.class_names) != classes:
-                raise InputError(
-                    f"expected {classes} class names for {self.name}, got {len(self.class_names)}; name every class"
-                )
+            check_names(self.class_names, classes=classes, of=self.name)
         if self.after is not None and len(self.after) != len(self.before):
             raise InputError(
                 f"expected equally many rows before and after for {self.name}, got {len(self.before)} and "
@@ -90,6 +96,9 @@ class Subject:
     source: str = ""
     split: str = ""
 
+    def __post_init__(self) -> None:
+        _check_texts(self)
+
     @property
     def calibrated_with(self) -> str | None:
         """The calibrator as text."""
@@ -118,11 +127,23 @@ class Table:
     note: str = ""
 
     def __post_init__(self) -> None:
-        wrong = [row for row in self.rows if len(row) != len(self.header)]
+        check_label(self.title, name="title")
+        check_label(self.note, name="note")
+        header = check_sequence(self.header, name="header")
+        rows = [check_sequence(row, name="every row") for row in check_sequence(self.rows, name="rows")]
+        wrong = [row for row in rows if len(row) != len(header)]
         if wrong:
             raise InputError(
                 f"expected {len(self.header)} cells in every row of {self.title!r}, got {len(wrong[0])}; fill the row"
             )
+
+
+def _check_texts(model: Model | Subject) -> None:
+    for name in ("name", "source", "split"):
+        if not isinstance(getattr(model, name), str):
+            raise refuse(f"{name} as text", shown(getattr(model, name)), "pass a string")
+    if model.calibrator is not None and not isinstance(model.calibrator, Calibrator | str):
+        raise refuse("a calibrator or its name", shown(model.calibrator), "pass the fitted calibrator, or None")
 
 
 def as_text(calibrator: Calibrator | str | None) -> str | None:
@@ -139,7 +160,7 @@ def in_short(calibrator: Calibrator | str | None) -> str:
 def in_one_line(calibrator: Calibrator) -> str:
     """Return the repr of ``calibrator`` without the lines that torch gives its parts.
 
-    Example:
+    Examples:
         >>> from calibrant.calibrators import Chain, Identity
         >>> in_one_line(Chain(Identity(), Identity()))
         'Chain(Identity(), Identity())'
@@ -157,7 +178,7 @@ def fingerprint(data: Data) -> str:
     """Return the SHA-256 of the numbers and labels, in order, as 16 hexadecimal digits."""
     digest = hashlib.sha256()
     if isinstance(data, Predictions):
-        columns = [data.logits if data.probs is None else data.probs, data.labels]
+        columns = [data.logits if data.given_probs is None else data.given_probs, data.labels]
     else:
         columns = [data.p, data.y]
     for column in columns:

@@ -1,5 +1,7 @@
 """A report in one file: HTML that opens offline, Markdown, or JSON. The same input gives the same bytes."""
 
+import base64
+import hashlib
 import json
 import math
 import os
@@ -9,37 +11,42 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from calibrant._check import check_choice
-from calibrant._files import atomic_write
+from calibrant._check import check_count, check_sequence, refuse, shown
+from calibrant._leakage import rows_of
+from calibrant._places import atomic_write
+from calibrant.binning import EqualWidth
 from calibrant.calibrators import AutoCalibrator
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError
+from calibrant.metrics import ECE
+from calibrant.plot.arguments import check_label
+from calibrant.plot.diagrams import Diagram, diagram_of
+from calibrant.plot.risk import Curve, risk_curve
+from calibrant.report.advice import Advice, Gain, advice_of, gains_of
 from calibrant.report.diagnosis import (
     BINS,
     MOST_ROWS,
-    Curve,
-    Diagram,
     Part,
     by_class,
     by_group,
     class_panels,
-    diagram_of,
     group_panels,
-    risk_coverage,
     worst_bins,
 )
+from calibrant.report.formats import check_format
 from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
-from calibrant.report.words import HOW_TO_READ, LIMITS, bin_sentence, summary
+from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
+from calibrant.report.words import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary
 
-FORMATS = ("html", "md", "json")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,11 @@ class Section:
         model: What it is about.
         before: Its figures before calibration.
         after: The same after, or none.
-        diagrams: Reliability before and after, or None.
+        diagrams: Reliability before and after, or None, in bins of equal mass.
+        histograms: The same in bins of equal width.
+        verdicts: Before and after, or None.
+        gains: Of the calibrator, in log-loss.
+        margin: ECE above which an error is large.
         curves: Risk by coverage, each with its label.
         classes: Every class, the worst calibrated first.
         groups: Every group of rows likewise.
@@ -64,6 +75,10 @@ class Section:
     before: list[Row]
     after: list[Row]
     diagrams: tuple[Diagram, Diagram | None]
+    histograms: tuple[Diagram, Diagram | None]
+    verdicts: tuple[Verdict, Verdict | None]
+    gains: list[Gain]
+    margin: float
     curves: list[tuple[str, Curve]]
     classes: list[Part]
     groups: list[Part]
@@ -71,6 +86,38 @@ class Section:
     words: list[str]
     fingerprint: str
     remarks: Sequence[str] = ()
+
+    @property
+    def advice(self) -> Advice:
+        """What to do."""
+        return advice_of(self.model, *self.verdicts, self.gains, margin=self.margin)
+
+    @property
+    def ece(self) -> tuple[Row, Row | None]:
+        """The rows of the ECE before and after."""
+        before = find_row(self.before, ECE())
+        assert before is not None
+        return before, find_row(self.after, ECE())
+
+    @property
+    def shown(self) -> list[tuple[Row, Row | None]]:
+        """The rows of the table, before and after, without those that say nothing."""
+        after: Sequence[Row | None] = self.after or [None] * len(self.before)
+        return [pair for pair in zip(self.before, after, strict=True) if not pair[0].says_nothing]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Which rows say nothing, and why."""
+        return [
+            f"{row.label} is left out: a calibrated model of this size would show up to {row.shown(row.null_high)}."
+            for row in self.before
+            if row.says_nothing
+        ]
+
+    @property
+    def source(self) -> str:
+        """The file's own name, without the folders that lead to it."""
+        return PurePath(self.model.source).name or self.model.source
 
     @property
     def worst(self) -> list[str]:
@@ -92,8 +139,9 @@ class Section:
         if not isinstance(calibrator, Calibrator):
             return []
         chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
-        rows = f"{len(calibrator.fit_rows):,} rows" if len(calibrator.fit_rows) else "rows that it kept no record of"
-        return [*chosen, f"It was fitted on {rows}, none of which should be among those judged here."]
+        fitted = rows_of(calibrator.fit_rows)
+        rows = f"{fitted:,} rows" if fitted else "rows that it kept no record of"
+        return [*chosen, f"It was fitted on {rows}, none of which should be among those evaluated here."]
 
     @property
     def evidence(self) -> Evidence | None:
@@ -111,6 +159,7 @@ def write_report(
     pictures: Sequence[tuple[str, str]] = (),
     format: str | None = None,
     draws: int = 1000,
+    margin: float = MARGIN,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
 
@@ -122,7 +171,8 @@ def write_report(
         notes: Paragraphs shown below the heading.
         pictures: (caption, address) of figures drawn elsewhere, shown after the tables of an HTML report.
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
-        draws: Draws for intervals and null levels; 0 leaves both out.
+        draws: Draws for intervals and limits; 0 leaves both out.
+        margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
 
     Returns:
         The path.
@@ -131,17 +181,23 @@ def write_report(
         InputError: If there are no models, or predictions lack labels.
         FileFormatError: If the file cannot be written.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[4.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [0, 1, 1])
         >>> write_report([Model("tiny", data)], "report.md", draws=10).name
         'report.md'
     """
-    if not models:
+    given = check_sequence(models, name="models")
+    if not given:
         raise InputError("expected at least one model to report on, got none; pass a list of Model")
-    suffix = Path(path).suffix.removeprefix(".")
-    chosen = check_choice(format or (suffix if suffix in FORMATS else "html"), name="format", choices=FORMATS)
-    sections = [model if isinstance(model, Section) else diagnose(model, draws=draws) for model in models]
+    for model in given:
+        if not isinstance(model, Model | Section):
+            raise refuse("models as Model or Section", shown(model), "pass a list such as [Model('mine', predictions)]")
+    check_count(draws, name="draws", low=0)
+    check_label(title, name="title")
+    _check_extras(tables, notes, pictures)
+    chosen = check_format(path, format)
+    sections = [model if isinstance(model, Section) else diagnose(model, draws=draws, margin=margin) for model in given]
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {
             "title": title,
@@ -156,32 +212,62 @@ def write_report(
     return Path(path)
 
 
-def diagnose(model: Model, *, draws: int = 1000) -> Section:
+def _check_extras(tables: Sequence[Table], notes: Sequence[str], pictures: Sequence[tuple[str, str]]) -> None:
+    for table in check_sequence(tables, name="tables"):
+        if not isinstance(table, Table):
+            raise refuse("tables as Table", shown(table), "pass a list of calibrant.report.Table")
+    for note in check_sequence(notes, name="notes"):
+        check_label(note, name="every note")
+    for picture in check_sequence(pictures, name="pictures"):
+        if len(check_sequence(picture, name="every picture")) != 2 or not all(
+            isinstance(part, str) for part in picture
+        ):
+            raise refuse("pictures as (caption, address)", shown(picture), "pass two strings a picture")
+
+
+def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Section:
     """Compute all that a report says of one model.
 
     Args:
         model: The model.
         draws: As in ``write_report``.
+        margin: As there.
     """
-    measured = partial(measure, file=model.source or model.name, split=model.split, draws=draws)
-    before = measured(model.before)
-    after = [] if model.after is None else measured(model.after, calibrator=model.calibrated_with)
-    diagrams = (diagram_of(model.before), None if model.after is None else diagram_of(model.after))
-    curves = [("before", risk_coverage(model.before))]
-    if model.after is not None:
-        curves.append(("after", risk_coverage(model.after)))
+    check_margin(margin)
+    file = PurePath(model.source).name or model.name
+    measured = partial(measure, file=file, split=model.split, draws=draws)
+    states = [model.before] if model.after is None else [model.before, model.after]
+    names = [None, model.calibrated_with]
+    figures = [measured(data, calibrator=name) for data, name in zip(states, names, strict=False)]
+    diagrams = [diagram_of(data) for data in states]
+    histograms = [diagram_of(data, binning=EqualWidth(BINS)) for data in states]
+    verdicts = [verdict_of(rows, d, margin=margin) for rows, d in zip(figures, diagrams, strict=True)]
+    classes, groups = by_class(model), by_group(model)
     return Section(
         model=model,
-        before=before,
-        after=after,
-        diagrams=diagrams,
-        curves=curves,
-        classes=(classes := by_class(model)),
-        groups=(groups := by_group(model)),
+        before=figures[0],
+        after=figures[1] if len(figures) > 1 else [],
+        diagrams=before_after(diagrams),
+        histograms=before_after(histograms),
+        verdicts=before_after(verdicts),
+        gains=gains_of(model, draws=draws),
+        margin=margin,
+        curves=[(name, risk_curve(data)) for name, data in zip(("before", "after"), states, strict=False)],
+        classes=classes,
+        groups=groups,
         panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
-        words=summary(model, before, after, diagrams[0]),
+        words=summary(model, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0]),
         fingerprint=fingerprint(model.before),
     )
+
+
+def before_after(found: Sequence[T]) -> tuple[T, T | None]:
+    """Return one or two things as (before, after or None).
+
+    Args:
+        found: One or two.
+    """
+    return found[0], found[1] if len(found) > 1 else None
 
 
 def evidence_in_plain(evidence: Evidence) -> dict[str, Any]:
@@ -215,7 +301,8 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    environment.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, bins=BINS, most=MOST_ROWS)
+    environment.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
+    environment.globals.update(glossary=GLOSSARY)
     return environment
 
 
@@ -224,21 +311,36 @@ def _html(context: dict[str, Any]) -> str:
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
     page = _environment().get_template("report.html").render(**context, figures=figures)
-    return re.sub(r"(?<=\d) %", "\u00a0%", page)  # a number and its sign stay on one line
+    page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # a number and its sign stay on one line
+    script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)  # this script and no other runs
 
 
 def _markdown(context: dict[str, Any]) -> str:
-    return _environment().get_template("report.md").render(**context)
+    environment = _environment()
+    environment.finalize = _without_tags
+    return environment.get_template("report.md").render(**context)
+
+
+def _without_tags(value: Any) -> Any:
+    """Return text in which no word of a title or name is taken for HTML by what shows Markdown."""
+    return value.replace("&", "&amp;").replace("<", "&lt;") if isinstance(value, str) else value
 
 
 def _json(context: dict[str, Any]) -> str:
     models = [
         {
             "name": section.model.name,
-            "source": section.model.source,
+            "source": section.source,
             "calibrator": section.model.calibrated_with,
             "fingerprint": section.fingerprint,
             "evidence": None if section.evidence is None else evidence_in_plain(section.evidence),
+            "verdict_before": asdict(section.verdicts[0]),
+            "verdict_after": None if section.verdicts[1] is None else asdict(section.verdicts[1]),
+            "margin": section.margin,
+            "advice": asdict(section.advice),
+            "gains": [asdict(gain) for gain in section.gains],
             "words": section.words,
             "worst_bins": section.worst,
             "remarks": list(section.remarks),

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from calibrant.report.diagnosis import diagram_of
-from calibrant.report.figures import LIGHT, finish, reliability
-from calibrant.report.theory_figures import COLOURS, steady, write_bytes
+from calibrant._check import check_sequence, refuse, shown
+from calibrant._places import check_folder
+from calibrant.plot.diagrams import diagram_of
+from calibrant.plot.drawing import draw_diagram
+from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish
+from calibrant.report.theory_figures import steady, write_bytes
 from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
 
 if TYPE_CHECKING:
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (3.5, 2.9)  # inches of a panel
-DASHES = ("-", (0, (4, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # the colours again, told apart by line
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
 BAND = 0.15
 LETTERS = 11  # of a heading in an inch
@@ -33,7 +35,7 @@ def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
     Returns:
         The figure of ``ax``.
 
-    Example:
+    Examples:
         >>> from matplotlib.figure import Figure
         >>> lines = (Line("Cross-entropy", (1.0, 2.0), (0.4, 0.3)),)
         >>> figure = draw_study_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())
@@ -41,9 +43,7 @@ def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
         'log-loss'
     """
     if isinstance(panel, Reliability):
-        reliability(diagram_of(panel.predictions), ax)
-        ax.set_xlabel("confidence", fontsize=9, color=LIGHT.ink)
-        ax.set_xticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"])
+        draw_diagram(diagram_of(panel.predictions), ax, start=0.0)
     elif isinstance(panel, Bars):
         _draw_bars(panel, ax)
         finish(ax, LIGHT)
@@ -84,14 +84,16 @@ def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
     Returns:
         The files.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    _check_drawings(drawn)
+    place = check_folder(folder)
+    place.mkdir(parents=True, exist_ok=True)
     written = []
     for drawing in drawn:
         figure = study_figure(drawing)
-        png = io.BytesIO()
+        svg, png = _svg(figure), io.BytesIO()  # in this order: drawing once moves square axes a little
         figure.savefig(png, format="png", dpi=140, metadata={"Software": None})
-        written.append(write_bytes(folder / f"{drawing.name}.svg", _svg(figure).encode()))
-        written.append(write_bytes(folder / f"{drawing.name}.png", png.getvalue()))
+        written.append(write_bytes(place / f"{drawing.name}.svg", svg.encode()))
+        written.append(write_bytes(place / f"{drawing.name}.png", png.getvalue()))
     return written
 
 
@@ -103,11 +105,18 @@ def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     """
     import base64
 
+    _check_drawings(drawn)
     found = []
     for drawing in drawn:
         encoded = base64.b64encode(_svg(study_figure(drawing)).encode()).decode()
         found.append((drawing.caption, f"data:image/svg+xml;base64,{encoded}"))
     return found
+
+
+def _check_drawings(drawn: Sequence[Drawing]) -> None:
+    for drawing in check_sequence(drawn, name="drawn"):
+        if not isinstance(drawing, Drawing):
+            raise refuse("drawings of a study", shown(drawing), "make them by calibrant.study.figures.drawings")
 
 
 def _svg(figure: "Figure") -> str:
@@ -139,8 +148,9 @@ def _level(plot: Plot, ax: "Axes") -> None:
 
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
-    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
-    marker = "o" if marked or len(line.x) == 1 else None
+    colour = COLOURS[place % len(COLOURS)]
+    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]  # neighbours are told apart without their hue
+    marker = MARKERS[place % len(MARKERS)] if marked or len(line.x) == 1 else None
     if line.low:
         low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
         ax.fill_between(line.x, low, high, color=colour, alpha=BAND, linewidth=0)

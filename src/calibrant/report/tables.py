@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant._check import check_count, check_sequence, refuse, shown
 from calibrant.evaluate import default_metrics, panel
-from calibrant.metrics._base import Metric
+from calibrant.metrics import Metric
+from calibrant.plot.arguments import check_data, check_label
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
 _AS_IS = ("proper score", "ranking")  # notions whose values are no shares, so not shown in percent
+_SAYS_NOTHING = 0.25
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Row:
         n: Rows of the split.
         label: The metric's short name, for people.
         percent: Whether people read it in percent.
+        null_mean: The mean over calibrated models of this size, or None.
     """
 
     file: str
@@ -43,6 +47,7 @@ class Row:
     n: int
     label: str
     percent: bool
+    null_mean: float | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the row as JSON data: values are fractions; what is absent or not finite is None."""
@@ -56,6 +61,19 @@ class Row:
         if math.isinf(value):
             return "∞"
         return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a calibrated model of this size would show so much that the figure tells nothing: a limit above 25 %."""
+        return self.percent and self.null_high is not None and self.null_high > _SAYS_NOTHING
+
+    @property
+    def limits(self) -> str:
+        """What is expected if calibrated, and the 97.5 % limit, as text, or nothing."""
+        if self.null_high is None:
+            return ""
+        mean = "" if self.null_mean is None else f"{self.shown(self.null_mean)} … "
+        return f"{mean}{self.shown(self.null_high)}"
 
     @property
     def interval(self) -> str:
@@ -84,8 +102,16 @@ def measure(
         metrics: What to measure; None is the panel.
         draws: Draws for intervals and null levels; 0 leaves both out.
     """
-    chosen = default_metrics(data) if metrics is None else list(metrics)
-    measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 1))
+    check_data(data)
+    check_label(file, name="file")
+    check_label(split, name="split")
+    check_label(calibrator, name="calibrator")
+    check_count(draws, name="draws", low=0)
+    chosen = default_metrics(data) if metrics is None else list(check_sequence(metrics, name="metrics"))
+    for metric in chosen:
+        if not isinstance(metric, Metric):
+            raise refuse("metrics of calibrant.metrics", shown(metric), "pass instances such as ECE()")
+    measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
     return [
         Row(
             file,
@@ -107,7 +133,7 @@ def in_percent(metric: Metric) -> bool:
 def label_of(value: Any) -> str:
     """Return a configuration's short name: its class, with only what differs from the default.
 
-    Example:
+    Examples:
         >>> from calibrant.binning import EqualMass
         >>> from calibrant.metrics import ECE
         >>> label_of(ECE()), label_of(ECE(EqualMass())), label_of(ECE(norm=2))

@@ -8,22 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from calibrant._files import atomic_write
-from calibrant.report.figures import LIGHT
+from calibrant._places import atomic_write
+from calibrant.plot.style import COLOURS, LIGHT, MARKERS
 from calibrant.theory._plots import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = (
-    "#1f6fb5",
-    "#c2410c",
-    "#1b1f24",
-    "#5f9e3f",
-    "#8a5a00",
-    "#7b4fa3",
-)  # told apart in grey and by the colour-blind
 STYLES = {"line": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
 PANEL = (3.4, 2.9)  # inches
 HALF_HEIGHT = math.sqrt(3) / 2
@@ -141,14 +133,16 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
 
 def _draw_curve(curve: Curve, ax: "Axes") -> None:
     points = curve.style == "points"
+    every = None if points else max(1, len(curve.x) // 6)  # a few marks a line: told apart without its hue
     ax.plot(
         curve.x,
         curve.y,
         color=COLOURS[curve.group],
         linestyle=STYLES[curve.style],
         linewidth=1.5,
-        marker="o" if points else None,
-        markersize=3,
+        marker=MARKERS[curve.group],
+        markersize=3.5,
+        markevery=every,
         label=curve.label or "_",
     )
 

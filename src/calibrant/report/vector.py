@@ -2,11 +2,15 @@
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
-from calibrant.report.diagnosis import Curve, Diagram
-from calibrant.report.figures import Palette, panel_figure, reliability_figure, risk_figure
+from calibrant.plot.diagrams import Diagram
+from calibrant.plot.drawing import lower_limit
+from calibrant.plot.risk import Curve
+from calibrant.plot.style import Palette
+from calibrant.report.figures import panel_figure, reliability_figure, risk_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +28,10 @@ class Drawable(Protocol):
         """Before and after."""
 
     @property
+    def histograms(self) -> tuple[Diagram, Diagram | None]:
+        """The same in bins of equal width."""
+
+    @property
     def curves(self) -> list[tuple[str, Curve]]:
         """Risk by coverage."""
 
@@ -34,20 +42,39 @@ class Drawable(Protocol):
 
 def figures_of(section: Drawable, *, prefix: str) -> dict[str, str]:
     """Return the SVG of each figure of a section: "before", "after" (if there is one), "risk", and "class-0" … of its panels."""
-    before, after = section.diagrams
-    drawn = {"before": inline_svg(reliability_figure(before, palette=_STAND_INS), prefix=f"{prefix}b")}
-    if after is not None:
-        drawn["after"] = inline_svg(reliability_figure(after, palette=_STAND_INS), prefix=f"{prefix}a")
+    start = lower_limit(*(diagram for diagram in section.diagrams if diagram is not None))
+    drawn = {}
+    for name, diagram, histogram in zip(("before", "after"), section.diagrams, section.histograms, strict=True):
+        if diagram is not None:
+            figure = reliability_figure(diagram, histogram, palette=_STAND_INS, start=start)
+            drawn[name] = inline_svg(figure, prefix=f"{prefix}{name[0]}", titles=_titles(diagram))
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=_STAND_INS), prefix=f"{prefix}r")
     for kind, diagrams in section.panels.items():
+        x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
         for number, (_, diagram) in enumerate(diagrams):
-            figure = panel_figure(diagram, palette=_STAND_INS)
-            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}")
+            figure = panel_figure(diagram, palette=_STAND_INS, x=x, y=y)
+            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=_titles(diagram))
     return drawn
 
 
-def inline_svg(figure: "Figure", *, prefix: str) -> str:
+def _titles(diagram: Diagram) -> dict[str, str]:
+    """Return what a browser shows over each dot."""
+    return {
+        f"bin-{place}": (
+            f"{b.count:,} rows: mean confidence {100 * b.confidence:.2f} %, accuracy {100 * b.accuracy:.2f} % "
+            f"({100 * b.expect_low:.1f} – {100 * b.expect_high:.1f} % expected if calibrated)"
+        )
+        for place, b in enumerate(diagram.bins)
+    }
+
+
+def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | None = None) -> str:
     """Return ``figure`` as an SVG element for an HTML page.
+
+    Args:
+        figure: What was drawn.
+        prefix: With which its ids begin.
+        titles: Text to show over the artists of these ids.
 
     matplotlib names clip paths at random and repeats names from one figure to the next; here they become ``prefix``
     and a running number.
@@ -57,6 +84,8 @@ def inline_svg(figure: "Figure", *, prefix: str) -> str:
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    for name, text in (titles or {}).items():
+        svg = svg.replace(f'<g id="{name}">', f'<g id="{name}"><title>{text}</title>', 1)
     names = {
         name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg)))
     }

@@ -16,6 +16,15 @@ for (const button of document.querySelectorAll("table.sortable th button")) {
     body.append(...rows);
   });
 }
+// A link to a model unfolds it; browsers that do so by themselves lose nothing.
+const unfold = () => {
+  const target = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+  if (!target) return;
+  for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
+  target.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+unfold();
 // What is folded away on screen is printed.
 let folded = [];
 addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open])")]; for (const one of folded) one.open = true; });

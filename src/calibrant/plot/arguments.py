@@ -1,0 +1,86 @@
+"""Checks of what the pictures are given; each refusal is one sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from calibrant._check import check_sequence, refuse, shown
+from calibrant.binning import Binning
+from calibrant.predictions import BinaryPairs, Predictions
+
+__all__ = ["check_axes", "check_bins", "check_data", "check_label", "check_names", "check_rows"]
+
+
+def check_data(data: Any) -> None:
+    """Refuse what is no labelled predictions.
+
+    Args:
+        data: Predictions with labels, or pairs, with at least one row.
+
+    Raises:
+        InputError: If it is something else, unlabelled or empty.
+    """
+    if not isinstance(data, Predictions | BinaryPairs):
+        raise refuse("Predictions or BinaryPairs", shown(data), "make them by Predictions.from_logits or from_probs")
+    check_rows(data)
+    if isinstance(data, Predictions):
+        data.need_labels()
+
+
+def check_rows(data: Predictions | BinaryPairs) -> None:
+    """Refuse data without rows.
+
+    Args:
+        data: Predictions or pairs.
+    """
+    if not len(data):
+        raise refuse("at least one row to draw", "none", "check the selection")
+
+
+def check_axes(ax: Any) -> None:
+    """Refuse what cannot be drawn into.
+
+    Args:
+        ax: The axes of a matplotlib figure, or None.
+    """
+    if ax is not None and not (hasattr(ax, "plot") and hasattr(ax, "figure") and hasattr(ax, "set_xlabel")):
+        raise refuse("ax as the axes of a matplotlib figure", shown(ax), "pass plt.subplots()[1], or None")
+
+
+def check_bins(binning: Any) -> None:
+    """Refuse what is no binning.
+
+    Args:
+        binning: A binning, or None.
+    """
+    if binning is not None and not isinstance(binning, Binning):
+        raise refuse("a binning such as EqualWidth(15)", shown(binning), "see calibrant.binning")
+
+
+def check_label(text: Any, *, name: str) -> None:
+    """Refuse a text to be shown that is none.
+
+    Args:
+        text: A string, or None.
+        name: Of the argument.
+    """
+    if text is not None and not isinstance(text, str):
+        raise refuse(f"{name} as text", shown(text), "pass a string")
+
+
+def check_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str] | None:
+    """Return the names of the classes, or None for their indices.
+
+    Args:
+        class_names: K names, or None.
+        classes: K.
+        of: Whose they are, for the message.
+
+    Raises:
+        InputError: If they are not K texts.
+    """
+    if class_names is None:
+        return None
+    names = check_sequence(class_names, name="class_names")
+    if len(names) != classes:
+        raise refuse(f"{classes} class names{of and f' for {of}'}", str(len(names)), "name every class")
+    return [str(name) for name in names]

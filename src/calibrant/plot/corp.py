@@ -1,0 +1,128 @@
+"""The isotonic (CORP) reliability diagram: the best non-decreasing map, the band it stays in if calibrated, the scores' parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._check import check_count, check_number
+from calibrant.binning import EqualMass
+from calibrant.plot.arguments import check_data
+from calibrant.plot.diagrams import Data, event_pairs, to_cpu
+
+__all__ = ["IsotonicDiagram", "isotonic_diagram"]
+
+Floats = NDArray[np.float64]
+_CELLS = 1000  # up to so many values of p carry the band: its ends move less than a drawn line is wide
+
+
+@dataclass(frozen=True)
+class IsotonicDiagram:
+    """An isotonic reliability diagram as numbers.
+
+    Args:
+        p: Probabilities at the knots of the curve, increasing.
+        recalibrated: The event's frequency by isotonic regression at each.
+        band_p: Probabilities at which the band is given.
+        band_low: A calibrated model's curve lies below this in (1 − level) / 2 of samples.
+        band_high: Above this likewise.
+        miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
+        discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
+        uncertainty: Brier score of the base rate.
+        n: Rows.
+    """
+
+    p: Sequence[float]
+    recalibrated: Sequence[float]
+    band_p: Sequence[float]
+    band_low: Sequence[float]
+    band_high: Sequence[float]
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+    n: int
+
+
+def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed: int = 0) -> IsotonicDiagram:
+    """Return the isotonic diagram of an event's probability, with its consistency band.
+
+    No bins are chosen: isotonic regression finds them. The band is drawn from labels that follow the probabilities,
+    with the regression repeated on each; above 1,000 distinct probabilities they are put into 1,000 cells of equal mass
+    for the band, never for the curve.
+
+    Args:
+        data: Two-class predictions, pairs, or predictions whose top label is shown.
+        draws: Label sets for the band, ≥ 1.
+        level: Coverage of the band, point by point, in (0, 1).
+        seed: Same seed, same band.
+
+    Raises:
+        InputError: If there are no rows.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> diagram = isotonic_diagram(BinaryPairs.from_probs([0.1, 0.4, 0.8, 0.9], [0, 1, 0, 1]))
+        >>> diagram.recalibrated
+        [0.0, 0.5, 0.5, 1.0]
+
+    References:
+        Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
+    """
+    check_data(data)
+    check_count(draws, name="draws")
+    check_count(seed, name="seed", low=0)
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    p, y = (column.numpy() for column in to_cpu(event_pairs(data)))
+    places, count, hits = _distinct(p, y)
+    fitted = _isotonic(hits / count, count)
+    knots = _ends_of_blocks(fitted)
+    base, parts = float(y.mean()), np.repeat(fitted, count.astype(np.int64))
+    order = np.argsort(p, kind="stable")
+    after = float(np.mean((parts - y[order]) ** 2))
+    rest = base * (1 - base)
+    band_p, low, high = _band(p, draws=draws, level=level, seed=seed)
+    return IsotonicDiagram(
+        p=places[knots].tolist(),
+        recalibrated=fitted[knots].tolist(),
+        band_p=band_p.tolist(),
+        band_low=low.tolist(),
+        band_high=high.tolist(),
+        miscalibration=max(float(np.mean((p - y) ** 2)) - after, 0.0),
+        discrimination=max(rest - after, 0.0),
+        uncertainty=rest,
+        n=len(p),
+    )
+
+
+def _distinct(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the distinct values of p in order, with their rows and their events."""
+    places, code, count = np.unique(p, return_inverse=True, return_counts=True)
+    hits: Floats = np.bincount(code, weights=y, minlength=len(places)).astype(np.float64)
+    return places, count.astype(np.float64), hits
+
+
+def _isotonic(values: Floats, weights: Floats) -> Floats:
+    from scipy.optimize import isotonic_regression
+
+    fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)
+    return fitted
+
+
+def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
+    """Return the first and last index of every run of equal values."""
+    change = np.flatnonzero(np.diff(fitted)) + 1
+    starts, ends = np.concatenate([[0], change]), np.concatenate([change, [len(fitted)]]) - 1
+    return np.unique(np.stack([starts, ends], axis=1).ravel()).astype(np.int64)
+
+
+def _band(p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
+    table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
+    kept = table.count > 0
+    count = table.count[kept].numpy().astype(np.float64)
+    mean = np.clip(table.sum_p[kept].numpy() / count, 0.0, 1.0)
+    drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
+    curves = np.stack([_isotonic(hits / count, count) for hits in drawn])
+    low, high = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return mean, low, high

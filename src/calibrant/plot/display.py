@@ -1,0 +1,226 @@
+"""The diagram in scikit-learn's manners: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from calibrant._check import as_array, refuse, shown
+from calibrant.errors import CalibrantError, InputError
+from calibrant.plot.arguments import check_data, check_label
+from calibrant.plot.corp import IsotonicDiagram
+from calibrant.plot.diagrams import Data, Diagram
+from calibrant.plot.pictures import reliability
+from calibrant.predictions import BinaryPairs, Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["CalibrationDisplay"]
+
+
+class CalibrationDisplay:
+    """A reliability diagram of a classifier, as scikit-learn's users expect it.
+
+    Make it by ``from_predictions`` or ``from_estimator``; ``plot`` draws it again into other axes.
+
+    Args:
+        data: Pairs or predictions.
+        name: What the model is called; shown as the title.
+        event: What the probability is of (two classes).
+        kind: As in ``reliability``.
+        bins: As there.
+
+    Attributes:
+        numbers_: What is drawn: an ``IsotonicDiagram`` for two classes, a ``Diagram`` for more.
+        ax_: The axes, after ``plot``.
+        figure_: Their figure, after ``plot``.
+    """
+
+    numbers_: Diagram | IsotonicDiagram
+    ax_: "Axes"
+    figure_: "Figure"
+
+    def __init__(
+        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int = 15
+    ) -> None:
+        check_data(data)
+        check_label(name, name="name")
+        self.data = data
+        self.name = name
+        self.event = event
+        self.kind = kind
+        self.bins = bins
+
+    def plot(self, ax: "Axes | None" = None, *, name: str | None = None) -> Self:
+        """Draw the diagram.
+
+        Args:
+            ax: Where to draw; None makes a figure.
+            name: The title; None is the display's own.
+
+        Returns:
+            Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
+        """
+        check_label(name, name="name")
+        picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
+        self.ax_, self.figure_, self.numbers_ = picture.ax, picture.figure, picture.numbers
+        title = name or self.name
+        if title:
+            self.ax_.set_title(title, fontsize=10)
+        return self
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        *,
+        classes: Any = None,
+        pos_label: Any = None,
+        bins: int = 15,
+        kind: Any = None,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+    ) -> Self:
+        """Draw the diagram of probabilities.
+
+        Args:
+            y_true: (n,) labels of any kind.
+            y_prob: (n,) probabilities of the positive class, or (n, K), one column a class.
+            classes: The labels in the order of the columns of ``y_prob``; None is the sorted labels of ``y_true``, which
+                must then be as many as the columns.
+            pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
+            bins: As in ``reliability``.
+            kind: As in ``reliability``.
+            name: The title.
+            ax: Where to draw; None makes a figure.
+
+        Raises:
+            InputError: If labels and columns do not match, or values are not probabilities.
+
+        Examples:
+            >>> display = CalibrationDisplay.from_predictions([0, 1, 1, 0], [0.2, 0.9, 0.6, 0.4])
+            >>> display.ax_.get_ylabel()
+            'frequency of class 1'
+        """
+        probs = as_array(y_prob, name="y_prob")
+        data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
+        return cls(data, name=name, event=event, kind=kind, bins=bins).plot(ax)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        pos_label: Any = None,
+        bins: int = 15,
+        kind: Any = None,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+    ) -> Self:
+        """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
+
+        Args:
+            estimator: With ``predict_proba`` and ``classes_``.
+            X: (n, d) features.
+            y: (n,) labels.
+            pos_label: For two classes: the positive label; None is the second of ``classes_``.
+            bins: As in ``reliability``.
+            kind: As in ``reliability``.
+            name: The title; None is the estimator's class.
+            ax: Where to draw; None makes a figure.
+
+        Raises:
+            InputError: If the estimator has no ``predict_proba``.
+        """
+        if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "classes_"):
+            raise InputError(
+                f"expected a fitted classifier with predict_proba, got {type(estimator).__name__}; calibrate its decision "
+                "function with CalibratedClassifier first"
+            )
+        classes = np.asarray(estimator.classes_)
+        probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
+        check_label(name, name="name")
+        title = name or type(estimator).__name__
+        if len(classes) == 2:
+            positive = classes[1] if pos_label is None else _one_label(pos_label)
+            column = int(np.flatnonzero(classes == positive)[0]) if np.isin(positive, classes) else -1
+            if column < 0:
+                raise InputError(f"expected pos_label among {classes.tolist()}, got {pos_label!r}; name one of them")
+            return cls.from_predictions(
+                y, probs[:, column], pos_label=positive, bins=bins, kind=kind, name=title, ax=ax
+            )
+        return cls.from_predictions(y, probs, classes=classes, bins=bins, kind=kind, name=title, ax=ax)
+
+
+def _probabilities(estimator: Any, X: Any) -> Any:
+    try:
+        return estimator.predict_proba(X)
+    except CalibrantError:
+        raise
+    except (ValueError, TypeError) as error:  # what a classifier says of features that it cannot take
+        said = " ".join(str(error).split())[:200]
+        raise refuse(
+            f"X that {type(estimator).__name__} can predict", f"{said!r}", "pass features as in its fit"
+        ) from error
+
+
+def _labels_of(y_true: Any, probs: Any) -> Any:
+    """Return labels (n,), one a row of ``probs``, that can be sorted."""
+    labels = as_array(y_true, name="y_true")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "biufUSO":
+        raise refuse("y_true as one label a row", shown(labels), "pass numbers or names (n,)")
+    if probs.ndim not in (1, 2) or len(probs) != len(labels):
+        raise refuse(
+            f"probabilities ({len(labels)},) or ({len(labels)}, K)", f"shape {probs.shape}", "pass one row a label"
+        )
+    if labels.dtype == object and len({type(label) for label in labels.tolist()}) > 1:
+        raise refuse("labels of one kind", "several in y_true", "pass all names or all numbers")
+    if labels.dtype == object and len(labels) and not isinstance(labels[0], str | int | float):
+        raise refuse("labels as numbers or names", shown(labels[0]), "pass these")
+    return labels
+
+
+def _data_of(labels: Any, probs: Any, classes: Any, pos_label: Any) -> tuple[Data, str]:
+    found = np.unique(labels)
+    if probs.ndim == 1:
+        positive = _positive(found, pos_label)
+        return BinaryPairs.from_probs(probs, (labels == positive).astype(np.int64)), f"class {positive}"
+    order = found if classes is None else as_array(classes, name="classes")
+    if order.ndim != 1 or len(order) != probs.shape[1]:
+        raise refuse(
+            f"one column of probabilities a class ({order.size})",
+            f"shape {probs.shape}",
+            "name the columns' labels by classes=",
+        )
+    ranks = {label: rank for rank, label in enumerate(order.tolist())}
+    if not set(found.tolist()) <= set(ranks):
+        raise refuse(f"labels among {order.tolist()}", "others", "name the columns' labels by classes= in their order")
+    codes = np.array([ranks[label] for label in labels.tolist()], dtype=np.int64)
+    return Predictions.from_probs(probs, codes), f"class {order[-1]}"
+
+
+def _one_label(label: Any) -> Any:
+    if not isinstance(label, str | int | float | np.generic):
+        raise refuse("pos_label as one label", shown(label), "name the positive label")
+    return label
+
+
+def _positive(found: Any, pos_label: Any) -> Any:
+    if pos_label is not None:
+        _one_label(pos_label)
+        if len(found) > 1 and pos_label not in found.tolist():
+            raise refuse(f"pos_label among {found[:5].tolist()}", shown(pos_label), "name one of them")
+        return pos_label
+    if not np.isin(found, [0, 1]).all() and not np.isin(found, [-1, 1]).all():
+        raise refuse(
+            "labels 0 and 1 (or -1 and 1) with one probability a row",
+            f"{found[:5].tolist()}",
+            "name the positive one by pos_label",
+        )
+    return 1

@@ -1,0 +1,209 @@
+"""Draws numbers into an ``Axes`` of the caller's: what the one-call functions, the report and the studies share."""
+
+import math
+from collections.abc import Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from calibrant.plot.corp import IsotonicDiagram
+from calibrant.plot.diagrams import Diagram
+from calibrant.plot.risk import Curve
+from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, Palette, finish
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "draw_diagram",
+    "draw_diagrams",
+    "draw_histogram",
+    "draw_isotonic",
+    "draw_risk",
+    "lower_limit",
+]
+
+_LARGEST = 110.0  # points², the area of a dot that holds as many rows as the fullest bin
+_SMALLEST = 9.0
+
+
+def lower_limit(*diagrams: Diagram) -> float:
+    """Return where both axes of some diagrams begin: a multiple of 10 %, at most 80 %, below all that is drawn.
+
+    Args:
+        *diagrams: Those drawn on one scale.
+    """
+    lowest = min((diagram.lowest for diagram in diagrams), default=0.0)
+    return min(math.floor(10 * lowest + 1e-9) / 10, 0.8)
+
+
+def draw_diagram(
+    diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, start: float | None = None, words: bool = True
+) -> "Figure":
+    """Draw accuracy against confidence, with what is expected of a calibrated model behind it.
+
+    A dot's area is its bin's mass. Grey bars are where 95 % of samples of a calibrated model would have the dot: dots
+    inside are circles, dots outside are diamonds in another colour.
+
+    Args:
+        diagram: From ``diagram_of``.
+        ax: Where to draw.
+        palette: Colours.
+        start: Where both axes begin, in [0, 1); None is ``lower_limit(diagram)``.
+        words: Whether to write into the picture which side is which.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    start = lower_limit(diagram) if start is None else start
+    _diagonal(ax, start, palette, words=words)
+    largest = max((b.count for b in diagram.bins), default=1)
+    for b in diagram.bins:
+        ax.plot(
+            [b.confidence] * 2,
+            [b.expect_low, b.expect_high],
+            color=palette.band,
+            linewidth=7,
+            solid_capstyle="butt",
+            zorder=2,
+        )
+    x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
+    ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
+    for place, b in enumerate(diagram.bins):
+        marker, colour = ("D", palette.bad) if b.off else ("o", palette.good)
+        area = max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0)  # a diamond looks larger
+        dot = ax.scatter([b.confidence], [b.accuracy], s=area, marker=marker, color=colour, zorder=4, clip_on=False)
+        dot.set_gid(f"bin-{place}")  # a report hangs the bin's numbers there
+        dot.set_edgecolor(palette.ink)
+        dot.set_linewidth(0.5)
+    _square(ax, start)
+    return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
+
+
+def draw_diagrams(
+    named: Sequence[tuple[str, Diagram]],
+    ax: "Axes",
+    *,
+    palette: Palette = LIGHT,
+    colours: Sequence[str] | None = None,
+) -> "Figure":
+    """Draw several reliability diagrams as lines in one picture, each with its own colour, dash and marker.
+
+    Args:
+        named: (name, diagram) pairs.
+        ax: Where to draw.
+        palette: Colours of the frame.
+        colours: Of the lines; None is the house's.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    start = lower_limit(*(diagram for _, diagram in named))
+    _diagonal(ax, start, palette, words=False)
+    looks = zip(cycle(colours or COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
+    for (name, diagram), (colour, dash, marker) in zip(named, looks, strict=False):
+        x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
+        label = f"{name}: ECE {100 * diagram.ece:.2f} %"
+        ax.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=5, linewidth=1.4, label=label, zorder=3)
+    _square(ax, start)
+    ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, loc="lower right", handlelength=3)
+    return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
+
+
+def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LIGHT, event: str = "") -> "Figure":
+    """Draw the isotonic diagram: the curve, the band it stays in if calibrated, and the three parts of the Brier score.
+
+    Args:
+        diagram: From ``isotonic_diagram``.
+        ax: Where to draw.
+        palette: Colours.
+        event: What the probability is of; "" says "the event".
+
+    Returns:
+        The figure of ``ax``.
+    """
+    what = event or "the event"
+    ax.fill_between(
+        diagram.band_p, diagram.band_low, diagram.band_high, color=palette.band, linewidth=0, zorder=1, step=None
+    )
+    _diagonal(ax, 0.0, palette, words=False)
+    ax.plot(diagram.p, diagram.recalibrated, color=palette.good, linewidth=1.8, zorder=3)
+    parts = (
+        f"miscalibration {diagram.miscalibration:.4f}\n"
+        f"discrimination {diagram.discrimination:.4f}\n"
+        f"uncertainty {diagram.uncertainty:.4f}"
+    )
+    ax.text(0.03, 0.97, parts, transform=ax.transAxes, va="top", fontsize=7.5, color=palette.ink)
+    note = "grey: expected if calibrated (95 %)"
+    ax.text(0.97, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color=palette.faint)
+    _square(ax, 0.0)
+    return finish(ax, palette, x=f"predicted probability of {what}", y=f"frequency of {what}", in_percent="xy")
+
+
+def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, words: bool = True) -> "Figure":
+    """Draw how much of the data lies in each bin, with mean confidence and accuracy as labelled lines.
+
+    Args:
+        diagram: Of bins of equal width.
+        ax: Where to draw.
+        palette: Colours.
+        words: Whether to write the two means into the picture.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    left, width = [b.low for b in diagram.bins], [b.high - b.low for b in diagram.bins]
+    mass = [b.count / diagram.n for b in diagram.bins]
+    ax.bar(left, mass, width, align="edge", color=palette.band, edgecolor=palette.faint, linewidth=0.6)
+    ax.axvline(diagram.confidence, color=palette.good, linewidth=1.4)
+    ax.axvline(diagram.accuracy, color=palette.bad, linewidth=1.4, linestyle=(0, (3, 2)))
+    if words:
+        lines = (("mean confidence", diagram.confidence, palette.good), ("accuracy", diagram.accuracy, palette.bad))
+        at, side = (0.02, "left") if min(diagram.confidence, diagram.accuracy) > 0.5 else (0.98, "right")
+        for row, (text, value, colour) in enumerate(lines):
+            shown = f"{text} {100 * value:.1f} %"
+            height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # a line of text is 12 points
+            ax.text(at, height, shown, transform=ax.transAxes, ha=side, va="top", fontsize=7.5, color=colour)
+    ax.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
+    return finish(ax, palette, x="confidence", y="fraction of rows", in_percent="xy")
+
+
+def draw_risk(
+    curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] | None = None
+) -> "Figure":
+    """Draw the error among the most confident rows, one line a curve.
+
+    Args:
+        curves: (name, curve) pairs.
+        ax: Where to draw.
+        palette: Colours.
+        colours: Of the lines; None is the house's.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    looks = zip(cycle(colours or COLOURS), cycle(DASHES), strict=False)
+    for (name, curve), (colour, dash) in zip(curves, looks, strict=False):
+        ax.plot(curve.coverage, curve.risk, color=colour, linestyle=dash, linewidth=1.6, label=name)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(bottom=0)
+    if len(curves) > 1:
+        ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
+    return finish(ax, palette, x="rows answered, most confident first", y="error among rows answered", in_percent="xy")
+
+
+def _diagonal(ax: "Axes", start: float, palette: Palette, *, words: bool) -> None:
+    ax.plot([start, 1], [start, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    if words:
+        look: dict[str, Any] = {"fontsize": 7.5, "color": palette.faint, "transform": ax.transAxes}
+        ax.text(0.03, 0.97, "under-confident", ha="left", va="top", **look)
+        ax.text(0.97, 0.03, "over-confident", ha="right", va="bottom", **look)
+
+
+def _square(ax: "Axes", start: float) -> None:
+    ax.set(xlim=(start, 1), ylim=(start, 1))
+    step = 0.25 if start == 0 else 0.2 if start <= 0.3 else 0.1 if start <= 0.6 else 0.05
+    ticks = [start + step * i for i in range(round((1 - start) / step + 1e-6) + 1) if start + step * i <= 1 + 1e-9]
+    ax.set_xticks(ticks)
+    ax.set_yticks(ticks)
+    ax.set_aspect("equal", adjustable="box")

@@ -1,0 +1,94 @@
+"""Log-loss by temperature: the numbers and the drawing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from calibrant._check import check_number, check_sequence
+from calibrant._numerics import row_chunks
+from calibrant.calibrators import TemperatureScaling
+from calibrant.plot.arguments import check_rows
+from calibrant.plot.style import LIGHT, Palette, finish
+from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["TemperaturePath", "draw_path", "path_of"]
+
+_DEFAULT = torch.logspace(-3, 3, 61, base=2.0, dtype=torch.float64).tolist()
+
+
+@dataclass(frozen=True)
+class TemperaturePath:
+    """Log-loss by temperature.
+
+    Args:
+        temperatures: Increasing, > 0.
+        losses: Mean log-loss in nats at each.
+        best: The temperature of least log-loss.
+        best_loss: The log-loss there.
+        loss: The log-loss as the predictions are, at T = 1.
+    """
+
+    temperatures: Sequence[float]
+    losses: Sequence[float]
+    best: float
+    best_loss: float
+    loss: float
+
+
+def path_of(predictions: Predictions, *, temperatures: Sequence[float] | None = None) -> TemperaturePath:
+    """Return the mean log-loss of the logits divided by each temperature, and the best temperature.
+
+    Args:
+        predictions: Labelled.
+        temperatures: Each > 0; None is 61 from 1/8 to 8.
+
+    Raises:
+        InputError: If one is not positive, or there are no rows.
+    """
+    check_rows(predictions)
+    chosen = sorted(
+        check_number(t, name="temperatures", low=0, open_low=True)
+        for t in (_DEFAULT if temperatures is None else check_sequence(temperatures, name="temperatures"))
+    )
+    fitted = TemperatureScaling().fit(predictions.logits, predictions.need_labels())
+    best = float(fitted.temperature)
+    points = [_loss(predictions, t) for t in (*chosen, best, 1.0)]
+    return TemperaturePath(chosen, points[:-2], best, points[-2], points[-1])
+
+
+def _loss(predictions: Predictions, temperature: float) -> float:
+    labels, total = predictions.need_labels(), 0.0
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
+        scaled = predictions.logits[rows].double() / temperature
+        total += float(torch.nn.functional.cross_entropy(scaled, labels[rows], reduction="sum"))
+    return total / len(predictions)
+
+
+def draw_path(path: TemperaturePath, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw log-loss against temperature, with T = 1 and the best one marked.
+
+    Args:
+        path: From ``path_of``.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    ax.plot(path.temperatures, path.losses, color=palette.ink, linewidth=1.5, zorder=2)
+    ax.set_xscale("log", base=2)
+    marks = (
+        (1.0, path.loss, "D", palette.bad, f"as it is: {path.loss:.4f}"),
+        (path.best, path.best_loss, "o", palette.good, f"T = {path.best:.3g}: {path.best_loss:.4f}"),
+    )
+    for row, (x, y, marker, colour, text) in enumerate(marks):
+        ax.plot([x], [y], marker, color=colour, markersize=6, zorder=3)
+        ax.text(0.97, 0.95 - 0.08 * row, text, transform=ax.transAxes, ha="right", va="top", fontsize=8, color=colour)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    return finish(ax, palette, x="temperature T", y="log-loss (nats)")

@@ -1,0 +1,278 @@
+"""One picture a call: predictions in, a figure with its numbers out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from calibrant._check import check_choice, check_count
+from calibrant.binning import Binning, EqualMass, EqualWidth
+from calibrant.errors import InputError
+from calibrant.plot.arguments import check_axes, check_bins, check_data, check_label
+from calibrant.plot.classes import ClassError, class_errors, draw_classes
+from calibrant.plot.corp import IsotonicDiagram, isotonic_diagram
+from calibrant.plot.diagrams import Data, Diagram, diagram_of, is_event
+from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
+from calibrant.plot.path import TemperaturePath, draw_path, path_of
+from calibrant.plot.risk import Curve, risk_curve
+from calibrant.plot.style import axes_of
+from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Picture",
+    "classwise",
+    "compare",
+    "confidence_histogram",
+    "reliability",
+    "risk_coverage",
+    "temperature_path",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure and what it shows.
+
+    Args:
+        figure: The matplotlib figure; ``picture.figure.savefig("name.pdf")`` writes it.
+        ax: The axes drawn into.
+        numbers: What is drawn, as a dataclass, or by name where there are several.
+    """
+
+    figure: "Figure"
+    ax: "Axes"
+    numbers: Any
+
+    def __repr__(self) -> str:
+        inside = ", ".join(self.numbers) if isinstance(self.numbers, dict) else type(self.numbers).__name__
+        return f"Picture({inside})"
+
+    def _repr_png_(self) -> bytes:
+        """Return the figure as a notebook shows it."""
+        import io
+
+        file = io.BytesIO()
+        self.figure.savefig(file, format="png", dpi=120)
+        return file.getvalue()
+
+
+def reliability(
+    predictions: Data,
+    ax: "Axes | None" = None,
+    *,
+    kind: Literal["bins", "isotonic"] | None = None,
+    bins: int = 15,
+    event: str = "",
+) -> Picture:
+    """Draw a reliability diagram, with what is expected of a calibrated model behind it.
+
+    Two classes (or pairs of an event): the isotonic (CORP) curve of the event's probability. More: accuracy against
+    confidence of the top label in bins of equal mass, a dot's area being its bin's mass.
+
+    Args:
+        predictions: Labelled, at least one row.
+        ax: Where to draw; None makes a figure.
+        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins.
+        bins: Bins of equal mass, ≥ 1.
+        event: What the probability of class 1 is of, for the labels of the axes.
+
+    Returns:
+        The figure, with a ``Diagram`` or an ``IsotonicDiagram`` as its numbers.
+
+    Raises:
+        InputError: If there are no rows or no labels.
+
+    Examples:
+        >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> picture = reliability(data)
+        >>> picture.ax.get_xlabel(), picture.numbers.n
+        ('confidence', 100)
+
+    References:
+        Bröcker & Smith 2007; Dimitriadis, Gneiting & Jordan 2021.
+    """
+    check_data(predictions)
+    check_axes(ax)
+    check_label(event, name="event")
+    if kind is not None:
+        check_choice(kind, name="kind", choices=("bins", "isotonic"))
+    chosen = axes_of(ax)
+    numbers: Diagram | IsotonicDiagram
+    if (kind or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
+        numbers = isotonic_diagram(predictions)
+        figure = draw_isotonic(numbers, chosen, event=event or _event_name(predictions))
+    else:
+        numbers = diagram_of(predictions, binning=EqualMass(check_count(bins, name="bins")))
+        figure = draw_diagram(numbers, chosen)
+    return Picture(figure, chosen, numbers)
+
+
+def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = 15) -> Picture:
+    """Draw the reliability diagrams of several models, or of one before and after, in one picture.
+
+    Args:
+        models: Name → labelled predictions.
+        ax: Where to draw; None makes a figure.
+        bins: Bins of equal mass, ≥ 1.
+
+    Returns:
+        The figure, with a ``Diagram`` a name.
+
+    Raises:
+        InputError: If there are none, or one has no rows.
+
+    Examples:
+        >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> compare({"before": data, "after": data})
+        Picture(before, after)
+    """
+    check_axes(ax)
+    binning = EqualMass(check_count(bins, name="bins"))
+    numbers = {name: diagram_of(data, binning=binning) for name, data in _named(models).items()}
+    chosen = axes_of(ax)
+    return Picture(draw_diagrams(list(numbers.items()), chosen), chosen, numbers)
+
+
+def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
+    """Draw the error that is left when only the most confident rows are answered.
+
+    Args:
+        models: Labelled predictions, or name → predictions.
+        ax: Where to draw; None makes a figure.
+
+    Returns:
+        The figure, with a ``Curve``, or a ``Curve`` a name.
+
+    Examples:
+        >>> data = Predictions.from_logits([[2.0, 0.0], [0.5, 0.0]], [0, 1])
+        >>> risk_coverage(data).numbers
+        Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
+    """
+    check_axes(ax)
+    named = models if isinstance(models, Mapping) else {"": models}
+    curves = {name: risk_curve(data) for name, data in _named(named).items()}
+    chosen = axes_of(ax, height=3.2)
+    numbers: Curve | dict[str, Curve] = curves if isinstance(models, Mapping) else curves[""]
+    return Picture(draw_risk(list(curves.items()), chosen), chosen, numbers)
+
+
+def confidence_histogram(
+    predictions: Data, ax: "Axes | None" = None, *, bins: int = 15, binning: Binning | None = None
+) -> Picture:
+    """Draw where the confidences lie, with their mean and the accuracy.
+
+    Args:
+        predictions: Labelled, at least one row.
+        ax: Where to draw; None makes a figure.
+        bins: Bins of equal width, ≥ 1.
+        binning: Other bins instead.
+
+    Returns:
+        The figure, with a ``Diagram``.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> data = BinaryPairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4)
+        >>> confidence_histogram(data).numbers.accuracy
+        0.6
+    """
+    check_data(predictions)
+    check_axes(ax)
+    check_bins(binning)
+    numbers = diagram_of(
+        predictions, binning=EqualWidth(check_count(bins, name="bins")) if binning is None else binning
+    )
+    chosen = axes_of(ax, height=3.2)
+    return Picture(draw_histogram(numbers, chosen), chosen, numbers)
+
+
+def classwise(
+    predictions: Predictions,
+    ax: "Axes | None" = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    most: int = 20,
+    draws: int = 200,
+    seed: int = 0,
+) -> Picture:
+    """Draw the calibration error of every class against the rest, the worst first, with the limit if calibrated.
+
+    Args:
+        predictions: Labelled, over K classes.
+        ax: Where to draw; None makes a figure.
+        class_names: K names; None is the class indices.
+        most: Classes shown, ≥ 1.
+        draws: Label sets for the limits, ≥ 1.
+        seed: Same seed, same limits.
+
+    Returns:
+        The figure, with a list of ``ClassError``, every class in it.
+
+    Raises:
+        InputError: If class names are not K, or there are only pairs.
+
+    Examples:
+        >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> classwise(data).numbers[0].name
+        '2'
+    """
+    if not isinstance(predictions, Predictions):
+        raise InputError(
+            f"expected predictions over all classes, got {type(predictions).__name__}; draw reliability(...) instead"
+        )
+    check_axes(ax)
+    check_count(most, name="most")
+    numbers: list[ClassError] = class_errors(predictions, class_names=class_names, draws=draws, seed=seed)
+    shown = numbers[:most]
+    chosen = axes_of(ax, height=1.2 + 0.24 * len(shown))
+    return Picture(draw_classes(shown, chosen, of=len(numbers)), chosen, numbers)
+
+
+def temperature_path(
+    predictions: Predictions, ax: "Axes | None" = None, *, temperatures: Sequence[float] | None = None
+) -> Picture:
+    """Draw the log-loss against the temperature that the logits are divided by, with the best one.
+
+    Args:
+        predictions: Labelled.
+        ax: Where to draw; None makes a figure.
+        temperatures: At which to measure, each > 0; None is 61 from 1/8 to 8.
+
+    Returns:
+        The figure, with a ``TemperaturePath``.
+
+    Raises:
+        InputError: If a temperature is not positive, or there are only pairs.
+
+    Examples:
+        >>> data = Predictions.from_logits([[4.0, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> round(temperature_path(data).numbers.best, 2)
+        2.89
+    """
+    if not isinstance(predictions, Predictions):
+        raise InputError(
+            f"expected predictions over all classes, got {type(predictions).__name__}; a temperature needs logits"
+        )
+    check_axes(ax)
+    numbers: TemperaturePath = path_of(predictions, temperatures=temperatures)
+    chosen = axes_of(ax, height=3.2)
+    return Picture(draw_path(numbers, chosen), chosen, numbers)
+
+
+def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
+    if not isinstance(models, Mapping):
+        raise InputError(
+            f'expected names and predictions, got {type(models).__name__}; pass {{"before": a, "after": b}}'
+        )
+    if not models:
+        raise InputError("expected at least one model to draw, got none; pass a name and its predictions")
+    for data in models.values():
+        check_data(data)
+    return models
+
+
+def _event_name(data: Data) -> str:
+    return "class 1" if isinstance(data, Predictions) and data.classes == 2 else ""

@@ -1,0 +1,51 @@
+"""The numbers of a risk-coverage curve: the error that is left when only the most confident rows are answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from calibrant.plot.arguments import check_data
+from calibrant.plot.diagrams import Data, to_cpu
+
+__all__ = ["Curve", "risk_curve"]
+
+POINTS = 200
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Risk by coverage.
+
+    Args:
+        coverage: Fractions of the rows, increasing, the last 1.
+        risk: The error among the most confident rows up to each.
+    """
+
+    coverage: Sequence[float]
+    risk: Sequence[float]
+
+
+def risk_curve(data: Data) -> Curve:
+    """Return the error among the most confident c · N rows for up to 200 coverages c; equal confidences stay together.
+
+    Args:
+        data: Labelled predictions or pairs, at least one row.
+
+    Raises:
+        InputError: If there are no rows.
+
+    References:
+        El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
+    """
+    check_data(data)
+    p, y = to_cpu(data.top_label())
+    confidence, order = torch.sort(p, descending=True, stable=True)
+    errors = (1 - y[order]).cumsum(0)
+    last_of_tie = torch.ones_like(confidence, dtype=torch.bool)
+    last_of_tie[:-1] = confidence[:-1] != confidence[1:]
+    ends = torch.nonzero(last_of_tie)[:, 0]
+    if len(ends) > POINTS:
+        ends = ends[torch.linspace(0, len(ends) - 1, POINTS).round().long()]
+    answered = (ends + 1).double()
+    return Curve((answered / len(p)).tolist(), (errors[ends] / answered).tolist())

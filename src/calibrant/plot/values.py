@@ -1,0 +1,56 @@
+"""Values of one metric, epoch by epoch."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from calibrant.plot.arguments import check_axes
+from calibrant.plot.style import LIGHT, Palette, axes_of, finish
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_values"]
+
+
+def draw_values(
+    values: Sequence[float],
+    ax: "Axes | None" = None,
+    *,
+    name: str,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    palette: Palette = LIGHT,
+) -> tuple["Figure", "Axes"]:
+    """Draw values of one metric in order, a dot each, the last with its number.
+
+    Args:
+        values: At least one.
+        ax: Where to draw; None makes a figure.
+        name: What they are of.
+        bounds: Between which the metric lies; the axis begins at a finite lower one.
+        palette: Colours.
+
+    Returns:
+        The figure and its axes.
+
+    Examples:
+        >>> figure, ax = draw_values([0.2, 0.1], name="ECE")
+        >>> ax.get_xlabel()
+        'epoch'
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    check_axes(ax)
+    chosen = axes_of(ax, height=3.2)
+    places = range(1, len(values) + 1)
+    chosen.plot(places, values, "o-", color=palette.good, linewidth=1.5, markersize=5)
+    chosen.annotate(
+        f"{values[-1]:.4g}", (len(values), values[-1]), (0, 6), textcoords="offset points", ha="center", fontsize=8
+    )
+    if math.isfinite(bounds[0]):
+        chosen.set_ylim(bottom=bounds[0], top=1.15 * max(values) if max(values) > 0 and bounds[0] == 0 else None)
+    if len(values) == 1:
+        chosen.set_xlim(0, 2)
+    chosen.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return finish(chosen, palette, x="epoch", y=name), chosen

@@ -1,0 +1,226 @@
+"""What to do about a model: the calibrator's gain with its interval, a recommendation, and the commands that carry it out."""
+
+import math
+from dataclasses import dataclass
+from pathlib import PurePath
+from shlex import quote
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators import AutoCalibrator
+from calibrant.calibrators._base import Calibrator
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.report.model import Data, Model, Subject
+from calibrant.report.verdict import Verdict
+from calibrant.statistics import paired_bootstrap
+
+__all__ = [
+    "NOTHING",
+    "TEMPERATURE",
+    "Advice",
+    "Gain",
+    "advice_of",
+    "commands_of",
+    "gain_of",
+    "gains_of",
+    "loss_rows",
+    "mean_gain",
+]
+
+NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much lower the log-loss is after calibration, paired row by row.
+
+    Args:
+        against: What it is compared with.
+        difference: Log-loss there minus log-loss after calibration, in nats; positive is better.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    against: str
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def state(self) -> int:
+        """1 if calibration is significantly better, −1 if worse, 0 if they cannot be told apart."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    @property
+    def sentence(self) -> str:
+        """The gain in words."""
+        verb = "lower" if self.difference >= 0 else "higher"
+        low, high = sorted((self.low, self.high)) if self.difference >= 0 else sorted((-self.low, -self.high))
+        shown = (
+            f"{abs(self.difference):.4f} {verb} than {'with' if self.against == TEMPERATURE else 'when'} {self.against}"
+        )
+        ends = " to ".join(f"{end:.4f}".replace("-", "−") for end in (low, high))
+        return f"Its log-loss is {shown} (95 % interval of the difference: {ends})."
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do.
+
+    Args:
+        headline: In one sentence.
+        reasons: What it rests on.
+        commands: (purpose, command line or Python) that carry it out; none where there is nothing to do.
+    """
+
+    headline: str
+    reasons: list[str]
+    commands: list[tuple[str, str]]
+
+
+def loss_rows(data: Data) -> Tensor:
+    """Return the log-loss (N,) of each row: of the label, or of the top label's correctness for pairs.
+
+    Args:
+        data: Labelled.
+    """
+    if isinstance(data, Predictions):
+        return data.nll.double().cpu()
+    p, y = data.p.double().cpu(), data.y.double().cpu()
+    return -torch.xlogy(y, p) - torch.xlogy(1 - y, 1 - p)
+
+
+def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | None:
+    """Return the paired gain in log-loss, or None where it is infinite or there is one row only.
+
+    Args:
+        before: What calibration is compared with.
+        after: The same rows calibrated.
+        against: The name of ``before`` in sentences.
+        draws: Resamples; whole groups are drawn where rows have groups.
+    """
+    difference = loss_rows(before) - loss_rows(after)
+    if draws < 2 or not bool(torch.isfinite(difference).all()):
+        return None
+    groups = before.groups
+    units = len(difference) if groups is None else len(torch.unique(groups))
+    if units < 2:
+        return None
+    test = paired_bootstrap(difference, groups=groups, draws=draws)[0]
+    return Gain(against, test.difference, test.low, test.high)
+
+
+def gains_of(model: Model, *, draws: int) -> list[Gain]:
+    """Return the gains of a model's calibrator over doing nothing and over plain temperature scaling, as far as known.
+
+    Args:
+        model: With ``after``, and ``reference`` for the second.
+        draws: Resamples.
+    """
+    if model.after is None or isinstance(model.before, BinaryPairs) is not isinstance(model.after, BinaryPairs):
+        return []
+    found = [gain_of(model.before, model.after, against=NOTHING, draws=draws)]
+    if model.reference is not None:
+        found.append(gain_of(model.reference, model.after, against=TEMPERATURE, draws=draws))
+    return [gain for gain in found if gain is not None]
+
+
+def advice_of(
+    model: Model | Subject, before: Verdict, after: Verdict | None, gains: list[Gain], *, margin: float
+) -> Advice:
+    """Return what to do about a model.
+
+    Args:
+        model: What it is about.
+        before: The verdict before calibration.
+        after: The verdict after, or None.
+        gains: From ``gains_of``.
+        margin: ECE above which an error is large; the check command carries it.
+    """
+    commands = commands_of(model, margin=margin)
+    if after is None:
+        return _advice_without(before, commands)
+    name = model.calibrated_in_short
+    by = {gain.against: gain for gain in gains}
+    reasons = [f"After it: {after.headline[:1].lower()}{after.headline[1:]}. {after.detail}"]
+    reasons += [gain.sentence for gain in gains]
+    nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
+    if nothing is None:
+        return Advice(f"{name} was applied; its gain was not tested.", reasons, commands)
+    if nothing.state < 0:
+        return Advice(f"Leave the model as it is: {name} makes its log-loss worse.", reasons, [])
+    if nothing.state == 0:
+        return Advice(f"Leave the model as it is: {name} has no significant gain in log-loss.", reasons, [])
+    if temperature is not None and temperature.state < 0:
+        return Advice(
+            f"Use plain temperature scaling: {name} is significantly worse than it.",
+            reasons,
+            commands_of(model, margin=margin, method="TemperatureScaling"),
+        )
+    if temperature is not None and temperature.state == 0:
+        reasons.append(
+            "Plain temperature scaling cannot be told apart from it: it is the simpler choice where that counts."
+        )
+    return Advice(f"Calibrate with {name}.", reasons, commands)
+
+
+def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
+    if before.state in ("calibrated", "small"):
+        return Advice("Nothing needs to be done about its calibration.", [], [])
+    if before.state == "unclear":
+        return Advice("Collect more labelled rows before deciding.", [], [])
+    return Advice("Calibrate it on labelled rows that are not these.", [], commands)
+
+
+def commands_of(model: Model | Subject, *, margin: float, method: str | None = None) -> list[tuple[str, str]]:
+    """Return the three commands that fit, ship and check a calibrator, on the command line or in Python.
+
+    Args:
+        model: What the report is about.
+        margin: ECE that the check allows.
+        method: Calibrator to fit; None is the model's.
+    """
+    calibrator = model.calibrator
+    name = method or (
+        "auto"
+        if isinstance(calibrator, AutoCalibrator)
+        else type(calibrator).__name__
+        if isinstance(calibrator, Calibrator)
+        else "auto"
+    )
+    if not model.source:
+        made = "calibrant.calibrators.AutoCalibrator()" if name == "auto" else f"calibrant.calibrators.{name}()"
+        return [
+            ("fit", f'{made}.fit(val_logits, val_labels).save("calibrator.safetensors")'),
+            ("ship", 'probs = torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)'),
+            ("check", f'calibrant.operate.check(new_predictions, maximum={{"ece": {margin:g}}}).verdict'),
+        ]
+    file = PurePath(model.source).name or model.source
+    stem = PurePath(file).stem
+    folder = isinstance(model, Subject)
+    data, new = (f"{file}/val", "new") if folder else (file, f"new{PurePath(file).suffix}")
+    saved = f"{stem}-calibrator.safetensors"
+    out = "new-calibrated" if folder else f"new-calibrated{PurePath(file).suffix}"
+    return [
+        ("fit", f"calibrant fit {quote(data)} --method {name} -o {quote(saved)}"),
+        ("ship", f"calibrant apply {quote(saved)} {new} -o {out}"),
+        ("check", f"calibrant check {out} --max ece={margin:g}"),
+    ]
+
+
+def mean_gain(total: float, squares: float, rows: int, *, against: str, quantile: float) -> Gain | None:
+    """Return a gain from sums of the rows' differences: its interval is normal.
+
+    Args:
+        total: Σ difference.
+        squares: Σ difference².
+        rows: How many, ≥ 2 for an answer.
+        against: What it is compared with.
+        quantile: Standard errors to either side.
+    """
+    if rows < 2 or not math.isfinite(squares):
+        return None
+    mean = total / rows
+    half = quantile * math.sqrt(max(squares / rows - mean**2, 0.0) / rows)
+    return Gain(against, mean, mean - half, mean + half)

@@ -1,0 +1,26 @@
+"""The formats of a report, and which names of files say them."""
+
+import os
+
+from calibrant._check import check_choice
+from calibrant._places import as_path, check_suffix
+
+SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
+FORMATS = tuple(SUFFIXES)
+
+
+def check_format(path: str | os.PathLike[str], format: str | None) -> str:
+    """Return the format of a report at ``path``: "html", "md" or "json".
+
+    Args:
+        path: Where it is written.
+        format: What was named, or None for what the suffix says, else HTML.
+
+    Raises:
+        InputError: For a format that is not one of these, or a suffix that says another.
+    """
+    suffix = as_path(path).suffix.lower()
+    known = {name: kind for kind, names in SUFFIXES.items() for name in names}
+    chosen = check_choice(known.get(suffix, "html") if format is None else format, name="format", choices=FORMATS)
+    check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
+    return chosen

@@ -1,0 +1,94 @@
+"""The numbers behind the pictures, against hand values and independent computation."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.isotonic import IsotonicRegression
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import InputError
+from calibrant.metrics import NLL, Accuracy
+from calibrant.plot import diagram_of, isotonic_diagram, risk_curve
+from calibrant.plot.classes import class_errors
+from calibrant.plot.path import path_of
+
+
+def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
+    return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
+
+
+def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
+    curve = risk_curve(BinaryPairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
+    assert curve.coverage == [0.25, 0.75, 1.0]
+    assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
+
+
+def test_a_long_curve_ends_at_the_error_of_all_rows() -> None:
+    data = random_predictions(rows=5000)
+    curve = risk_curve(data)
+    assert len(curve.coverage) == 200
+    assert curve.coverage[-1] == 1
+    assert curve.risk[-1] == pytest.approx(1 - Accuracy()(data))
+
+
+def test_bins_hold_equal_mass_and_every_row() -> None:
+    diagram = diagram_of(random_predictions(rows=3001))
+    counts = [b.count for b in diagram.bins]
+    assert sum(counts) == 3001
+    assert max(counts) - min(counts) <= 1
+    assert all(a.high == b.low for a, b in zip(diagram.bins, diagram.bins[1:], strict=False))
+
+
+def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:
+    diagram = diagram_of(BinaryPairs.from_probs([0.6] * 50 + [0.9] * 50, [1, 0] * 50))
+    assert [(b.low, b.high, b.count) for b in diagram.bins] == [(0.0, 0.6, 50), (0.6, 1.0, 50)]
+
+
+@pytest.mark.parametrize("rows", [7, 400, 5000])
+def test_the_isotonic_curve_is_that_of_scikit_learn(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    p = rng.uniform(0, 1, rows).round(2)
+    y = (rng.random(rows) < p**2).astype(int)
+    diagram = isotonic_diagram(BinaryPairs.from_probs(p, y), draws=20)
+    theirs = IsotonicRegression(y_min=0, y_max=1).fit(p, y).predict(diagram.p)
+    assert diagram.recalibrated == pytest.approx(theirs.tolist())
+    brier = float(np.mean((p - y) ** 2))
+    assert diagram.miscalibration - diagram.discrimination + diagram.uncertainty == pytest.approx(brier)
+
+
+def test_the_isotonic_band_holds_the_curves_of_calibrated_models() -> None:
+    rng, inside = np.random.default_rng(0), []
+    for seed in range(40):
+        p = rng.uniform(0, 1, 300)
+        diagram = isotonic_diagram(BinaryPairs.from_probs(p, (rng.random(300) < p).astype(int)), draws=100, seed=seed)
+        at = np.interp(diagram.band_p, diagram.p, diagram.recalibrated)
+        inside.append(np.mean((at >= np.array(diagram.band_low) - 1e-9) & (at <= np.array(diagram.band_high) + 1e-9)))
+    assert 0.92 < np.mean(inside) < 0.98  # curves are correlated along p: about 0.01 of standard error
+
+
+def test_two_classes_show_the_event() -> None:
+    data = Predictions.from_binary_probs([0.1, 0.4, 0.8, 0.9], [0, 1, 0, 1])
+    assert isotonic_diagram(data).recalibrated == pytest.approx([0.0, 0.5, 0.5, 1.0])
+
+
+def test_the_path_passes_through_the_log_loss() -> None:
+    data = random_predictions(rows=800)
+    path = path_of(data, temperatures=[2.0, 0.5])
+    assert path.loss == pytest.approx(NLL()(data))
+    assert list(path.temperatures) == [0.5, 2.0]
+    assert path.best_loss <= min(*path.losses, path.loss) + 1e-12
+
+
+def test_class_errors_name_the_worst_first() -> None:
+    found = class_errors(random_predictions(), class_names=list("abcd"), draws=20)
+    assert [one.ece for one in found] == sorted((one.ece for one in found), reverse=True)
+    assert sum(one.n for one in found) == 500
+
+
+@pytest.mark.parametrize("function", [diagram_of, isotonic_diagram, risk_curve, path_of, class_errors])
+def test_no_rows_are_refused(function: object) -> None:
+    empty = random_predictions()[:0]
+    with pytest.raises(InputError, match="expected at least one row"):
+        function(empty)  # type: ignore[operator]

@@ -1,0 +1,196 @@
+"""Every picture: one call, an axis in, a figure with its numbers out, and nothing global changed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from calibrant import BinaryPairs, Predictions, plot
+from calibrant.errors import InputError
+from calibrant.plot import CalibrationDisplay, Diagram, IsotonicDiagram, Picture
+from calibrant.plot.drawing import draw_diagram, lower_limit
+from calibrant.plot.style import COLOURS, DASHES, MARKERS
+
+
+def data(*, classes: int = 3, rows: int = 300) -> Predictions:
+    generator = torch.Generator().manual_seed(classes)
+    z = torch.randn(rows, classes, generator=generator)
+    return Predictions.from_logits(2 * z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
+
+
+CALLS: dict[str, Callable[..., Picture]] = {
+    "reliability": lambda ax=None: plot.reliability(data(), ax),
+    "isotonic": lambda ax=None: plot.reliability(data(classes=2), ax),
+    "compare": lambda ax=None: plot.compare({"before": data(), "after": data()}, ax),
+    "risk_coverage": lambda ax=None: plot.risk_coverage(data(), ax),
+    "classwise": lambda ax=None: plot.classwise(data(), ax, draws=10),
+    "confidence_histogram": lambda ax=None: plot.confidence_histogram(data(), ax),
+    "temperature_path": lambda ax=None: plot.temperature_path(data(), ax),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_picture_takes_an_axis_and_leaves_no_trace(name: str) -> None:
+    before = dict(matplotlib.rcParams)
+    ax = Figure().add_subplot()
+    picture = CALLS[name](ax)
+    assert picture.ax is ax
+    assert picture.figure is ax.figure
+    assert CALLS[name]().figure is not ax.figure
+    for label in (ax.get_xlabel(), ax.get_ylabel()):
+        assert label, "axes are labelled"
+    picture.figure.canvas.draw()
+    assert dict(matplotlib.rcParams) == before
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("name", ["reliability", "isotonic", "compare"])
+def test_both_axes_have_one_scale(name: str) -> None:
+    picture = CALLS[name]()
+    picture.figure.canvas.draw()
+    ax = picture.ax
+    assert ax.get_xlim() == ax.get_ylim()
+    labels = [[tick.get_text() for tick in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)]
+    assert labels[0] == labels[1]
+    assert all(text.endswith("%") for text in labels[0])
+
+
+def test_two_classes_are_isotonic_and_more_are_binned() -> None:
+    assert isinstance(plot.reliability(data(classes=2)).numbers, IsotonicDiagram)
+    assert isinstance(plot.reliability(data(classes=3)).numbers, Diagram)
+    assert isinstance(plot.reliability(data(classes=2), kind="bins").numbers, Diagram)
+    assert isinstance(plot.reliability(data(classes=3).top_label()).numbers, Diagram)
+    assert isinstance(plot.reliability(BinaryPairs.from_probs([0.2, 0.9], [0, 1])).numbers, IsotonicDiagram)
+
+
+def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() -> None:
+    pairs = BinaryPairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
+    ax = Figure().add_subplot()
+    draw_diagram(plot.diagram_of(pairs), ax)
+    inside, off = ax.collections
+    assert inside.get_sizes()[0] == pytest.approx(off.get_sizes()[0] / 0.7 * 2)
+    assert len(inside.get_paths()[0].vertices) != len(off.get_paths()[0].vertices)
+
+
+def test_the_axes_begin_below_everything_drawn() -> None:
+    diagram = plot.diagram_of(data())
+    start = lower_limit(diagram)
+    assert 0 <= start <= 0.8
+    assert start <= diagram.lowest or start == 0.8
+
+
+def linear(colour: str) -> np.ndarray:
+    """Return sRGB "#rrggbb" as linear light."""
+    c = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """Return linear sRGB as CIE L*a*b* (D65)."""
+    m = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x = m @ light / np.array([0.9505, 1.0, 1.089])
+    f = np.where(x > 0.008856, np.cbrt(x), 7.787 * x + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+# Machado, Oliveira & Fernandes 2009, deuteranopia and protanopia at full severity, in linear light
+SIMULATED = {
+    "deuteranopia": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "protanopia": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+}
+
+
+def apart(a: str, b: str, matrix: np.ndarray) -> float:
+    one, other = (lab(np.clip(matrix @ linear(c), 0, 1)) for c in (a, b))
+    return float(np.linalg.norm(one - other))
+
+
+@pytest.mark.parametrize("kind", SIMULATED)
+def test_series_are_told_apart_by_the_colour_blind(kind: str) -> None:
+    """Colours of a series differ by 10 (CIE 1976; about 2 is just seen), or dash and marker differ as well."""
+    series = list(enumerate(COLOURS))
+    for i, a in series:
+        for j, b in series[i + 1 :]:
+            shapes = DASHES[i % len(DASHES)] != DASHES[j % len(DASHES)] and MARKERS[i] != MARKERS[j]
+            assert shapes or apart(a, b, SIMULATED[kind]) > 10, (a, b)
+    for i, a in series[:4]:
+        for _, b in series[i + 1 : 4]:
+            assert apart(a, b, SIMULATED[kind]) > 10, (a, b)
+
+
+@pytest.mark.parametrize("kind", SIMULATED)
+def test_before_and_after_are_told_apart_by_the_colour_blind(kind: str) -> None:
+    light, dark = ("#1f6fb5", "#c2410c"), ("#6cb2f0", "#ff9257")
+    assert apart(*light, SIMULATED[kind]) > 25
+    assert apart(*dark, SIMULATED[kind]) > 25
+
+
+def test_the_simulation_finds_red_and_green_alike() -> None:
+    assert apart("#5f9e3f", "#a08a30", SIMULATED["deuteranopia"]) < 15
+
+
+def test_what_is_drawn_wrongly_is_refused() -> None:
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: plot.reliability(torch.eye(3)), "expected Predictions or BinaryPairs, got a Tensor"),  # type: ignore[arg-type]
+        (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),  # type: ignore[arg-type]
+        (lambda: plot.reliability(data(), bins=0), "bins"),
+        (lambda: plot.compare(data()), "expected names and predictions"),  # type: ignore[arg-type]
+        (lambda: plot.compare({}), "expected at least one model"),
+        (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
+        (lambda: plot.classwise(data().top_label()), "expected predictions over all classes"),  # type: ignore[arg-type]
+        (lambda: plot.temperature_path(data(), temperatures=[0.0]), "temperatures"),
+        (lambda: plot.reliability(Predictions.from_logits(torch.randn(3, 2))), "labelled"),
+    ]
+    for call, text in calls:
+        with pytest.raises(InputError, match=text):
+            call()
+
+
+def test_a_display_from_predictions() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0, 1, 200)
+    y = (rng.random(200) < p).astype(int)
+    ax = Figure().add_subplot()
+    display = CalibrationDisplay.from_predictions(y, p, name="mine", ax=ax)
+    assert display.ax_ is ax
+    assert ax.get_title() == "mine"
+    assert isinstance(display.numbers_, IsotonicDiagram)
+    named = CalibrationDisplay.from_predictions(np.where(y, "yes", "no"), p, pos_label="yes")
+    assert named.numbers_ == display.numbers_
+    assert named.ax_.get_ylabel() == "frequency of class yes"
+
+
+def test_a_display_of_many_classes_by_their_names() -> None:
+    rng = np.random.default_rng(1)
+    probs = rng.dirichlet(np.ones(3), 100)
+    labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 100)]
+    display = CalibrationDisplay.from_predictions(labels, probs)
+    assert isinstance(display.numbers_, Diagram)
+    assert display.numbers_.n == 100
+    with pytest.raises(InputError, match="one column of probabilities a class"):
+        CalibrationDisplay.from_predictions(labels, probs[:, :2])
+    with pytest.raises(InputError, match="pos_label"):
+        CalibrationDisplay.from_predictions(labels, probs[:, 0])
+
+
+def test_a_display_from_an_estimator() -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 2))
+    y = np.where(X[:, 0] + rng.normal(size=200) > 0, "up", "down")
+    model = LogisticRegression().fit(X, y)
+    display = CalibrationDisplay.from_estimator(model, X, y)
+    assert display.name == "LogisticRegression"
+    assert display.ax_.get_xlabel() == "predicted probability of class up"
+    assert CalibrationDisplay.from_estimator(model, X, y, pos_label="down").event == "class down"
+    with pytest.raises(InputError, match="expected pos_label among"):
+        CalibrationDisplay.from_estimator(model, X, y, pos_label="left")
+    with pytest.raises(InputError, match="predict_proba"):
+        CalibrationDisplay.from_estimator(LinearSVC().fit(X, y), X, y)

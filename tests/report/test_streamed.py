@@ -1,0 +1,180 @@
+"""A report on rows that stay on disk: the figures of the report in memory, from sums."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import calibrant
+from calibrant import Predictions, metrics
+from calibrant.binning import EqualWidth
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.plot import diagram_of, risk_curve
+from calibrant.report import Model, diagnose_streamed, sums, write_report
+from calibrant.report.diagnosis import by_class, by_group
+from calibrant.report.render import Section, diagnose
+from calibrant.report.sums import ByGroup, FineCells, coarse_bins
+from calibrant.scale import rows
+
+
+def make(home: Path, *, groups: bool = False, parts: int = 3) -> Predictions:
+    """Write ``parts`` files of 900 rows over 6 classes and return all rows."""
+    home.mkdir()
+    found = []
+    for seed in range(parts):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 6, 900)
+        logits = (3 * rng.normal(size=(900, 6)) + 5 * np.eye(6)[labels]).astype(np.float32)
+        data = Predictions.from_logits(logits, labels, groups=rng.integers(0, 9, 900) if groups else None)
+        calibrant.save_predictions(home / f"part-{seed}.parquet", {"all": data})
+        found.append(data)
+    return Predictions.cat(found)
+
+
+def scaling() -> TemperatureScaling:
+    generator = torch.Generator().manual_seed(9)
+    z = 3 * torch.randn(400, 6, generator=generator)
+    return TemperatureScaling().fit(z, torch.multinomial(torch.softmax(z / 2, 1), 1, generator=generator)[:, 0])
+
+
+def close(found: Any, expected: Any) -> None:
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_a_streamed_section_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: bool) -> None:
+    monkeypatch.setattr(rows, "PIECE_BYTES", 100 * 6 * 4)  # nine pieces a file
+    data, calibrator = make(tmp_path / "data", groups=groups), scaling()
+    after = data.calibrated_by(calibrator)
+    section = diagnose_streamed(tmp_path / "data", calibrator=calibrator, draws=200)
+    memory = diagnose(Model("data", data, after, calibrator), draws=200)
+    for mine, theirs in ((section.before, memory.before), (section.after, memory.after)):
+        known = {row.metric: row for row in theirs}
+        assert [row.label for row in mine] == ["Accuracy", "NLL", "Brier", "ECE", "MCE", "DebiasedECE", "ClasswiseECE"]
+        for row in mine:
+            close(row.value, known[row.metric].value)
+            assert row.n == 2700
+            if groups:
+                assert row.null_high is None  # it would need the rows' groups, as in memory for most metrics
+            elif row.label in ("ECE", "MCE", "DebiasedECE"):
+                close(row.null_high, known[row.metric].null_high)  # the same draws from the same cells
+            if groups:
+                assert row.low is None
+            elif row.label in ("Accuracy", "ECE"):
+                close((row.low, row.high), (known[row.metric].low, known[row.metric].high))
+            elif row.label in ("NLL", "Brier"):  # a normal interval beside a bootstrap
+                assert (row.low, row.high) == pytest.approx((known[row.metric].low, known[row.metric].high), rel=0.05)
+    for mine, theirs in ((section.classes, by_class(memory.model)), (section.groups, by_group(memory.model))):
+        assert [(part.name, part.n) for part in mine] == [(part.name, part.n) for part in theirs]
+        for part, other in zip(mine, theirs, strict=True):
+            close(
+                (part.expected, part.observed, part.error_before, part.error_after),
+                (other.expected, other.observed, other.error_before, other.error_after),
+            )
+    exact = (diagram_of(one, binning=EqualWidth()) for one in (data, after))
+    for mine, theirs in zip(section.histograms, exact, strict=True):
+        assert [b.count for b in mine.bins] == [b.count for b in theirs.bins]
+        for name in ("confidence", "accuracy", "expect_low", "expect_high"):
+            close([getattr(b, name) for b in mine.bins], [getattr(b, name) for b in theirs.bins])
+    assert [name for name, _ in section.panels["class"]] == [part.name for part in section.classes[:6]]
+    assert len(section.panels["group"]) == (6 if groups else 0)
+    for mine, theirs in zip(section.diagrams, memory.diagrams, strict=True):  # whole cells of 1/1024 make up the bins
+        assert sum(b.count for b in mine.bins) == 2700
+        assert mine.ece == pytest.approx(theirs.ece, abs=0.01)
+        assert len(mine.bins) > 5
+    if groups:
+        assert section.gains == []
+        return
+    assert section.words[:1] == memory.words[:1]
+    assert section.verdicts == memory.verdicts
+    (mine,), (theirs,) = section.gains, memory.gains
+    close(mine.difference, theirs.difference)
+    assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high), abs=0.1 * abs(theirs.difference))
+
+
+def test_the_curve_has_exact_points_of_the_curve_in_memory(tmp_path: Path) -> None:
+    data = make(tmp_path / "data")
+    curve = dict(diagnose_streamed(tmp_path / "data", draws=0).curves)["before"]
+    confidence, order = torch.sort(data.confidence, descending=True, stable=True)
+    errors = (~data.correct[order]).double().cumsum(0)
+    for coverage, risk in zip(curve.coverage, curve.risk, strict=True):
+        taken = round(coverage * len(data))
+        assert taken == len(data) or confidence[taken - 1] > confidence[taken]
+        close(risk, float(errors[taken - 1]) / taken)
+    assert 50 < len(curve.coverage) <= 200
+    close((curve.coverage[-1], curve.risk[-1]), (1.0, risk_curve(data).risk[-1]))
+
+
+def test_cells_are_disjoint_ascending_and_fine_near_1() -> None:
+    p = torch.cat([torch.linspace(0, 1, 5000, dtype=torch.float64), 1 - 2.0 ** -torch.linspace(10, 53, 400).double()])
+    z = torch.stack([torch.log(p), torch.log1p(-p)], dim=1)
+    data = Predictions.from_logits(z, torch.zeros(len(p), dtype=torch.int64))
+    by_hand = torch.sort(data.confidence).values
+    state = FineCells().state(data)
+    assert int(state.count.sum()) == len(p)
+    mean = (state.sum_p / state.count)[state.count > 0]
+    assert bool((mean.diff() > 0).all())  # cells follow one another
+    close(float(state.sum_p.sum()), float(by_hand.sum()))
+    assert len(coarse_bins()) == 1024 + 14
+    assert bool((coarse_bins().diff() >= 0).all())
+
+
+def test_too_many_groups_are_counted_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "MOST_GROUPS", 5)
+    make(tmp_path / "data", groups=True, parts=2)
+    section = diagnose_streamed(tmp_path / "data", draws=0)
+    assert section.groups == []
+    assert any("more than 10,000 groups" in text for text in section.remarks)
+    assert ByGroup().state(make(tmp_path / "other", parts=1)).dropped == 0
+
+
+def test_it_goes_on_after_a_stop_in_the_second_pass_to_the_same_page(tmp_path: Path) -> None:
+    make(tmp_path / "data")
+    calibrator, checkpoint = scaling(), tmp_path / "c.json"
+
+    def stop(done: int, total: int) -> None:
+        assert total == 5400
+        if done > 3600:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        diagnose_streamed(tmp_path / "data", calibrator=calibrator, checkpoint=checkpoint, progress=stop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.after.json", "c.json", "data"]
+    seen: list[int] = []
+    resumed = diagnose_streamed(
+        tmp_path / "data", calibrator=calibrator, checkpoint=checkpoint, progress=lambda done, _: seen.append(done)
+    )
+    assert seen[0] == 2700  # the first pass was whole
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    pages = []
+    for section in (resumed, diagnose_streamed(tmp_path / "data", calibrator=calibrator)):
+        pages.append(write_report([section], tmp_path / "r.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_the_page_says_what_it_leaves_out_and_stands_beside_others(tmp_path: Path) -> None:
+    data = make(tmp_path / "data")
+    section = diagnose_streamed(tmp_path / "data", name="big", calibrator=scaling(), draws=100)
+    assert isinstance(section, Section)
+    text = write_report([section, Model("small", data)], tmp_path / "r.html", draws=10).read_text()
+    assert "Left out is what needs all rows at once" in text
+    assert "rows that it kept no record of" not in text  # this one was fitted in memory, and knows its 400 rows
+    plain = json.loads(write_report([section], tmp_path / "r.json").read_text())
+    assert plain["models"][0]["name"] == "big"
+    assert plain["models"][0]["diagram_after"]["n"] == 2700
+    assert metrics.NLL()(data) == pytest.approx(plain["rows"][1]["value"], rel=1e-12)
+    assert "sums over rows that were read from disk" in write_report([section], tmp_path / "r.md").read_text()
+
+
+def test_what_is_wrong_is_said_before_any_pass(tmp_path: Path) -> None:
+    make(tmp_path / "data", parts=1)
+    with pytest.raises(InputError, match="expected 6 class names, got 2"):
+        diagnose_streamed(tmp_path / "data", class_names=["a", "b"])
+    path = tmp_path / "bare.parquet"
+    calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
+    with pytest.raises(InputError, match="expected labelled predictions"):
+        diagnose_streamed(path)
