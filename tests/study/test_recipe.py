@@ -107,7 +107,7 @@ def test_every_preset_loads_at_every_scale_it_has(name: str) -> None:
         ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
         ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
         ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
-        ('loss = { type = "CrossEntropyLoss" }', "", "lacks some"),
+        ('loss = { type = "CrossEntropyLoss" }', "", "expected loss in objectives"),
         ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
         ('title = "t"', "title = 3", "expected str for title"),
         ("folds = 2", "folds = 0", "expected at least one training"),
@@ -190,8 +190,8 @@ def test_a_setting_may_have_coefficients_of_its_own(tmp_path: Path) -> None:
 
 
 def test_tables_and_kinds_of_figures_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected columns to be one of 'main', 'calibrators', 'errors'"):
+    with pytest.raises(InputError, match=r"expected columns of .* to be one of 'main', 'calibrators', 'errors'"):
         load_study(write(tmp_path, SMALL.replace("seeds", 'columns = ["all"]\nseeds', 1)))
     figure = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "pie"\n'
-    with pytest.raises(InputError, match="expected kind to be one of 'trajectory'"):
+    with pytest.raises(InputError, match="expected kind of figure 'f' to be one of 'trajectory'"):
         load_study(write(tmp_path, SMALL + figure))

@@ -151,7 +151,7 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
 
 def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) -> None:
     def line(objective: str, ece: float, temperature: float) -> Summary:
-        return Summary("small", objective, 1, {"ece": ece, "temperature": temperature}, {}, 0.0)
+        return Summary("small", objective, 1, {"ece": ece, "temperature": temperature}, {}, 0.0, 0.0, 100)
 
     printed = [("CE", "ece", 0.08), ("Focal", "ece", 0.02), ("CE", "temperature", 2.0), ("Focal", "temperature", 0.9)]
     published = tuple(Published(*figure, setting="like this") for figure in printed)

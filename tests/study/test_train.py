@@ -12,7 +12,7 @@ from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.predictions import Predictions
 from calibrant.study import Outcome, Recipe, Training, training
 from calibrant.study import train as module
-from calibrant.study._optim import make_optimizer, rate_factor
+from calibrant.study._optim import make_optimizers, rate_factor
 from calibrant.study.data import Fold, load_fold
 from calibrant.study.resolve import make_model
 
@@ -192,8 +192,9 @@ def test_rates_fall_at_milestones_and_one_epoch_early_where_the_scheduler_steps_
 
 def test_a_part_of_the_network_may_have_a_rate_of_its_own() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    groups = make_optimizer(model, Training(1, 1, lr=0.5, rates={"0.": 0.1}, optimizer="adagrad")).param_groups
+    (main,) = make_optimizers(model, Training(1, 1, lr=0.5, rates={"0.": 0.1}, optimizer="adagrad"))
+    groups = main.param_groups
     assert [group["lr"] for group in groups] == [0.1, 0.5]
     assert [len(group["params"]) for group in groups] == [2, 2]
     with pytest.raises(InputError, match="expected rates for parts among 0, 1, got 'embedding'"):
-        make_optimizer(model, Training(1, 1, rates={"embedding": 0.1}))
+        make_optimizers(model, Training(1, 1, rates={"embedding": 0.1}))

@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 import torch
 
+from calibrant.errors import InputError
 from calibrant.predictions import Predictions
-from calibrant.study.trajectory import LearnedEpochs, describe, fit_temperature, histogram, measure, oracle_temperature
+from calibrant.study.trajectory import (
+    LearnedEpochs,
+    describe,
+    fit_temperature,
+    histogram,
+    learned_epoch,
+    measure,
+    oracle_temperature,
+)
 
 
 def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
@@ -17,6 +26,23 @@ def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any
         for epoch, right in enumerate(correct, start=1):
             learned.see(torch.tensor([bool(right)]), epoch=epoch)
         assert learned.since.tolist() == [expected or 0]
+    rows = learned_epoch(vector["inputs"]["correct_by_epoch"])
+    assert rows.tolist() == [expected or 0 for expected in vector["expected"]["learned"]]
+
+
+def test_learned_epochs_of_a_history_are_those_seen_epoch_by_epoch() -> None:
+    history = torch.rand(7, 50, generator=torch.Generator().manual_seed(0)) < 0.7  # (epochs, samples)
+    learned = LearnedEpochs(50)
+    for epoch, correct in enumerate(history, start=1):
+        learned.see(correct, epoch=epoch)
+    assert torch.equal(learned_epoch(history.T), learned.since)
+    assert learned_epoch([True]).item() == 1
+
+
+@pytest.mark.parametrize("correct", [None, "ab", [], [[]], [0.5], [2], True])
+def test_what_is_no_history_is_refused(correct: object) -> None:
+    with pytest.raises(InputError, match="expected correct"):
+        learned_epoch(correct)  # type: ignore[arg-type]
 
 
 def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:

@@ -4,7 +4,9 @@ Training stores predictions and a trajectory; every table and figure is computed
 """
 
 from calibrant.study.agreement import Agreement, agreements, printed_beside
+from calibrant.study.describe import Choice, describe
 from calibrant.study.load import load_study, presets
+from calibrant.study.preflight import check_study
 from calibrant.study.recipe import (
     Cell,
     Claim,
@@ -19,11 +21,13 @@ from calibrant.study.recipe import (
 from calibrant.study.run import Step, execute, run_study
 from calibrant.study.store import Run, Store
 from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, record_of, rows, summarise, wanted
+from calibrant.study.template import write_template
 from calibrant.study.train import Outcome, training
 
 __all__ = [
     "Agreement",
     "Cell",
+    "Choice",
     "Claim",
     "FigureSpec",
     "Measured",
@@ -40,7 +44,9 @@ __all__ = [
     "Training",
     "Verdict",
     "agreements",
+    "check_study",
     "collect",
+    "describe",
     "execute",
     "judge",
     "load_study",
@@ -52,4 +58,5 @@ __all__ = [
     "summarise",
     "training",
     "wanted",
+    "write_template",
 ]

@@ -1,6 +1,7 @@
 """Optimiser and learning rate of a recipe."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,25 +10,33 @@ from calibrant.errors import InputError
 from calibrant.study.recipe import Training
 
 
-def make_optimizer(model: nn.Module, plan: Training) -> torch.optim.Optimizer:
-    """Return the optimiser that ``plan`` describes, with a group for each rate of its own."""
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if name.startswith(prefix)], "lr": rate}
+def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
+    """Return the optimiser that ``plan`` describes, with a group for each rate of its own, and the one of ``plan.plain``."""
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in model.named_parameters() if name.startswith(prefix)], "lr": rate, "prefix": prefix}
         for prefix, rate in plan.rates.items()
     ]
-    missing = [prefix for prefix, group in zip(plan.rates, groups, strict=True) if not group["params"]]
+    missing = [group["prefix"] for group in groups if not group["params"]]
     if missing:
         known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
         raise InputError(f"expected rates for parts among {', '.join(known)}, got {missing[0]!r}; correct the name")
     rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
-    groups.append({"params": rest, "lr": plan.lr})
-    for group in groups:
+    apart = [group for group in groups if group["prefix"] in plan.plain]
+    groups = [group for group in groups if group["prefix"] not in plan.plain]
+    groups.append({"params": rest, "lr": plan.lr, "prefix": ""})
+    for group in (*groups, *apart):
         group["initial_lr"] = group["lr"]
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
+        del group["prefix"]
+    descent = [torch.optim.SGD(apart)] if apart else []
+    return [_main_optimizer(groups, plan), *descent]
+
+
+def _main_optimizer(groups: list[dict[str, Any]], plan: Training) -> torch.optim.Optimizer:
     if plan.optimizer == "sgd":
         return torch.optim.SGD(
             groups, lr=plan.lr, momentum=plan.momentum, nesterov=plan.nesterov, weight_decay=plan.weight_decay
         )
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}
     return kinds[plan.optimizer](groups, lr=plan.lr, weight_decay=plan.weight_decay)
 
 

@@ -3,7 +3,7 @@
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from calibrant.errors import InputError
@@ -17,16 +17,26 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     Raises:
         InputError: Naming the place, what it may hold, and what it holds.
     """
+    if not isinstance(table, Mapping):
+        raise InputError(f"expected a table for {where}, got {table!r}; write it in braces or under a heading")
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     unknown = set(table) - set(known)
     if unknown:
         raise InputError(f"expected {', '.join(known)} in {where}, got {', '.join(sorted(unknown))}; correct the name")
+    missing = [
+        name
+        for name, item in known.items()
+        if item.default is MISSING and item.default_factory is MISSING and name not in table
+    ]
+    if missing:
+        raise InputError(f"expected {', '.join(missing)} in {where}, got a table without; add {_these(missing)}")
     hints = typing.get_type_hints(cls)
     values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise InputError(f"expected a whole table for {where}, got one that lacks some ({error}); add them") from error
+    return cls(**values)
+
+
+def _these(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _typed(value: Any, hint: Any, *, where: str) -> Any:

@@ -37,7 +37,7 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         InputError: If there is no such study or scale, or the recipe is broken.
         FileFormatError: If the file cannot be read as TOML.
 
-    Example:
+    Examples:
         >>> load_study("digits").name
         'digits'
     """
@@ -47,11 +47,17 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         table = tomllib.loads(_read(name))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
+    except RecursionError as error:
+        raise FileFormatError(
+            f"expected a study's tables, got values nested hundreds of levels deep in {name}; compare it with a preset"
+        ) from error
     try:
         return _laid_over(table, name, scale=scale)
+    except InputError as error:
+        raise (error if str(name) in str(error) else InputError(f"{error} (in {name})")) from error
     except CalibrantError:
         raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"expected a study's tables as the presets have them, got a value of another kind in {name} "
             f"({reason_of(error)}); compare it with a preset"
@@ -61,11 +67,18 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
 def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
     """Return the study of a file's table with one of its scales laid over it, every training built once."""
     scales = table.pop("scales", {})
+    for given in scales:
+        check_choice(given, name=f"scales of {name}", choices=SCALES)
     if scales and scale is not None and scale not in scales:
         raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
     study = _study({**table, **_overlay(table, scales.get(scale or "", {}))}, where=str(name))
-    _check_names(study, {entry.get("label") for entry in table.get("objectives", ())}, where=str(name))
+    _check_names(study, _labels(table, scales, "objectives"), _labels(table, scales, "settings"), where=str(name))
     return study
+
+
+def _labels(table: Plain, scales: Plain, family: str) -> set[Any]:
+    """Return the labels that the file has at any scale."""
+    return {entry.get("label") for part in (table, *scales.values()) for entry in part.get(family, ())}
 
 
 def _read(name: str | Path) -> str:
@@ -85,6 +98,12 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
     for key, value in scale.items():
         if key in ("keep_objectives", "keep_settings"):
             family = key.removeprefix("keep_")
+            known = [entry.get("label") for entry in table[family]]
+            for label in value:
+                if label not in known:
+                    raise InputError(
+                        f"expected labels of {', '.join(map(str, known))} in {key}, got {label!r}; correct it"
+                    )
             merged[family] = [entry for entry in table[family] if entry.get("label") in value]
         elif isinstance(value, Mapping):
             merged[key] = {**table.get(key, {}), **value}
@@ -153,15 +172,23 @@ class Printed:
                     yield Published(objective, measure, round(value / scale, 8), setting)
 
 
-def _check_names(study: Study, labels: set[Any], *, where: str) -> None:
-    """Refuse published figures and claims about measures or objectives that the file does not have at any scale."""
+def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, where: str) -> None:
+    """Refuse published figures, claims and figures about what the file does not have at any scale."""
     for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
-        check_choice(measure, name="measure", choices=MEASURES)
+        check_choice(measure, name=f"measure in {where}", choices=MEASURES)
     for name in study.columns:
-        check_choice(name, name="columns", choices=COLUMNS)
+        check_choice(name, name=f"columns of {where}", choices=COLUMNS)
     for figure in study.figures:
-        check_choice(figure.kind, name="kind", choices=FIGURE_KINDS)
-    labels = labels | {objective.label for objective in study.objectives}
-    for name in [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]:
-        if name not in labels:
+        check_choice(figure.kind, name=f"kind of figure {figure.name!r}", choices=FIGURE_KINDS)
+    objectives = objectives | {objective.label for objective in study.objectives}
+    named = [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]
+    named += [name for figure in study.figures for name in figure.objectives]
+    named += [name for setting in study.settings for name in (*setting.losses, *setting.trainings)]
+    for name in named:
+        if name not in objectives:
             raise InputError(f"expected an objective of {where}, got {name!r}; add it or correct the name")
+    settings = settings | {"", *(s.label for s in study.settings), *(s.like for s in study.settings)}
+    named = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
+    for name in [*named, *(figure.setting for figure in study.figures)]:
+        if name not in settings:
+            raise InputError(f"expected a setting of {where}, got {name!r}; add it or correct the name")

@@ -14,8 +14,7 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.calibrators._base import Calibrator
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
-from calibrant.metrics import ECE, NLL, ClasswiseECE, Error
-from calibrant.metrics._base import Metric
+from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric
 from calibrant.predictions import Predictions
 
 __all__ = ["COLUMNS", "MEASURES", "Fits", "Measure", "quietly"]
@@ -38,7 +37,7 @@ class Measure:
     def shown(self, value: float) -> str:
         """Return ``value`` as people read it, without the unit.
 
-        Example:
+        Examples:
             >>> Measure("ECE").shown(0.0435)
             '4.35'
         """
@@ -119,7 +118,7 @@ class Fits:
         test: Of each fold.
         ends: The last entry of each fold's trajectory.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
         >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])], [{}])
@@ -203,7 +202,7 @@ def quietly() -> Iterator[None]:
 def geometric_mean(values: Sequence[Any]) -> float:
     """Return the geometric mean of positive numbers.
 
-    Example:
+    Examples:
         >>> geometric_mean([1.0, 4.0])
         2.0
     """

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice, check_count
-from calibrant._config import to_plain
+from calibrant._check import check_choice, check_count, check_number
+from calibrant._plain import to_plain
+from calibrant.errors import InputError
 from calibrant.study._tables import from_table
 
 __all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
 Plain = Mapping[str, Any]
+MOST_SEED = 2**63 - 1  # what NumPy's and torch's generators both take
+MOST_FOLDS = 10_000
 FIGURE_KINDS = (
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
 )  # fmt: skip
@@ -32,12 +35,16 @@ class Training:
         nesterov: Of sgd.
         weight_decay: As torch's optimiser means it.
         rates: Start of a parameter's name → a learning rate of its own.
+        plain: Starts of names of parameters that plain gradient descent moves at their rate of ``rates``, without
+            momentum or decay, beside ``optimizer`` for the rest (Mukhoti et al.'s word vectors beside AdaGrad).
         schedule: ``"steps"`` (× ``decay`` at each milestone) or ``"cosine"`` (to 0 after the last epoch).
         milestones: Epochs (counted from 0) from which the rate is lower.
         decay: Factor at a milestone.
         step_first: Lower the rate one epoch before each milestone, as code does that steps its scheduler before
             training (Mukhoti et al. 2020's; on torch ≥ 1.1).
         reduction: ``"mean"`` or ``"sum"`` of the loss over a batch.
+        loss_factor: The loss is multiplied by this, > 0: with ``"sum"`` and 1 / 25 a sum over the nodes of 25 trees is a
+            mean over trees.
         clip: Largest gradient norm, or None.
         drop_last: Leave out an incomplete last batch.
         select: The epoch kept: ``"last"``; ``"accuracy"``, the best on validation data; or ``"calibrated_nll"``, the
@@ -58,11 +65,13 @@ class Training:
     nesterov: bool = False
     weight_decay: float = 0.0
     rates: Plain = field(default_factory=dict)
+    plain: tuple[str, ...] = ()
     schedule: str = "steps"
     milestones: tuple[int, ...] = ()
     decay: float = 0.1
     step_first: bool = False
     reduction: str = "mean"
+    loss_factor: float = 1.0
     clip: float | None = None
     drop_last: bool = False
     select: str = "last"
@@ -80,6 +89,12 @@ class Training:
         check_choice(self.schedule, name="schedule", choices=("steps", "cosine"))
         check_choice(self.reduction, name="reduction", choices=("mean", "sum"))
         check_choice(self.select, name="select", choices=("last", "accuracy", "calibrated_nll"))
+        check_number(self.loss_factor, name="loss_factor", low=0, open_low=True)
+        for prefix in self.plain:
+            if prefix not in self.rates:
+                raise InputError(f"expected a rate for each of plain, got none for {prefix!r}; add it to rates")
+        if self.plain and (self.clip is not None or self.devices > 1):
+            raise InputError("expected plain without clip on one device, got either; leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ class Recipe:
         seed: Of initial weights, order of the samples, augmentation, and samples drawn.
         fold: Which fold of the data is tested, from 0.
 
-    Example:
+    Examples:
         >>> recipe = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "CrossEntropyLoss"}, Training(1, 32))
         >>> len(recipe.fingerprint)
         16
@@ -106,6 +121,10 @@ class Recipe:
     training: Training
     seed: int = 0
     fold: int = 0
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        check_count(self.fold, name="fold", low=0)
 
     def canonical(self) -> str:
         """Return the recipe as canonical JSON."""
@@ -156,6 +175,7 @@ class Setting:
         model: ``{"type": …, …}``.
         training: Fields of ``Training`` that these need changed.
         losses: Label of an objective → fields of its loss that are others here, as a coefficient chosen for each data set.
+        trainings: Label of an objective → fields of ``Training`` that are others here, as a length of its own.
         like: Label of the paper's setting whose figures stand beside this one's, where that is not ``label``.
     """
 
@@ -165,6 +185,7 @@ class Setting:
     training: Plain = field(default_factory=dict)
     losses: Plain = field(default_factory=dict)
     like: str = ""
+    trainings: Plain = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -262,6 +283,7 @@ class Study:
         claims: Orderings of papers.
         columns: Which tables are shown unless others are asked for: ``"main"``, ``"calibrators"``, ``"errors"``.
         figures: What can be drawn.
+        papers: Keys of ``study/authors.toml``: whose choices ``describe`` puts beside ours.
     """
 
     name: str
@@ -275,15 +297,27 @@ class Study:
     claims: tuple[Claim, ...] = ()
     columns: tuple[str, ...] = ("main",)
     figures: tuple[FigureSpec, ...] = ()
+    papers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for seed in self.seeds:
+            _check_seed(seed)
+        labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
+        labels["figures"] = [figure.name for figure in self.figures]
+        for name, values in {"seeds": list(self.seeds), **labels}.items():
+            twice = next((value for value in values if values.count(value) > 1), None)
+            if twice is not None:
+                raise InputError(f"expected each of {name} once, got {twice!r} twice; leave one out or rename it")
 
     def cells(self) -> Iterator[Cell]:
         """Yield every training, all objectives of one seed before the next seed."""
         for setting in self.settings:
             for seed in self.seeds:
                 for objective in self.objectives:
-                    table = {**self.training, **setting.training, **objective.training}
+                    own = setting.trainings.get(objective.label, {})
+                    table = {**self.training, **setting.training, **objective.training, **own}
                     training = from_table(Training, table, where=f"training of {objective.label!r}")
-                    for fold in range(int(setting.data.get("folds", 1))):
+                    for fold in range(_folds(setting)):
                         loss = {**objective.loss, **setting.losses.get(objective.label, {})}
                         recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)
                         yield Cell(setting.label, objective.label, recipe)
@@ -305,3 +339,19 @@ class Study:
         """Return the study with only the objectives and seeds named."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
+
+
+def _check_seed(seed: int) -> None:
+    """Refuse what no generator takes as a seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {seed!r}; choose another")
+
+
+def _folds(setting: Setting) -> int:
+    """Return how many folds of a setting's data are tested, one training each."""
+    folds = setting.data.get("folds", 1)
+    if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MOST_FOLDS:
+        raise InputError(
+            f"expected folds in 1 … {MOST_FOLDS} in the data of setting {setting.label!r}, got {folds!r}; choose another"
+        )
+    return folds

@@ -22,9 +22,9 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
         table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; tables among them are resolved too.
         reduction: Used where the table names none.
 
-    Example:
+    Examples:
         >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
-        FocalLoss(3)
+        FocalLoss(gamma=3.0)
     """
     return _build({"reduction": reduction, **table}, family=losses, what="loss")
 
@@ -36,7 +36,7 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
         table: A class of ``study.models`` or ``"module:Class"``, and its arguments.
         sizes: What the data say (``classes``, ``inputs`` …); a network is given those that it asks for.
 
-    Example:
+    Examples:
         >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
         Linear(in_features=3, out_features=2, bias=True)
     """
@@ -45,10 +45,35 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
     return _build({**{k: v for k, v in sizes.items() if k in asked}, **table}, family=models, what="model")
 
 
+def find_model(table: Mapping[str, Any]) -> None:
+    """Refuse a table whose network is unknown or whose arguments it does not take, without building it."""
+    arguments = {key: value for key, value in table.items() if key != "type"}
+    _check_arguments(_find(table.get("type"), family=models, what="model"), str(table["type"]), arguments, whole=False)
+
+
+def _check_arguments(cls: Any, name: str, arguments: Mapping[str, Any], *, whole: bool = True) -> None:
+    """Refuse names of arguments that a class does not have, and, of a whole table, those that it lacks."""
+    try:
+        known = inspect.signature(cls).parameters
+    except (TypeError, ValueError):  # a class of the user's own that hides its signature says so when it is called
+        return
+    if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in known.values()):
+        return
+    unknown = [key for key in arguments if key not in known]
+    if unknown:
+        raise InputError(
+            f"expected arguments of {name} ({', '.join(known) or 'none'}), got {unknown[0]!r}; correct the name"
+        )
+    missing = [key for key, item in known.items() if item.default is inspect.Parameter.empty and key not in arguments]
+    if whole and missing and known[missing[0]].kind is not inspect.Parameter.VAR_POSITIONAL:
+        raise InputError(f"expected the argument {missing[0]!r} of {name}, got none; add it")
+
+
 def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
     arguments = dict(table)
     name = arguments.pop("type", None)
     cls = _find(name, family=family, what=what)
+    _check_arguments(cls, str(name), arguments)
     try:
         return cls(**{key: _argument(value, family=family, what=what) for key, value in arguments.items()})
     except CalibrantError:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from calibrant._check import check_count
 from calibrant.errors import FitError, InputError
+from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
@@ -53,10 +54,12 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         InputError: If several workers are to run trainings of several devices.
     """
     check_count(workers, name="workers")
+    check_study(study)
     cells = list(study.cells())
     if workers > 1:
         refuse_several_devices(cells, "one worker")
     waiting = {cell.recipe.fingerprint: cell for cell in cells if not store.finished(cell.recipe)}
+    check_folders(waiting.values())
     done = len(cells) - len(waiting)
     if workers == 1:
         for cell in waiting.values():

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from calibrant._files import atomic_write, read_arrays, write_arrays
+from calibrant._files import read_arrays, write_arrays
+from calibrant._places import atomic_write
 from calibrant.errors import FileFormatError
 from calibrant.predictions import Predictions
 from calibrant.splits import load_splits, save_predictions
@@ -43,7 +44,7 @@ class Store:
     Args:
         root: The folder; made when something is first written.
 
-    Example:
+    Examples:
         >>> from calibrant.study import Recipe, Training
         >>> Store("runs").finished(Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "BrierLoss"}, Training(1, 32)))
         False

@@ -3,7 +3,7 @@
 import json
 import math
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,19 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._files import atomic_write
+from calibrant._places import atomic_write
 from calibrant.binning import EqualMass
-from calibrant.metrics import ECE, NLL, Error
-from calibrant.metrics._base import Metric
+from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.predictions import Predictions
 from calibrant.statistics import null_band, two_sample_test
 from calibrant.study.measures import COLUMNS, Fits
 from calibrant.study.recipe import Claim, Recipe, Study
 from calibrant.study.store import Store
 
-__all__ = ["Measured", "Summary", "Verdict", "collect", "judge", "record_of", "rows", "summarise", "wanted"]
+__all__ = [
+    "Measured",
+    "Summary",
+    "Verdict",
+    "collect",
+    "judge",
+    "record_of",
+    "rows",
+    "summarise",
+    "verdict_of",
+    "wanted",
+]
 
 NULL_DRAWS = 100
+CHANCE = 0.05  # a p from here on is no evidence of a difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +97,9 @@ class Summary:
         seeds: Number of seeds.
         mean: Measure → mean over seeds.
         spread: Measure → standard deviation (n − 1) over seeds; NaN for one seed.
-        null_ece: ECE that a perfectly calibrated model with the calibrated probabilities would show.
+        calibrated_mean: Expected ECE of a calibrated model with the probabilities at T, on as many samples (first seed).
+        calibrated_high: What 97.5 % of such models stay below.
+        rows: Test samples of one seed, all folds together.
     """
 
     setting: str
@@ -94,7 +107,9 @@ class Summary:
     seeds: int
     mean: dict[str, float]
     spread: dict[str, float]
-    null_ece: float
+    calibrated_mean: float
+    calibrated_high: float
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -108,6 +123,7 @@ class Verdict:
         p: Of the paired t-test, over seeds, between the first and the last objective; None below two seeds.
         values: Means in the claimed order.
         p_unpaired: Of the two-sample t-test with equal variances between the same, which Wang et al. (2021) use.
+        seeds: Seeds that the first and the last objective share.
     """
 
     claim: Claim
@@ -116,6 +132,22 @@ class Verdict:
     p: float | None
     values: tuple[float, ...]
     p_unpaired: float | None = None
+    seeds: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words; a difference counts from two seeds on and at p < .05 of the paired test.
+
+        ``"shows"``; ``"shows in part"``: the ends differ as claimed, the steps between are in another order;
+        ``"shows the opposite"``; ``"not told apart"``; ``"not run"``.
+        """
+        if self.seen is None:
+            return "not run"
+        if self.seeds < 2 or self.p is None or self.p >= CHANCE:
+            return "not told apart"
+        if self.values[-1] >= self.values[0]:
+            return "shows the opposite"
+        return "shows" if self.seen else "shows in part"
 
 
 def collect(study: Study, store: Store) -> list[Measured]:
@@ -180,12 +212,15 @@ def wanted(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
 def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]) -> Summary:
     figures = [item.figures(names) for item in items]
     columns = {name: np.array([f[name] for f in figures]) for name in figures[0]}
+    calibrated = null_band(ECE(), items[0].after, draws=NULL_DRAWS)
     return Summary(
         *where,
         seeds=len(items),
         mean={name: float(values.mean()) for name, values in columns.items()},
         spread={name: float(values.std(ddof=1)) if len(values) > 1 else math.nan for name, values in columns.items()},
-        null_ece=null_band(ECE(), items[0].after, draws=NULL_DRAWS).estimate,
+        calibrated_mean=calibrated.estimate,
+        calibrated_high=calibrated.high,
+        rows=len(items[0].after),
     )
 
 
@@ -209,14 +244,33 @@ def _verdict(claim: Claim, setting: str, measured: Sequence[Measured]) -> Verdic
     for name in claim.falls:
         found = [item for item in measured if (item.setting, item.objective) == (setting, name)]
         by_seed.append({item.seed: item.figures([claim.measure])[claim.measure] for item in found})
+    return verdict_of(claim, setting, by_seed)
+
+
+def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]]) -> Verdict:
+    """Return the verdict on a claim from the figures of each of its objectives.
+
+    Args:
+        claim: What the paper reports.
+        setting: Where it is looked for.
+        by_seed: For each objective of ``claim.falls``, seed → figure; only seeds that all have count, where there are any.
+
+    Examples:
+        >>> claim = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
+        >>> verdict_of(claim, "digits", [{0: 0.10, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}]).outcome
+        'shows'
+    """
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
+    common = set.intersection(*(set(values) for values in by_seed))
+    if common:  # means of the same seeds, so that an objective with fewer of them is compared with its own
+        by_seed = [{seed: value for seed, value in values.items() if seed in common} for values in by_seed]
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     shared = sorted(by_seed[0].keys() & by_seed[-1].keys())
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
     paired = _paired([by_seed[0][s] - by_seed[-1][s] for s in shared])
-    return Verdict(claim, setting, seen, paired, means, _unpaired(first, last))
+    return Verdict(claim, setting, seen, paired, means, _unpaired(first, last), len(shared))
 
 
 def _paired(differences: list[float]) -> float | None:
@@ -285,6 +339,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
                 "text": v.claim.text,
                 "source": v.claim.source,
                 "setting": v.setting,
+                "verdict": v.outcome,
                 "seen": v.seen,
                 "p": v.p,
                 "p_unpaired": v.p_unpaired,

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from calibrant._files import atomic_write
+from calibrant._places import atomic_write
 from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
 from calibrant.predictions import Predictions
-from calibrant.study._optim import make_optimizer, rate_factor, set_rates
+from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
@@ -111,23 +111,23 @@ def training(
         if plan.channels_last:
             network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
-        model, optimizer = fabric.setup(network, make_optimizer(network, plan))
+        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
         learned = LearnedEpochs(len(fold.train))
         state = Progress()
         if checkpoint is not None and checkpoint.exists():
-            state = _restore(checkpoint, recipe, network, optimizer, loss, learned)
+            state = _restore(checkpoint, recipe, network, optimizers, loss, learned)
         while state.epoch < plan.epochs:
             begun = time.perf_counter()
             with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
                 value = _train_epoch(
-                    recipe, state.epoch, fold, model=model, loss=loss, optimizer=optimizer, fabric=fabric
+                    recipe, state.epoch, fold, model=model, loss=loss, optimizers=optimizers, fabric=fabric
                 )
             state.epoch += 1
             _after_epoch(plan, state, value, fold, model=model, network=network, loss=loss, learned=learned)
             state.seconds += time.perf_counter() - begun
             due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0
             if checkpoint is not None and due and state.epoch < plan.epochs and fabric.is_global_zero:
-                _keep(checkpoint, recipe, state, network, optimizer, loss, learned)
+                _keep(checkpoint, recipe, state, network, optimizers, loss, learned)
             yield state.epoch
         if state.kept is not None:
             network.load_state_dict(state.kept)
@@ -189,11 +189,12 @@ def _logits(model: nn.Module, split: Split) -> Tensor:
 
 
 def _train_epoch(
-    recipe: Recipe, epoch: int, fold: Fold, *, model: nn.Module, loss: nn.Module, optimizer: Any, fabric: Any
+    recipe: Recipe, epoch: int, fold: Fold, *, model: nn.Module, loss: nn.Module, optimizers: Sequence[Any], fabric: Any
 ) -> float:
     """Train one epoch and return the mean loss of its steps."""
     plan = recipe.training
-    set_rates(optimizer, rate_factor(plan, epoch))
+    for optimizer in optimizers:
+        set_rates(optimizer, rate_factor(plan, epoch))
     if isinstance(loss, Scheduled):
         loss.set_epoch(epoch)
     order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(_mix(recipe.seed, epoch, "order")))
@@ -208,14 +209,18 @@ def _train_epoch(
         if fold.augment is not None:
             inputs = fold.augment(inputs, draws)
         value = loss(model(inputs), labels)
+        if plan.loss_factor != 1:
+            value = value * plan.loss_factor
         if fabric.world_size > 1:  # the average over devices of this is the loss of the whole batch
             share = len(mine) / len(rows) if plan.reduction == "mean" else 1.0
             value = value * (share * fabric.world_size)
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
         fabric.backward(value)
         if plan.clip is not None:
-            fabric.clip_gradients(model, optimizer, max_norm=plan.clip, error_if_nonfinite=False)
-        optimizer.step()
+            fabric.clip_gradients(model, optimizers[0], max_norm=plan.clip, error_if_nonfinite=False)
+        for optimizer in optimizers:
+            optimizer.step()
         total, steps = total + value.detach(), steps + 1
     mean = float(total) / max(steps, 1)
     if mean != mean or mean in (float("inf"), float("-inf")):
@@ -264,14 +269,14 @@ def _figure_to_lower(select: str, validation: Predictions) -> float:
     return float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
 
 
-def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizer: Any, loss: Any, learned: Any) -> None:
+def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
     """Write the checkpoint, whole or not at all."""
     content = {
         "recipe": recipe.fingerprint,
         "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
         "kept": state.kept,
         "network": network.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": [optimizer.state_dict() for optimizer in optimizers],
         "loss": loss.state_dict(),
         "learned": learned.since,
     }
@@ -281,14 +286,16 @@ def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizer: 
         file.write(buffer.getvalue())
 
 
-def _restore(path: Path, recipe: Recipe, network: Any, optimizer: Any, loss: Any, learned: Any) -> Progress:
+def _restore(path: Path, recipe: Recipe, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
     """Put a checkpoint's state into the objects and return its progress."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["recipe"] != recipe.fingerprint:
             raise ValueError("it belongs to another recipe")
         network.load_state_dict(content["network"])
-        optimizer.load_state_dict(content["optimizer"])
+        kept = content["optimizer"] if isinstance(content["optimizer"], list) else [content["optimizer"]]
+        for optimizer, saved in zip(optimizers, kept, strict=True):
+            optimizer.load_state_dict(saved)
         loss.load_state_dict(content["loss"])
         learned.since = content["learned"]
         return Progress(**json.loads(content["progress"]), kept=content["kept"])

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,20 @@ from torch import Tensor, nn
 
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import BoundWarning, DuplicateRowsWarning
+from calibrant.errors import BoundWarning, DuplicateRowsWarning, InputError
 from calibrant.metrics import ECE
 from calibrant.predictions import Predictions
 
-__all__ = ["LearnedEpochs", "describe", "fit_temperature", "histogram", "judged", "measure", "oracle_temperature"]
+__all__ = [
+    "LearnedEpochs",
+    "describe",
+    "fit_temperature",
+    "histogram",
+    "learned_epoch",
+    "measure",
+    "oracle_temperature",
+    "recalibrated",
+]
 
 LOGIT_BINS = 40
 
@@ -30,7 +39,7 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
     entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
     for name, part in parts.items():  # of test data the best that any temperature could do (Wang et al. 2021, Figure 4)
         entry[name] |= _at_own_temperature(part)
-    calibrated = judged(parts["test"], fit_temperature(parts["validation"]))
+    calibrated = recalibrated(parts["test"], fit_temperature(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
     entry["test"]["ece_at_t"] = ECE()(calibrated)
     optimal = oracle_temperature(parts["test"])
@@ -48,8 +57,8 @@ def _at_own_temperature(part: Predictions) -> dict[str, float | None]:
     if bool(part.correct.all()):
         return {"temperature": None, "ece_at_own_t": None}
     calibrator = fit_temperature(part)
-    judged_by_itself = part.calibrated_by(calibrator, allow_fit_rows=True)  # a description, not to judge by
-    return {"temperature": calibrator.temperature, "ece_at_own_t": ECE()(judged_by_itself)}
+    at_own = part.calibrated_by(calibrator, allow_fit_rows=True)  # a description, no evaluation
+    return {"temperature": calibrator.temperature, "ece_at_own_t": ECE()(at_own)}
 
 
 def describe(predictions: Predictions) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def describe(predictions: Predictions) -> dict[str, Any]:
     Args:
         predictions: Labelled predictions.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> figures = describe(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
         >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
@@ -85,7 +94,7 @@ def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
         values: (N,) finite.
         bins: Number of bins.
 
-    Example:
+    Examples:
         >>> histogram(torch.tensor([0.0, 1.0, 4.0]), bins=2)
         {'low': 0.0, 'high': 4.0, 'counts': [2, 1]}
     """
@@ -108,7 +117,7 @@ def fit_temperature(validation: Predictions) -> TemperatureScaling:
 def oracle_temperature(test: Predictions) -> TemperatureScaling:
     """Return temperature scaling at the T of .01 … 10 that minimises the ECE of these very rows.
 
-    It sees the labels it is judged by. Wang et al. (2021) §5.1 call the ECE there the optimal one: no temperature that
+    It sees the labels that it is evaluated on. Wang et al. (2021) §5.1 call the ECE there the optimal one: no temperature that
     validation data choose can do better, so it describes how calibratable a network is, and calibrates nothing.
 
     Args:
@@ -119,11 +128,43 @@ def oracle_temperature(test: Predictions) -> TemperatureScaling:
         return TemperatureScaling("ece").fit(test.logits, test.labels)
 
 
-def judged(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
+def recalibrated(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
     """Return test predictions calibrated; that a saturated network gives some samples equal logits is no leak."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DuplicateRowsWarning)
         return test.calibrated_by(calibrator)
+
+
+def learned_epoch(correct: Tensor | Sequence[Any]) -> Tensor:
+    """Return the epoch, counted from 1, from which each sample is classified correctly until the last one; 0 for never.
+
+    Args:
+        correct: (…, epochs) bool, or 0 and 1: whether each sample was correct after each epoch; at least one epoch.
+
+    Returns:
+        (…) int64.
+
+    Raises:
+        InputError: If ``correct`` is not such an array.
+
+    Examples:
+        >>> learned_epoch([[False, True, False, True, True], [True, True, True, True, False]]).tolist()
+        [4, 0]
+
+    References:
+        Wang et al. 2021, §5.1.
+    """
+    try:
+        seen = torch.as_tensor(correct)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"expected correct (…, epochs) of booleans, got {type(correct).__name__}; pass one") from error
+    if seen.ndim < 1 or not seen.shape[-1] or not bool(((seen == 0) | (seen == 1)).all()):
+        raise InputError(
+            f"expected correct (…, epochs) of booleans or 0 and 1, got shape {tuple(seen.shape)} {seen.dtype}; "
+            "pass predicted == labels of every epoch, epochs last"
+        )
+    tail = seen.bool().flip(-1).long().cumprod(dim=-1).sum(dim=-1)  # (…) epochs at the end without an error
+    return torch.where(tail > 0, seen.shape[-1] - tail + 1, 0)
 
 
 class LearnedEpochs:
@@ -132,7 +173,7 @@ class LearnedEpochs:
     Args:
         samples: N.
 
-    Example:
+    Examples:
         >>> learned = LearnedEpochs(2)
         >>> for epoch, right in enumerate([[True, False], [True, True]], start=1):
         ...     learned.see(torch.tensor(right), epoch=epoch)

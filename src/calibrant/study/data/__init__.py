@@ -51,7 +51,7 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
     Raises:
         InputError: If the name or an option is unknown, or a folder is missing.
 
-    Example:
+    Examples:
         >>> len(load_fold({"name": "digits"}).test)
         360
     """

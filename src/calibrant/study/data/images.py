@@ -34,6 +34,7 @@ SOURCES = {
     ),
 }
 DECODERS = 4  # threads
+PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
 STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # torrvision's, for CIFAR-100 too
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
@@ -142,7 +143,7 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
         validation=whole[torch.from_numpy(held)],
         test=test,
         sizes={"classes": source.classes, "inputs": 3 * source.size**2},
-        augment=CropAndFlip(source.size // 8, black) if options.augment else None,  # type: ignore[arg-type]
+        augment=CropAndFlip(PAD, black) if options.augment else None,  # type: ignore[arg-type]
     )
 
 

@@ -65,7 +65,7 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: tuple[Panel, .
 def slug(text: str) -> str:
     """Return a name for a file.
 
-    Example:
+    Examples:
         >>> slug("SST Tree-LSTM")
         'sst-tree-lstm'
     """

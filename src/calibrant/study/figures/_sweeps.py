@@ -164,7 +164,7 @@ def losses(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Pl
 def short(x: float) -> str:
     """Return a number for an axis.
 
-    Example:
+    Examples:
         >>> short(-0.05), short(3.0)
         ('−.05', '3')
     """

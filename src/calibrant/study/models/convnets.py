@@ -1,9 +1,13 @@
 """Wide-ResNet, DenseNet and VGG for images of 32×32 and 64×64."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
+from calibrant._check import check_choice
 from calibrant.errors import InputError
+from calibrant.study.models.resnet import Basic, normal_by_outputs
 
 __all__ = ["VGG", "DenseNet", "SmallCNN", "WideResNet"]
 
@@ -38,23 +42,35 @@ class WideResNet(nn.Module):
         depth: 6·n + 4, as Zagoruyko & Komodakis count, or 6·n + 2, as Mukhoti et al. do, who leave the two shortcuts
             out: their 26 is the others' 28.
         widen: Factor on 16, 32, 64 channels.
+        norm: ``"after"``: batch norm and ReLU after each convolution, also on shortcuts, as in Mukhoti et al.'s code
+            (WRN-26-10: 36,481,434 parameters, 28 batch norms, convolutions drawn from a normal distribution of variance
+            2 / (k²·outputs)); ``"before"``: as Zagoruyko & Komodakis have it (WRN-28-10: 36,479,194 parameters, 25 batch
+            norms, torch's initialisation).
 
     References:
-        Zagoruyko & Komodakis 2016, Table 1.
+        Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
     """
 
-    def __init__(self, classes: int, depth: int = 26, widen: int = 10) -> None:
+    def __init__(
+        self, classes: int, depth: int = 26, widen: int = 10, norm: Literal["after", "before"] = "after"
+    ) -> None:
         super().__init__()
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError(f"expected depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …), got {depth}; choose one of these")
+        after = check_choice(norm, name="norm", choices=("after", "before")) == "after"
         layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
+        layers += [nn.BatchNorm2d(16), nn.ReLU()] if after else []
+        block: type[Basic] | type[WideBlock] = Basic if after else WideBlock
         inputs = 16
         for stage, width in enumerate((16 * widen, 32 * widen, 64 * widen)):
             for index in range((depth - 2) // 6):
-                layers.append(WideBlock(inputs, width, 2 if stage and not index else 1))
+                layers.append(block(inputs, width, 2 if stage and not index else 1))
                 inputs = width
-        self.features = nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        layers += [] if after else [nn.BatchNorm2d(inputs), nn.ReLU()]
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.classifier = nn.Linear(inputs, classes)
+        if after:
+            normal_by_outputs(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) of images (N, 3, H, W)."""

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from calibrant._check import check_number
 from calibrant.errors import InputError
 from calibrant.study.data._trees import TreeBatch
 
@@ -20,18 +21,28 @@ class TreeLSTM(nn.Module):
         embedding: Numbers a word.
         hidden: Numbers a node.
         vectors: (vocabulary, embedding) first values of the embedding, or None for random ones.
+        output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) there.
+        dropout: Part of a node's hidden numbers left out before the last layer while training; ½ in that code.
 
     Raises:
         InputError: If ``vectors`` have another shape.
 
     References:
-        Tai, Socher, Manning 2015, Eqs. 9–14.
+        Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
     """
 
     def __init__(
-        self, classes: int, vocabulary: int, embedding: int = 100, hidden: int = 120, vectors: Tensor | None = None
+        self,
+        classes: int,
+        vocabulary: int,
+        embedding: int = 100,
+        hidden: int = 120,
+        vectors: Tensor | None = None,
+        output_gate: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_number(dropout, name="dropout", low=0, high=1, open_high=True)
         if vectors is not None and vectors.shape != (vocabulary, embedding):
             raise InputError(
                 f"expected word vectors of {embedding} numbers, got {vectors.shape[1]}; set embedding to that"
@@ -40,7 +51,13 @@ class TreeLSTM(nn.Module):
         if vectors is not None:
             self.embedding.weight.data.copy_(vectors)
         self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
-        self.node = nn.Linear(2 * hidden, 5 * hidden)  # input gate, two forget gates, output gate, update
+        self.output_gate = output_gate
+        if output_gate:
+            self.node = nn.Linear(2 * hidden, 5 * hidden)  # input gate, two forget gates, output gate, update
+        else:  # a layer with a bias for each child, as in the authors' code: it draws first weights by ``hidden`` inputs
+            self.left = nn.Linear(hidden, 4 * hidden)  # input gate, two forget gates, update
+            self.right = nn.Linear(hidden, 4 * hidden)
+        self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(hidden, classes)
 
     def forward(self, batch: TreeBatch) -> Tensor:
@@ -48,10 +65,16 @@ class TreeLSTM(nn.Module):
         gate, cell = self.leaf(self.embedding(batch.words)).chunk(2, dim=1)
         all_hidden, all_cells = torch.sigmoid(gate) * torch.tanh(cell), cell
         for left, right in batch.levels:  # indices into the nodes computed so far
-            inputs = torch.cat([all_hidden[left], all_hidden[right]], dim=1)
-            i, f_left, f_right, o, u = self.node(inputs).chunk(5, dim=1)
-            cell = torch.sigmoid(i) * torch.tanh(u)
-            cell = cell + torch.sigmoid(f_left) * all_cells[left] + torch.sigmoid(f_right) * all_cells[right]
-            all_hidden = torch.cat([all_hidden, torch.sigmoid(o) * torch.tanh(cell)])
-            all_cells = torch.cat([all_cells, cell])
-        return self.classifier(all_hidden[batch.asked])
+            hidden, cell = self._compose(all_hidden[left], all_hidden[right], all_cells[left], all_cells[right])
+            all_hidden, all_cells = torch.cat([all_hidden, hidden]), torch.cat([all_cells, cell])
+        return self.classifier(self.dropout(all_hidden[batch.asked]))
+
+    def _compose(self, left: Tensor, right: Tensor, left_cell: Tensor, right_cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Return hidden numbers and cells (nodes, hidden) of nodes from those of their children."""
+        if self.output_gate:
+            i, f_left, f_right, o, u = self.node(torch.cat([left, right], dim=1)).chunk(5, dim=1)
+        else:
+            i, f_left, f_right, u = (self.left(left) + self.right(right)).chunk(4, dim=1)
+        cell = torch.sigmoid(i) * torch.tanh(u)
+        cell = cell + torch.sigmoid(f_left) * left_cell + torch.sigmoid(f_right) * right_cell
+        return (torch.sigmoid(o) * torch.tanh(cell) if self.output_gate else torch.tanh(cell)), cell

@@ -1,0 +1,272 @@
+"""What a study does, choice by choice, beside what the papers say and what their authors' code does."""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant.errors import InputError, MissingExtraError
+from calibrant.study._optim import rate_factor
+from calibrant.study.data import DATA_SETS, TOKENISED
+from calibrant.study.data.images import PAD, SOURCES, Options
+from calibrant.study.data.preview import preview
+from calibrant.study.recipe import Cell, Study
+from calibrant.study.resolve import make_model
+
+__all__ = ["Choice", "describe"]
+
+SIZES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257, "tiny-imagenet": 100_000}  # training images
+TESTED = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032, "tiny-imagenet": 10_000}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice of an experiment.
+
+    Args:
+        name: What is chosen.
+        paper: What the text says; empty where it says nothing.
+        code: What the authors' code does; empty where there is none, or none was at hand.
+        here: What the study does, generated from it.
+        source: Page or file of the paper and the code.
+        whose: Title of the paper; empty for a choice that no paper mentions.
+    """
+
+    name: str
+    paper: str
+    code: str
+    here: str
+    source: str
+    whose: str = ""
+
+
+def describe(study: Study) -> list[Choice]:
+    """Return every choice of a study beside the papers' and their code's; what we do is read from the study itself.
+
+    Args:
+        study: At the scale to be described.
+
+    Examples:
+        >>> from calibrant.study import load_study
+        >>> found = {choice.name: choice.here for choice in describe(load_study("mukhoti-table1", scale="paper"))}
+        >>> found["clipping"]
+        'gradient norm 2; SST Tree-LSTM: none'
+    """
+    known = tomllib.loads(resources.files("calibrant.study").joinpath("authors.toml").read_text(encoding="utf-8"))
+    cells = {(cell.setting, cell.objective): cell for cell in reversed(list(study.cells()))}
+    here = {name: say(study, list(reversed(cells.values()))) for name, say in HERE.items()}
+    found = []
+    for paper in study.papers:
+        if paper not in known:
+            raise InputError(
+                f"expected papers of {', '.join(known)} in {study.name}, got {paper!r}; choose among these"
+            )
+        for entry in known[paper]["choices"]:
+            ours = here.get(entry["choice"], "")
+            found.append(
+                Choice(entry["choice"], entry["paper"], entry["code"], ours, entry["source"], known[paper]["title"])
+            )
+    named = {choice.name for choice in found}
+    return found + [Choice(name, "", "", ours, "") for name, ours in here.items() if name not in named and ours]
+
+
+def _grouped(cells: Sequence[Cell], say: Callable[[Cell], str]) -> str:
+    """Return what most trainings have, then the settings and objectives that have another."""
+    said = {(cell.setting, cell.objective): say(cell) for cell in cells}
+    values = list(said.values())
+    common = max(dict.fromkeys(values), key=values.count)
+    settings, objectives = ({key[i]: None for key in said} for i in (0, 1))
+    parts: list[tuple[str, str]] = []
+    odd = {key: value for key, value in said.items() if value != common}
+    for i, labels in ((0, settings), (1, objectives)):
+        for label in labels:
+            alike = {value for key, value in odd.items() if key[i] == label}
+            whole = sum(key[i] == label for key in said) == sum(key[i] == label for key in odd)
+            if len(alike) == 1 and whole:
+                parts.append((label, alike.pop()))
+                odd = {key: value for key, value in odd.items() if key[i] != label}
+    places: dict[tuple[str, str], list[str]] = {}
+    for (setting, objective), value in odd.items():
+        places.setdefault((objective, value), []).append(setting)
+    for (objective, value), where in places.items():
+        most = len(where) > len(settings) / 2
+        parts.append((f"{objective} ({'most networks' if most else ', '.join(where)})", value))
+    merged: dict[str, list[str]] = {}
+    for place, value in parts:
+        merged.setdefault(value, []).append(place)
+    return "; ".join([common, *(f"{', '.join(labels)}: {value}" for value, labels in merged.items())])
+
+
+def _split(cell: Cell) -> str:
+    data = dict(cell.recipe.data)
+    name = data["name"]
+    if name == "digits":
+        return f"digits, {data.get('train', 400)} / {data.get('validation', 400)} / all once over {data.get('folds', 5)} folds"
+    if name not in SOURCES:
+        return {"sst": "6,920 / 872 / 1,821", "20news": "by date, 900 for validation"}.get(name, name)
+    options = Options(**{k: v for k, v in data.items() if k in {f.name for f in fields(Options)}})
+    source = SOURCES[name]
+    held = options.validation if options.validation is not None else source.validation
+    fit = options.train if options.train is not None else SIZES[name] - held
+    rule = options.split or source.rule
+    each = f", {held // source.classes} a class" if rule == "per-class" else ""
+    tested = options.test if options.test is not None else TESTED[name]
+    return f"{name} {fit:,} / {held:,} / {tested:,}, rule {rule!r}{each}, seed {options.split_seed}"
+
+
+def _statistics(cell: Cell) -> str:
+    name = cell.recipe.data["name"]
+    return str(cell.recipe.data.get("statistics") or SOURCES[name].statistics) if name in SOURCES else "none"
+
+
+def _augmentation(cell: Cell) -> str:
+    name = cell.recipe.data["name"]
+    if name not in SOURCES or not cell.recipe.data.get("augment", True):
+        return "none"
+    return f"crop after padding by {PAD}, mirror images"
+
+
+def _network(cell: Cell) -> str:
+    """Return class and arguments, and the numbers of parameters and batch norms."""
+    recipe = cell.recipe
+    arguments = ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key not in ("type", "init"))
+    said = f"{recipe.model['type']}({arguments})"
+    if recipe.model.get("weights") is not None:
+        return said
+    counted = _counted(json.dumps([dict(recipe.model), dict(recipe.data)], default=str, sort_keys=True))
+    return f"{said}: {counted}" if counted else said
+
+
+@lru_cache(maxsize=256)
+def _counted(recipe: str) -> str:
+    """Return the numbers of parameters and batch norms of a network, from its model's and data's tables as JSON."""
+    model, data = json.loads(recipe)
+    try:
+        with torch.device("meta"):
+            network = make_model(model, sizes=preview(data, makers=DATA_SETS, tokenised=TOKENISED))
+    except MissingExtraError:
+        return ""
+    norms = sum(isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d) for module in network.modules())
+    counted = sum(p.numel() for name, p in network.named_parameters() if not name.startswith("embedding"))
+    words = " beside the word vectors" if hasattr(network, "embedding") else ""
+    return f"{counted:,} parameters{words}, {norms} batch norms"
+
+
+def _initialisation(cell: Cell) -> str:
+    kind = cell.recipe.model.get("type")
+    after = kind == "WideResNet" and cell.recipe.model.get("norm", "after") == "after"
+    if after or cell.recipe.model.get("init") == "normal":
+        return "normal, variance 2 / (k²·outputs)"
+    return "normal, variance 2 / inputs" if kind == "ThinResNet" else "torch's"
+
+
+def _optimiser(cell: Cell) -> str:
+    plan = cell.recipe.training
+    parts = [plan.optimizer]
+    if plan.optimizer == "sgd":
+        parts.append(f"momentum {plan.momentum:g}")
+    if plan.nesterov:
+        parts.append("Nesterov")
+    parts.append(f"weight decay {plan.weight_decay:g}")
+    parts += [f"{name} by plain gradient descent" for name in plan.plain]
+    return ", ".join(parts)
+
+
+def _falls(cell: Cell) -> str:
+    """Return the epochs (from 0) at which the rate becomes another, read from the rates themselves."""
+    plan = cell.recipe.training
+    if plan.schedule == "cosine":
+        return f"cosine to 0 over {plan.epochs} epochs"
+    rates = [rate_factor(plan, epoch) for epoch in range(plan.epochs)]
+    falls = [f"{epoch}" for epoch in range(1, plan.epochs) if rates[epoch] != rates[epoch - 1]]
+    return f"× {plan.decay:g} at epochs {', '.join(falls)}" if falls else "never"
+
+
+def _rate(cell: Cell) -> str:
+    plan = cell.recipe.training
+    return ", ".join([f"{plan.lr:g}", *(f"{name} {rate:g}" for name, rate in plan.rates.items())])
+
+
+def _batch(cell: Cell) -> str:
+    plan = cell.recipe.training
+    return f"{plan.batch}, last incomplete one left out" if plan.drop_last else f"{plan.batch}"
+
+
+def _reduction(cell: Cell) -> str:
+    plan = cell.recipe.training
+    return plan.reduction if plan.loss_factor == 1 else f"{plan.reduction} × {plan.loss_factor:g}"
+
+
+def _clipping(cell: Cell) -> str:
+    clip = cell.recipe.training.clip
+    return "none" if clip is None else f"gradient norm {clip:g}"
+
+
+def _kept(cell: Cell) -> str:
+    words = {
+        "last": "the last",
+        "accuracy": "best validation accuracy",
+        "calibrated_nll": "best validation log-loss at T",
+    }
+    return words[cell.recipe.training.select]
+
+
+def _objectives(study: Study, cells: Sequence[Cell]) -> str:
+    said = []
+    for objective in study.objectives:
+        loss = objective.loss
+        weight = ", weight detached" if loss.get("detach_weight") else ""
+        focal = str(loss.get("type")) in ("FocalLoss", "InverseFocalLoss")
+        attached = ", weight inside the gradient" if focal and not weight else ""
+        said.append(f"{objective.label}{weight or attached}")
+    return ", ".join(said)
+
+
+def _coefficients(study: Study, cells: Sequence[Cell]) -> str:
+    said = {}
+    for cell in cells:
+        numbers = [f"{key} {value:g}" for key, value in cell.recipe.loss.items() if _is_number(value)]
+        if numbers:
+            said[cell.objective] = f"{cell.objective}: {', '.join(numbers)}"
+    return "; ".join(said.values()) + ("; not chosen on test data here" if said else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _each(say: Callable[[Cell], str]) -> Callable[[Study, Sequence[Cell]], str]:
+    return lambda study, cells: _grouped(cells, say)
+
+
+def _said(text: str) -> Callable[[Study, Sequence[Cell]], str]:
+    return lambda study, cells: text
+
+
+HERE: Mapping[str, Callable[[Study, Sequence[Cell]], str]] = {
+    "split": _each(_split),
+    "statistics": _each(_statistics),
+    "augmentation": _each(_augmentation),
+    "network": _each(_network),
+    "initialisation": _each(_initialisation),
+    "objectives": _objectives,
+    "coefficients": _coefficients,
+    "optimiser": _each(_optimiser),
+    "learning rate": _each(_rate),
+    "rate falls": _each(_falls),
+    "epochs": _each(lambda cell: str(cell.recipe.training.epochs)),
+    "batch": _each(_batch),
+    "loss over a batch": _each(_reduction),
+    "clipping": _each(_clipping),
+    "epoch kept": _each(_kept),
+    "learned epochs": _each(lambda cell: f"counted every {cell.recipe.training.measure_every} epochs"),
+    "grid of T": _said("T by log-loss, solved exactly; T by ECE on .01 … 10 in steps of .01, both on validation data"),
+    "bins": _said("15, equal width; 15 of equal mass beside them"),
+    "seeds": lambda study, cells: ", ".join(map(str, study.seeds)),
+}

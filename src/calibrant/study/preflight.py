@@ -1,0 +1,118 @@
+"""Build everything that a study needs once, on no data, so that a typo is found before the first training."""
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
+from calibrant.study._optim import make_optimizers
+from calibrant.study.data import DATA_SETS, TOKENISED
+from calibrant.study.data.preview import preview
+from calibrant.study.recipe import Cell, Study
+from calibrant.study.resolve import find_model, make_loss, make_model
+
+__all__ = ["check_folders", "check_study", "missing_folders"]
+
+ROWS, CLASSES = 4, 10  # of the tiny batch that every loss is called on
+
+
+def check_study(study: Study) -> None:
+    """Refuse a study of which a data set, a network, a loss or an optimiser cannot be built.
+
+    Data options are compared with what the data set takes, networks are built without memory for their weights, and
+    every loss is called on four rows. No file of data is read.
+
+    Args:
+        study: What is going to be run.
+
+    Raises:
+        CalibrantError: Naming the setting or objective, what was expected, and the remedy.
+
+    Examples:
+        >>> from calibrant.study import load_study
+        >>> check_study(load_study("digits"))
+    """
+    done: set[str] = set()
+    for cell in study.cells():
+        recipe = cell.recipe
+        data, plan = dict(recipe.data), recipe.training
+        key = json.dumps([cell.setting, data, recipe.fold], default=str, sort_keys=True)
+        if key not in done:
+            done.add(key)
+            with _named(f"setting {cell.setting!r}"):
+                preview(data, makers=DATA_SETS, tokenised=TOKENISED, fold=recipe.fold)
+        untrained = {k: v for k, v in data.items() if k not in ("train", "validation", "test", "ood")}
+        key = json.dumps([untrained, dict(recipe.model), dict(plan.rates), plan.optimizer], default=str, sort_keys=True)
+        if key not in done:
+            done.add(key)
+            _check_network(cell)
+        key = json.dumps([dict(recipe.loss), plan.reduction], default=str, sort_keys=True)
+        if key not in done:
+            done.add(key)
+            _check_loss(cell)
+
+
+def check_folders(cells: Iterable[Cell]) -> None:
+    """Refuse trainings whose data have a folder that is missing, before the first of them.
+
+    Raises:
+        FileFormatError: Naming the first such folder and its setting.
+    """
+    for place, setting in missing_folders(cells):
+        raise FileFormatError(
+            f"expected the data of setting {setting!r}, got no such folder: {place}; put them there or give --data "
+            "(in Python: study.with_data_from)"
+        )
+
+
+def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
+    """Return each folder of data that is named and missing, with the label of the setting that names it."""
+    named = {(str(cell.recipe.data["folder"]), cell.setting) for cell in cells if cell.recipe.data.get("folder")}
+    return sorted((folder, setting) for folder, setting in named if not Path(folder).is_dir())
+
+
+def _check_network(cell: Cell) -> None:
+    """Build the network without memory for its weights, and its optimiser."""
+    recipe = cell.recipe
+    with _named(f"setting {cell.setting!r}"):
+        sizes = preview(recipe.data, makers=DATA_SETS, tokenised=TOKENISED, fold=recipe.fold)
+        if (
+            recipe.model.get("weights") is not None
+        ):  # reading them is the training's first step, and may need the network
+            find_model(recipe.model)
+            return
+        with torch.device("meta"):
+            network = make_model(recipe.model, sizes=sizes)
+        make_optimizers(network, recipe.training)
+
+
+def _check_loss(cell: Cell) -> None:
+    """Build the loss and call it on four rows, forward and backward."""
+    with _named(f"objective {cell.objective!r}"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UsageWarning)  # the training gives it
+            loss = make_loss(cell.recipe.loss, reduction=cell.recipe.training.reduction)
+        logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
+        try:
+            loss(logits, torch.arange(ROWS)).backward()
+        except CalibrantError:
+            raise
+        except Exception as error:  # a class of the user's own may raise anything
+            raise InputError(
+                f"expected a loss of logits (N, K) and labels (N,), got {type(error).__name__} from "
+                f"{cell.recipe.loss.get('type')!r} ({str(error).splitlines()[0] if str(error) else 'no text'}); "
+                "correct the class or its arguments"
+            ) from error
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Add to an error of ours which part of the study it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error} (in {place})") from error

@@ -1,0 +1,221 @@
+"""The presets against what the papers and their authors' code do: sizes, norms, first weights, rates, loss scales, splits."""
+
+import math
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.study.test_recipe import has_scale
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calibrant.errors import InputError
+from calibrant.study import Cell, Training, describe, load_study, models, presets
+from calibrant.study._optim import make_optimizers, rate_factor
+from calibrant.study.data._papers import split_rows
+from calibrant.study.data._trees import TreeBatch
+from calibrant.study.data.images import PAD
+from calibrant.study.resolve import make_loss
+
+
+def cell(name: str, setting: str, objective: str) -> Cell:
+    return next(c for c in load_study(name, scale="paper").cells() if (c.setting, c.objective) == (setting, objective))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "norms"),
+    [("WideResNet", {}, 28), ("WideResNet", {"norm": "before", "depth": 28}, 25), ("ResNet", {"depth": 50}, 53),
+     ("DenseNet", {}, 121 - 1)],
+)  # fmt: skip
+def test_networks_have_the_authors_number_of_batch_norms(name: str, options: dict[str, Any], norms: int) -> None:
+    with torch.device("meta"):
+        network = getattr(models, name)(10, **options)
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in network.modules()) == norms
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("WideResNet", {"depth": 14, "widen": 2}), ("ResNet", {"depth": 18, "init": "normal"})]
+)
+def test_first_weights_are_normal_with_the_authors_variance(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    network = getattr(models, name)(10, **options)
+    for conv in (m for m in network.modules() if isinstance(m, nn.Conv2d)):
+        expected = math.sqrt(2 / (conv.kernel_size[0] * conv.kernel_size[1] * conv.out_channels))
+        error = expected / math.sqrt(2 * conv.weight.numel())  # standard error of a standard deviation
+        assert abs(float(conv.weight.detach().std()) - expected) < 5 * error
+
+
+def plain_block(x: Tensor, block: nn.Module, stride: int) -> Tensor:
+    """Return a basic residual block with batch norm after each convolution, in evaluation mode, from its weights."""
+
+    def norm(y: Tensor, n: Any) -> Tensor:
+        scale = n.weight / torch.sqrt(n.running_var + n.eps)
+        return (y - n.running_mean[:, None, None]) * scale[:, None, None] + n.bias[:, None, None]
+
+    b: Any = block
+    out = norm(F.conv2d(x, b.conv1.weight, stride=stride, padding=1), b.bn1).clamp(min=0)
+    out = norm(F.conv2d(out, b.conv2.weight, padding=1), b.bn2)
+    skip = (
+        x
+        if isinstance(b.shortcut, nn.Identity)
+        else norm(F.conv2d(x, b.shortcut[0].weight, stride=stride), b.shortcut[1])
+    )
+    return (out + skip).clamp(min=0)
+
+
+def test_the_authors_wide_resnet_is_a_plain_chain_of_post_activation_blocks() -> None:
+    torch.manual_seed(1)
+    network = models.WideResNet(7, depth=14, widen=2)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)  # type: ignore[union-attr]
+            module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+            nn.init.uniform_(module.weight, 0.5, 2)
+            nn.init.normal_(module.bias, 0, 0.1)
+    network.double().eval()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    layers: Any = list(network.features)
+    x = layers[1](F.conv2d(images, layers[0].weight, padding=1)).clamp(min=0)
+    for index, block in enumerate(layers[3:9]):
+        x = plain_block(x, block, 2 if index in (2, 4) else 1)
+    expected = x.mean(dim=(2, 3)) @ network.classifier.weight.T + network.classifier.bias
+    torch.testing.assert_close(network(images), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_authors_tree_lstm_composes_without_an_output_gate() -> None:
+    torch.manual_seed(2)
+    network: Any = models.TreeLSTM(3, vocabulary=5, embedding=4, hidden=3, output_gate=False).double()
+    words = torch.tensor([1, 2, 3])  # ((1 2) 3)
+    one = (torch.tensor([0]), torch.tensor([1]))
+    two = (torch.tensor([3]), torch.tensor([2]))
+    found = network(TreeBatch(words, [one, two], torch.tensor([4, 0])))
+
+    def leaf(word: int) -> tuple[Tensor, Tensor]:
+        gate, c = network.leaf(network.embedding.weight[word]).split(3)
+        return torch.sigmoid(gate) * torch.tanh(c), c
+
+    def join(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        sums = network.left.weight @ left[0] + network.left.bias + network.right.weight @ right[0] + network.right.bias
+        i, fl, fr, u = sums.split(3)
+        c = torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(fl) * left[1] + torch.sigmoid(fr) * right[1]
+        return torch.tanh(c), c
+
+    root = join(join(leaf(1), leaf(2)), leaf(3))[0]
+    expected = torch.stack([network.classifier(root), network.classifier(leaf(1)[0])])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "falls"),
+    [("mukhoti-table1", "CIFAR-10 ResNet-50", (149, 249)), ("mukhoti-table1", "Tiny-ImageNet ResNet-50", (39, 59)),
+     ("komisarenko-table1", "CIFAR-100", (149, 249)), ("adafocal-table", "CIFAR-10 ResNet-50", (150, 250)),
+     ("wang-table1", "CIFAR-10", (100, 150))],
+)  # fmt: skip
+def test_the_rate_at_every_epoch_is_the_one_of_the_authors_code(
+    name: str, setting: str, falls: tuple[int, int]
+) -> None:
+    plan = cell(name, setting, "Cross-entropy").recipe.training
+    for epoch in range(plan.epochs):
+        expected = 0.1 * 0.1 ** sum(epoch >= fall for fall in falls)
+        assert plan.lr * rate_factor(plan, epoch) == pytest.approx(expected, rel=1e-12)
+
+
+def test_adafocal_of_the_common_study_has_the_schedule_of_its_own_code() -> None:
+    plans = {o: cell("cifar10", "cifar10", o).recipe.training for o in ("AdaFocal", "Focal 3")}
+    assert [rate_factor(plans["AdaFocal"], e) for e in (149, 150)] == pytest.approx([1, 0.1])
+    assert [rate_factor(plans["Focal 3"], e) for e in (148, 149)] == pytest.approx([1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("CIFAR-10 Wide-ResNet-26-10", (550, 0.1)), ("CIFAR-100 ResNet-110", (430, 0.1)), ("CIFAR-10 ResNet-50", (350, 0.1)),
+     ("Tiny-ImageNet ResNet-50", (100, 0.035))],
+)  # fmt: skip
+def test_brier_is_a_mean_with_lengths_and_rates_of_its_own(setting: str, expected: tuple[int, float]) -> None:
+    brier = cell("mukhoti-table1", setting, "Brier").recipe.training
+    other = cell("mukhoti-table1", setting, "Cross-entropy").recipe.training
+    assert (brier.epochs, brier.lr) == expected
+    assert (brier.reduction, brier.clip, other.reduction, other.clip) == ("mean", 2.0, "sum", 2.0)
+    logits = torch.zeros(128, 10, requires_grad=True)
+    norms = []
+    for reduction in (brier.reduction, other.reduction):
+        (gradient,) = torch.autograd.grad(
+            make_loss({"type": "BrierLoss"}, reduction=reduction)(logits, torch.zeros(128, dtype=torch.long)), logits
+        )
+        norms.append(float(gradient.norm()))
+    assert norms[1] / norms[0] == pytest.approx(128)
+
+
+def test_sst_at_paper_scale_is_the_authors() -> None:
+    for name, setting in (("mukhoti-table1", "SST Tree-LSTM"), ("sst", "sst")):
+        recipe = cell(name, setting, "Cross-entropy").recipe
+        plan = recipe.training
+        assert (recipe.data["classes"], recipe.data["glove"]) == (3, "glove.840B.300d.txt")
+        assert dict(recipe.model) == {
+            "type": "TreeLSTM", "embedding": 300, "hidden": 150, "output_gate": False, "dropout": 0.5
+        }  # fmt: skip
+        assert (plan.reduction, plan.loss_factor, plan.clip, plan.drop_last) == ("sum", 1 / 25, None, True)
+        assert (plan.optimizer, plan.lr, plan.weight_decay, plan.epochs, plan.select) == (
+            "adagrad", 0.05, 1e-4, 25, "accuracy"
+        )  # fmt: skip
+        network = models.TreeLSTM(3, 10, 4, 3, output_gate=False)
+        main, vectors = make_optimizers(network, plan)
+        assert isinstance(main, torch.optim.Adagrad)
+        assert isinstance(vectors, torch.optim.SGD)
+        (group,) = vectors.param_groups
+        assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0, 0)
+        assert group["params"][0] is network.embedding.weight
+        assert all(p is not network.embedding.weight for g in main.param_groups for p in g["params"])
+
+
+def test_tiny_imagenet_validates_on_fifty_of_each_class_and_crops_by_four() -> None:
+    for name, setting in (("mukhoti-table1", "Tiny-ImageNet ResNet-50"), ("komisarenko-table1", "Tiny-ImageNet")):
+        recipe = cell(name, setting, "Cross-entropy").recipe
+        labels = np.repeat(np.arange(200), 500)
+        _, held = split_rows(
+            100_000, validation=recipe.data["validation"], rule=recipe.data["split"], seed=1, labels=labels
+        )
+        assert set(np.bincount(labels[held])) == {50}
+        assert recipe.model["init"] == "normal"
+    assert PAD == 4
+
+
+def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
+    with pytest.raises(InputError, match="expected a rate for each of plain"):
+        Training(1, 1, plain=("embedding",))
+    with pytest.raises(InputError, match="expected plain without clip"):
+        Training(1, 1, plain=("embedding",), rates={"embedding": 0.1}, clip=2.0)
+    with pytest.raises(InputError, match="loss_factor"):
+        Training(1, 1, loss_factor=0.0)
+
+
+def scales() -> list[tuple[str, str]]:
+    return [(name, scale) for name in presets() for scale in ("cpu", "gpu", "paper") if has_scale(name, scale)]
+
+
+@pytest.mark.parametrize(("name", "scale"), scales())
+def test_every_preset_is_described_at_every_scale(name: str, scale: str) -> None:
+    study = load_study(name, scale=scale)
+    choices = {(choice.whose, choice.name): choice for choice in describe(study)}
+    known = tomllib.loads(files("calibrant.study").joinpath("authors.toml").read_text(encoding="utf-8"))
+    for paper in study.papers:
+        for entry in known[paper]["choices"]:
+            assert entry["source"], entry
+            assert choices[known[paper]["title"], entry["choice"]].here, entry["choice"]
+    names = {name for _, name in choices}
+    assert {"network", "optimiser", "learning rate", "rate falls", "epochs", "batch", "clipping"} <= names
+
+
+def test_what_is_described_is_what_is_run() -> None:
+    here = {choice.name: choice.here for choice in describe(load_study("mukhoti-table1", scale="paper"))}
+    assert (
+        here["rate falls"]
+        == "× 0.1 at epochs 149, 249; Tiny-ImageNet ResNet-50: × 0.1 at epochs 39, 59; SST Tree-LSTM: never"
+    )
+    assert "WideResNet(): 36,481,434 parameters, 28 batch norms" in here["network"]
+    assert here["loss over a batch"] == "sum; SST Tree-LSTM: sum × 0.04; Brier (most networks): mean"
+    ours = {choice.name: choice.here for choice in describe(load_study("adafocal-table", scale="paper"))}
+    assert ours["rate falls"] == "× 0.1 at epochs 150, 250"

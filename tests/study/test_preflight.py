@@ -1,0 +1,103 @@
+"""Everything of a study is built once before the first training: each typo is found, in one sentence that names its place."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.study.test_recipe import SMALL, has_scale, write
+
+from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.study import Recipe, Store, Training, check_study, load_study, presets, run_study
+
+DEEP = "x = " + "[" * 5000 + "]" * 5000
+
+TYPOS = [
+    ('name = "digits"', 'name = "digitz"', "expected a data set of .* got 'digitz'.* setting 'small'"),
+    ("folds = 2", "folds = 2, noize = 1", "got 'noize'"),
+    ("folds = 2", "folds = 2, train = 0", "expected train of data set 'digits' as an integer ≥ 1, got 0"),
+    ("folds = 2", 'folds = 2, ood = ["svnh"]', "expected ood sets of .* got 'svnh'"),
+    ('type = "MLP"', 'type = "MPL"', "expected model type to be one of .* got 'MPL'"),
+    ('type = "MLP"', 'type = "MLP", hiden = []', "expected arguments of MLP .*got 'hiden'.* setting 'small'"),
+    ("gamma = 1", "gama = 1", "expected arguments of FocalLoss .*got 'gama'.* objective 'F'"),
+    ("gamma = 1", "gamma = -1", "gamma.* got -1.* objective 'F'"),
+    ('"FocalLoss"', '"FocaLoss"', "expected loss type to be one of .* got 'FocaLoss'"),
+    ('"FocalLoss", gamma = 1', '"torch.nn:Linear", in_features = 1, out_features = 1', "got .* objective 'F'"),
+    ("training = { lr = 0.5 }", "training = { rates = { no = 1.0 } }", "expected rates for parts among"),
+]
+
+BROKEN = [
+    ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
+    ("seeds = [0, 1]", "seeds = [-1]", "expected seeds in 0 … .* got -1"),
+    ("seeds = [0, 1]", "seeds = [9223372036854775808]", "expected seeds in 0 …"),
+    ("seeds = [0, 1]", "seeds = [true]", "expected int for seeds"),
+    ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
+    ('title = "t"\n', "", "expected title in .*study.toml, got a table without; add it"),
+    ('label = "F"\n', "", "expected label in objectives .*; add it"),
+    ("epochs = 3, batch = 10", "", "expected epochs, batch in training of 'CE'.* add them"),
+    ("folds = 2", "folds = -1", "expected folds in 1 …"),
+    ("folds = 2", "folds = 100000000", "expected folds in 1 …"),
+    ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales of .* got 'tiny'"),
+    ("data = {", 'scales = { cpu = { keep_objectives = ["G"] } }\ndata = {', "in keep_objectives, got 'G'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "said"), TYPOS)
+def test_a_typo_is_found_before_anything_is_trained(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    study = load_study(write(tmp_path, SMALL.replace(old, new, 1)))
+    for attempt in (lambda: check_study(study), lambda: next(run_study(study, Store(tmp_path / "runs")))):
+        with pytest.raises(CalibrantError, match=said) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BROKEN)
+def test_a_broken_study_names_file_and_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError, match=said) as caught:
+        load_study(write(tmp_path, SMALL.replace(old, new, 1)))
+    assert "study.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nested_values_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"hundreds of levels deep in .*study\.toml"):
+        load_study(write(tmp_path, DEEP))
+
+
+def test_recipes_and_studies_made_in_python_are_checked_too(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected seeds"):
+        Recipe({}, {}, {}, Training(1, 1), seed=-1)
+    study = load_study(write(tmp_path, SMALL))
+    with pytest.raises(InputError, match="expected each of seeds once"):
+        replace(study, seeds=(1, 1))
+    with pytest.raises(InputError, match="expected each of settings once"):
+        replace(study, settings=study.settings * 2)
+
+
+def test_a_missing_folder_is_found_before_the_first_training(tmp_path: Path) -> None:
+    text = SMALL.replace('{ name = "digits", folds = 2 }', '{ name = "sst", folder = "nowhere/sst" }')
+    study = load_study(write(tmp_path, text.replace('"MLP"', '"TreeLSTM"')))
+    check_study(study)
+    with pytest.raises(FileFormatError, match="no such folder: nowhere/sst"):
+        next(run_study(study, Store(tmp_path / "runs")))
+
+
+def scales() -> list[tuple[str, str]]:
+    return [(name, scale) for name in presets() for scale in ("cpu", "gpu", "paper") if has_scale(name, scale)]
+
+
+@pytest.mark.parametrize(("name", "scale"), scales())
+def test_everything_of_every_preset_can_be_built(name: str, scale: str) -> None:
+    check_study(load_study(name, scale=scale))
+
+
+@pytest.mark.parametrize("data", [{"name": "cifar10", "splt": "wang"}, {"name": "cifar10", "split": "mukoti"},
+                                  {"name": "sst", "folder": ".", "classes": 4}, {"name": "20news"},
+                                  {"name": "digits", "ood": "svhn"}, {"name": None}])  # fmt: skip
+def test_options_of_every_kind_of_data_are_checked_unread(tmp_path: Path, data: dict[str, Any]) -> None:
+    study = load_study(write(tmp_path, SMALL))
+    with pytest.raises(InputError, match="expected"):
+        check_study(replace(study, settings=(replace(study.settings[0], data=data),)))
