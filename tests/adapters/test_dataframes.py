@@ -31,7 +31,7 @@ def test_misnamed_columns_kinds_and_labels() -> None:
     table = pa.table(DATA)
     for arguments, text in [
         ({"columns": ["cat", "cow"]}, r"columns \['cow'\], got only"),
-        ({"columns": ["cat", "dog"], "kind": "p"}, "'logits' or 'probs'"),
+        ({"columns": ["cat", "dog"], "kind": "p"}, "one of 'logits', 'probs'"),
         (
             {"columns": ["cat", "dog"], "label": "who", "kind": "probs"},
             r"labels out of \['cat', 'dog'\], got \['a', 'b'\]",

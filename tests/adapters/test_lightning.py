@@ -99,6 +99,15 @@ def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: P
     assert second.criterion.updates == 3
 
 
+def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
+    net = Net()
+    net.criterion = losses.AdaFocalLoss()  # type: ignore[assignment]
+    with pytest.raises(
+        InputError, match=r"AdaFocalLoss.update once an epoch, got none in the whole training; give the"
+    ):
+        trainer(tmp_path, 1, AdaFocalCallback()).fit(net, loader())
+
+
 def test_a_wrong_attribute_and_wrong_outputs_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"adaptive loss such as AdaFocalLoss\(\) in Net.layer, got Linear"):
         trainer(tmp_path, 1, AdaFocalCallback("layer")).fit(Net(), loader(), loader())

@@ -3,19 +3,24 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from calibrant.adapters.sklearn import CalibratedClassifier
-from calibrant.calibrators import Identity, TemperatureScaling
+from calibrant.calibrators import AutoCalibrator, Identity, TemperatureMixture, TemperatureScaling
 from calibrant.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings(
@@ -24,7 +29,12 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@parametrize_with_checks([CalibratedClassifier(cv=2), CalibratedClassifier(GaussianNB(), cv=3)])
+@parametrize_with_checks(
+    [
+        CalibratedClassifier(calibrator="temperature", cv=2),
+        CalibratedClassifier(GaussianNB(), "temperature", cv=3),
+    ]
+)
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -38,7 +48,7 @@ def split(load: Any) -> list[Any]:
 def test_an_overconfident_classifier_becomes_honest_and_keeps_its_decisions(load: Any) -> None:
     X, X_test, y, y_test = split(load)
     plain = GaussianNB().fit(X, y)
-    calibrated = CalibratedClassifier(GaussianNB()).fit(X, y)
+    calibrated = CalibratedClassifier(GaussianNB(), "temperature").fit(X, y)
     assert log_loss(y_test, calibrated.predict_proba(X_test)) < 0.6 * log_loss(y_test, plain.predict_proba(X_test))
     np.testing.assert_array_equal(calibrated.predict(X_test), plain.predict(X_test))
     assert calibrated.calibrator_.temperature > 2
@@ -47,7 +57,7 @@ def test_an_overconfident_classifier_becomes_honest_and_keeps_its_decisions(load
 def test_named_labels_weights_and_a_margin_classifier() -> None:
     X, y = make_classification(300, n_classes=3, n_informative=6, random_state=1)
     names = np.array(["ant", "bee", "cat"])[y]
-    model = CalibratedClassifier(LinearSVC(), cv=3).fit(X, names, sample_weight=np.ones(300))
+    model = CalibratedClassifier(LinearSVC(), "temperature", cv=3).fit(X, names, sample_weight=np.ones(300))
     assert set(model.predict(X)) <= set(names)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
@@ -58,8 +68,8 @@ def test_prefit_and_logits_learn_the_temperature_of_the_library() -> None:
     fitted = LogisticRegression(C=100, max_iter=200).fit(X, y)
     logits = fitted.decision_function(X_val)
     expected = TemperatureScaling().fit(torch.from_numpy(logits), torch.from_numpy(y_val)).temperature
-    prefit = CalibratedClassifier(fitted, cv="prefit").fit(X_val, y_val)
-    direct = CalibratedClassifier("logits").fit(logits, y_val)
+    prefit = CalibratedClassifier(fitted, "temperature", cv="prefit").fit(X_val, y_val)
+    direct = CalibratedClassifier("logits", "temperature").fit(logits, y_val)
     assert prefit.estimator_ is fitted
     assert prefit.calibrator_.temperature == pytest.approx(expected, rel=1e-9)
     assert direct.calibrator_.temperature == pytest.approx(expected, rel=1e-9)
@@ -88,3 +98,86 @@ def test_it_searches_over_calibrators_and_never_changes_the_one_given() -> None:
 def test_misuse_gets_one_sentence(model: CalibratedClassifier, text: str) -> None:
     with pytest.raises(InputError, match=text):
         model.fit(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 2)
+
+
+@pytest.mark.parametrize("name", ["isotonic", "sigmoid", "beta", "temperature", "VectorScaling"])
+def test_a_calibrator_may_be_named_and_a_forest_may_say_0_and_1(name: str) -> None:
+    X, X_test, y, y_test = split(load_breast_cancer)
+    forest = RandomForestClassifier(20, random_state=0)
+    assert {0.0, 1.0} & set(forest.fit(X, y).predict_proba(X_test).ravel().tolist())
+    probs = CalibratedClassifier(forest, name).fit(X, y).predict_proba(X_test)
+    assert np.isfinite(np.log(probs[np.arange(len(y_test)), y_test])).all()
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "text"),
+    [
+        ("isotonc", "did you mean 'isotonic'"),
+        ("nothing like it at all", "name one of these"),
+        ("load", "expected a calibrator or a name such as 'auto'"),
+        (3, "expected a calibrator or its name, got int"),
+    ],
+)
+def test_a_calibrator_that_is_none_gets_one_sentence(calibrator: Any, text: str) -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    with pytest.raises(InputError, match=text):
+        CalibratedClassifier(GaussianNB(), calibrator, cv=2).fit(X, y)
+
+
+def test_left_to_itself_it_chooses_by_the_classifier() -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    forest = make_pipeline(StandardScaler(), RandomForestClassifier(5, random_state=0))
+    assert isinstance(CalibratedClassifier(forest, cv=2).fit(X, y).calibrator_, TemperatureMixture)
+    assert isinstance(CalibratedClassifier(GaussianNB(), cv=2).fit(X, y).calibrator_, AutoCalibrator)
+
+
+def test_groups_and_weights_travel_by_metadata_routing() -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    groups, weight = np.arange(len(y)) // 5, np.linspace(0.5, 2, len(y))
+    with config_context(enable_metadata_routing=True):
+        inner = GaussianNB().set_fit_request(sample_weight=True)
+        model = CalibratedClassifier(inner, "temperature", cv=3).set_fit_request(sample_weight=True, groups=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, model).fit(X, y, sample_weight=weight, groups=groups)
+    scaled = StandardScaler().fit(X).transform(X)
+    direct = CalibratedClassifier(GaussianNB(), "temperature", cv=3).fit(scaled, y, sample_weight=weight, groups=groups)
+    expected = float(direct.calibrator_.temperature)
+    assert float(routed[-1].calibrator_.temperature) == pytest.approx(expected, rel=1e-6)
+    plain = CalibratedClassifier(GaussianNB(), "temperature", cv=3).fit(scaled, y)
+    assert float(plain.calibrator_.temperature) != pytest.approx(expected, rel=1e-6)
+    with pytest.raises(InputError, match="one group a row"):
+        CalibratedClassifier(GaussianNB(), "temperature").fit(X, y, groups=groups[:5])
+
+
+def test_set_output_gives_data_frames() -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).set_index(np.arange(len(X)) + 7)
+    model = CalibratedClassifier(GaussianNB(), "temperature", cv=2).fit(frame, np.array(["no", "yes"])[y])
+    plain = model.predict_proba(frame)
+    framed = model.set_output(transform="pandas").predict_proba(frame)
+    assert list(framed.columns) == ["no", "yes"]
+    assert framed.index[0] == 7
+    np.testing.assert_array_equal(framed.to_numpy(), plain)
+    with pytest.raises(InputError, match="expected transform to be one of"):
+        model.set_output(transform="arrow")
+    assert isinstance(model.set_output(transform="default").predict_proba(frame), np.ndarray)
+
+
+def test_an_ensemble_averages_the_calibrated_probabilities_of_its_folds() -> None:
+    X, X_test, y, _ = split(load_breast_cancer)
+    model = CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=True).fit(X, y)
+    assert len(model.estimators_) == 3
+    with torch.no_grad():
+        logits = [
+            torch.from_numpy(np.log(np.maximum(one.predict_proba(X_test), np.exp(-36)))) for one in model.estimators_
+        ]
+        each = [torch.softmax(model.calibrator_(z), dim=1).numpy() for z in logits]
+    np.testing.assert_allclose(model.predict_proba(X_test), np.mean(each, axis=0), rtol=1e-9, atol=1e-15)
+    assert len(CalibratedClassifier(RandomForestClassifier(5), cv=3).fit(X, y).estimators_) == 3
+    assert len(CalibratedClassifier(RandomForestClassifier(5), cv=3, ensemble=False).fit(X, y).estimators_) == 1
+
+
+def test_out_of_fold_rows_that_are_all_right_do_not_drive_a_forests_temperature_to_its_bound() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[-9.0], [9.0]], 30, axis=0)
+    model = CalibratedClassifier(RandomForestClassifier(10, random_state=0), cv=3).fit(X, np.repeat([0, 1], 30))
+    assert 0.05 < model.calibrator_.temperature < 1

@@ -16,7 +16,7 @@ from calibrant.adapters.transformers import (
     compute_metrics_with,
 )
 from calibrant.errors import InputError
-from calibrant.losses._base import RowLoss
+from calibrant.losses import RowLoss
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -90,6 +90,12 @@ def test_a_resumed_run_has_the_losss_state(tmp_path: Path) -> None:
     assert fresh.updates == 3
 
 
+def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
+    loss = losses.AdaFocalLoss()
+    with pytest.raises(InputError, match=r"AdaFocalLoss.update once an epoch, got none in the whole training; give"):
+        trainer(tmp_path, loss, 1, callbacks=[CalibrationCallback(loss)]).train()
+
+
 def test_the_panel_is_reported_at_evaluation(tmp_path: Path) -> None:
     figures = trainer(tmp_path, losses.FocalLoss(3.0), 1).evaluate()
     assert {"eval_ECE", "eval_NLL", "eval_Accuracy", "eval_temperature"} <= figures.keys()
@@ -108,5 +114,5 @@ def test_accumulated_batches_weigh_by_their_samples() -> None:
 
 
 def test_predictions_for_a_loss_that_does_not_adapt_are_refused() -> None:
-    with pytest.raises(InputError, match="an adaptive loss beside predict"):
+    with pytest.raises(InputError, match="an adaptive loss with predict"):
         CalibrationCallback(losses.FocalLoss(3.0), predict=validation)

@@ -85,7 +85,7 @@ def test_a_forgotten_axis_is_named(file: tuple[Path, int], run: Run) -> None:
     path, axis = file
     done = run("evaluate", path, "--class-dim", 3 - axis, "--ignore-index", IGNORED)
     assert done.exit_code == 2
-    assert "check class_dim" in done.stderr
+    assert "check --class-dim" in done.stderr
     assert "expected labels in [0, 3), got 255" in run("evaluate", path, "--class-dim", axis).stderr
 
 

@@ -100,7 +100,7 @@ def assert_refused(done: Any, match: str) -> None:
 def test_bad_files_are_refused(
     command: str, spoil: Callable[[Path, Arrays], None], tmp_path: Path, arrays: Arrays, run: Callable[..., Any]
 ) -> None:
-    path, output = tmp_path / "bad.npz", tmp_path / "out.safetensors"
+    path, output = tmp_path / "bad.npz", tmp_path / ("out.html" if command == "report" else "out.safetensors")
     spoil(path, arrays)
     before = sorted(tmp_path.iterdir())
     assert_refused(run(command, path, *([] if command == "evaluate" else ["-o", output])), BAD[spoil])

@@ -1,5 +1,6 @@
 """What each command prints and writes on good input."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import some_logits
 
 import calibrant
+from calibrant._files import read_arrays, write_arrays
 from calibrant.metrics import ECE, NLL, Accuracy
 
 Run = Callable[..., Any]
@@ -136,7 +139,9 @@ def test_a_pipe_from_stdin_to_stdout(good: Path, fitted: Path, tmp_path: Path) -
 def test_methods_lists_every_exported_name(run: Run) -> None:
     listed = json.loads(run("methods", "--json").stdout)
     for family in ("losses", "calibrators", "metrics"):
-        assert [entry["name"] for entry in listed[family]] == list(getattr(calibrant, family).__all__)
+        methods = getattr(calibrant, family)
+        concrete = [name for name in methods.__all__ if not inspect.isabstract(getattr(methods, name))]
+        assert [entry["name"] for entry in listed[family]] == concrete
         assert all(entry["what"] for entry in listed[family])
     table = run("methods", "calibrator").stdout
     assert "TemperatureScaling" in table
@@ -220,3 +225,21 @@ def test_the_shell_completes_methods() -> None:
     asked = {"_CALIBRANT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "4"}
     done = CliRunner().invoke(main, [], env=asked, prog_name="calibrant")
     assert done.stdout.split() == ["TemperatureMixture", "TemperatureScaling"]
+
+
+def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted: Path, run: Callable[..., Any]) -> None:
+    logits, labels = some_logits(seed=3)
+    stale = {"pred": labels, "confidence": labels, "correct": labels > 0, "test_pred": labels}
+    for suffix in (".npz", ".parquet"):
+        kept = {"note": labels} | ({"ids": labels} if suffix == ".npz" else {})
+        path, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+        write_arrays(path, {"logits": logits, "labels": labels, **stale, **kept})
+        done = run("apply", fitted, path, "-o", out)
+        assert done.exit_code == 0, done.output
+        assert set(read_arrays(out)) == {"logits", "labels", "test_pred", *kept}
+        folder = tmp_path / f"folder{suffix}"
+        if suffix == ".parquet":
+            folder.mkdir()
+            path.rename(folder / "a.parquet")
+            assert run("apply", fitted, folder, "-o", tmp_path / "after").exit_code == 0
+            assert set(read_arrays(tmp_path / "after" / "a.parquet")) == {"logits", "labels", "test_pred", *kept}

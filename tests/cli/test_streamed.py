@@ -1,6 +1,7 @@
 """Folders of Parquet files through the command line: streamed, the same figures, resumed."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from calibrant.cli._streamed import CHECKPOINTS
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    home = tmp_path / "data"
+    return written(tmp_path / "data", seed=0)
+
+
+def written(home: Path, *, seed: int) -> Path:
+    """Return the folder ``home`` with two Parquet files of over-confident logits."""
+    rng = np.random.default_rng(seed)
     home.mkdir()
     for part in range(2):
         labels = rng.integers(0, 4, 500)
@@ -37,6 +42,10 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
     temperature = calibrant.load("c.safetensors").temperature
     assert json.loads(out)["fitted"]["learned"]["temperature"] == pytest.approx(temperature)
     assert temperature > 1.2
+    code, _, err = run("evaluate", folder, "-c", "c.safetensors")
+    assert code == 2
+    assert "expected data that were not fitted on" in err
+    folder = written(tmp_path / "fresh", seed=1)
     assert run("apply", "c.safetensors", folder, "-o", "after")[0] == 0
     code, out, err = run("evaluate", folder, "-c", "c.safetensors", "--json")
     assert code == 0, err
@@ -49,7 +58,7 @@ def test_fit_apply_and_evaluate_a_folder(folder: Path, tmp_path: Path) -> None:
         values[False, "NLL()"],
         rel=1e-6,  # the folder holds float32
     )
-    assert not list((tmp_path / CHECKPOINTS).iterdir())
+    assert not (tmp_path / CHECKPOINTS).parent.exists()
     assert "1,000" in run("evaluate", folder)[1]
 
 
@@ -81,7 +90,7 @@ def test_other_methods_of_a_few_numbers_are_fitted_on_a_folder(folder: Path) -> 
         code, _, err = run("fit", folder, "-m", method, "-o", "c.safetensors")
         assert code == 0, err
         assert type(calibrant.load("c.safetensors")).__name__ == method
-    assert not list(Path(CHECKPOINTS).iterdir())
+    assert not CHECKPOINTS.parent.exists()
 
 
 @pytest.mark.slow
@@ -101,31 +110,125 @@ def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) 
     assert "2 files written" in err
     for name in ("0.parquet", "1.parquet"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
-    assert "0 files written" in run("apply", "c.safetensors", folder, "-o", "two")[2]
+    assert "0 files written, 2 were there already" in " ".join(
+        run("apply", "c.safetensors", folder, "-o", "two")[2].split()
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (
-            ["fit", "data", "-m", "PlattScaling", "-o", "c.safetensors"],
-            "or PlattScaling for two classes), got PlattScaling",
-        ),
-        (["fit", "data", "-m", "auto", "-o", "c.safetensors"], "got AutoCalibrator for 4 classes; fit it on a sample"),
         (["fit", "data", "-m", "FocalCalibration", "-o", "c.safetensors"], "construct and save it in Python"),
         (["evaluate", "data", "--executor", "dask"], "--executor to be one of 'local', 'ray', got 'dask'"),
         (["evaluate", "data", "--address", "1.2.3.4"], "--executor ray beside --address"),
         (["fit", "data/0.parquet", "-m", "", "--split", "all", "-o", "c.safetensors"], "--method to be one of"),
         (["report", "data", "-m", "TemperatureScaling", "-o", "r.html"], "pass it as --calibrator"),
-        (["report", "data/0.parquet", "--executor", "ray", "-o", "r.html"], "beside --executor"),
-        (["evaluate", "."], "a folder of them, got none"),
-        (["evaluate", "data/0.parquet", "--executor", "ray"], "a folder of Parquet files beside --executor"),
-        (["fit", "data/0.parquet", "--executor", "spark", "-o", "c.safetensors"], "beside --executor"),
-        (["fit", "data/0.parquet", "--address", "1.2.3.4", "-o", "c.safetensors"], "beside --executor"),
+        (
+            ["report", "data/0.parquet", "--executor", "ray", "-o", "r.html"],
+            "got --executor for data/0.parquet, which is read whole",
+        ),
+        (["evaluate", ".", "--split", "train"], "expected the split 'train', got only ['data'] in ."),
+        (["evaluate", "data/0.parquet", "--executor", "ray"], "got --executor for data/0.parquet"),
+        (["fit", "data/0.parquet", "--workers", "2", "-o", "c.safetensors"], "got --workers for data/0.parquet"),
+        (["fit", "data/0.parquet", "--address", "1.2.3.4", "-o", "c.safetensors"], "got --address for"),
+        (["evaluate", "data", "--ignore-index", "0"], "got --ignore-index for data, which is streamed; leave it out"),
+        (["evaluate", "data", "--draws", "10", "--class-dim", "1"], "got --class-dim and --draws for data"),
+        (
+            ["fit", "data", "--split", "nonsense", "-o", "c.safetensors"],
+            "got --split for data, a folder without folders of splits",
+        ),
+        (["report", "data", "--ignore-index", "0", "-o", "r.html"], "got --ignore-index for data"),
+        (["evaluate", "data", "--executor", "ray", "--address", "x", "--workers", "2"], "got --workers for a cluster"),
+        (["report", "data", "-o", "data/0.parquet"], "expected an output other than the input"),
+        (["report", "data", "-o", "r.pdf"], "expected a name that ends in .html or .htm"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, arguments: list[str], text: str) -> None:
     code, _, err = run(*arguments)
     assert code == 2
     assert text in " ".join(err.split())
+    assert [path.name for path in Path().iterdir()] == ["data"]
+
+
+@pytest.fixture
+def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stream any Parquet file."""
+    monkeypatch.setattr("calibrant.cli._streamed.STREAMED_BYTES", 1000)
+
+
+def figures(out: str) -> dict[tuple[str, str, bool], float]:
+    return {(r["split"], r["metric"], r["calibrator"] is None): r["value"] for r in json.loads(out)["rows"]}
+
+
+def test_one_large_file_is_streamed_with_the_figures_of_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "0.parquet"
+    found = {}
+    for size, name in ((1 << 40, "memory"), (1000, "stream")):
+        monkeypatch.setattr("calibrant.cli._streamed.STREAMED_BYTES", size)
+        fitted = tmp_path / f"{name}.safetensors"
+        assert run("fit", file, "-m", "TemperatureScaling", "-o", fitted)[0] == 0
+        code, out, err = run("evaluate", file, "--split", "test", "--json")
+        assert code == 0, err
+        assert run("apply", fitted, file, "-o", f"{name}.parquet")[0] == 0
+        code, _, err = run("report", file, "-m", "none", "-o", f"{name}.json")
+        assert code == 0, err
+        [model] = json.loads(Path(f"{name}.json").read_text())["models"]
+        found[name] = (
+            figures(out),
+            calibrant.load(fitted).temperature,
+            calibrant.load_predictions(f"{name}.parquet"),
+            (model["name"], model["source"], model["fingerprint"]),
+        )
+    memory, stream = found["memory"], found["stream"]
+    assert set(stream[0]) < set(memory[0])
+    for key, value in stream[0].items():
+        assert value == pytest.approx(memory[0][key], rel=1e-12), key
+    assert stream[1] == pytest.approx(memory[1], rel=1e-9)
+    assert np.allclose(stream[2].logits, memory[2].logits, rtol=1e-6)
+    assert stream[3][:2] == memory[3][:2] == ("0", "0.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["data"]
+
+
+@pytest.mark.usefixtures("streamed")
+def test_one_large_file_is_calibrated_to_one_file_or_refused(folder: Path) -> None:
+    file = folder / "0.parquet"
+    assert run("fit", file, "-m", "TemperatureScaling", "-o", "c.safetensors")[0] == 0
+    before = file.read_bytes()
+    for output, text in (("o.npz", "ends in .parquet"), ("-", "a folder"), (file, "other than the input")):
+        code, _, err = run("apply", "c.safetensors", file, "-o", output)
+        assert (code, output) == (2, output), err
+        assert text in err
+    assert file.read_bytes() == before
+    for _ in range(2):  # as in memory, an output of before is replaced
+        code, _, err = run("apply", "c.safetensors", file, "-o", "o.parquet")
+        assert code == 0, err
+
+
+def test_folders_in_a_folder_are_splits(folder: Path) -> None:
+    for name, part in (("validation", 0), ("test", 1)):
+        Path("big", name).mkdir(parents=True)
+        (folder / f"{part}.parquet").rename(Path("big", name, "a.parquet"))
+    code, _, err = run("fit", "big", "-m", "TemperatureScaling", "-o", "c.safetensors")
+    assert code == 0, err
+    code, out, err = run("evaluate", "big", "--json")
+    assert code == 0, err
+    assert {split for split, _, _ in figures(out)} == {"test", "validation"}
+    code, out, err = run("evaluate", "big", "--split", "test", "-c", "c.safetensors", "--json")
+    assert code == 0, err
+    assert {(split, raw) for split, _, raw in figures(out)} == {("test", True), ("test", False)}
+    Path("big", "val").mkdir()
+    Path("big", "test", "a.parquet").rename(Path("big", "val", "a.parquet"))
+    assert "expected one folder a split in big" in run("evaluate", "big")[2]
+    Path("big", "val", "a.parquet").rename(Path("big", "a.parquet"))
+    assert "expected Parquet files or folders of them in big, got both" in run("evaluate", "big")[2]
+
+
+def test_without_a_folder_to_write_to_no_progress_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may = os.access  # root may write anywhere
+    monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK and may(place, mode))
+    code, _, err = run("evaluate", folder)
+    assert code == 0, err
+    assert "warning: expected a working folder that can be written" in err
     assert [path.name for path in Path().iterdir()] == ["data"]

@@ -85,7 +85,7 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
     assert kept["provenance"]["devices"] == ["cpu"]
     assert kept["claims"][0]["text"] == "focal loss is less sure"
     assert "A small study" in report.read_text()
-    assert '<img src="data:image/svg+xml;base64,' in report.read_text()
+    assert 'src="data:image/svg+xml;base64,' in report.read_text()
 
 
 def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: 
     done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
     study = load_study(name, scale=scale)
     cells = list(study.cells())
-    assert done.stdout == f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished\n"
+    assert done.stdout.startswith(f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished, 1 at a time")
     for recipe in {str(cell.recipe.loss): cell.recipe for cell in cells}.values():
         negative = min(recipe.loss.get("smoothing", 0), recipe.loss.get("strength", 0)) < 0
         with pytest.warns(UsageWarning) if negative else nullcontext():

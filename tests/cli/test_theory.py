@@ -9,12 +9,15 @@ Run = Callable[..., Any]
 
 
 def test_the_numbers_behind_a_figure(run: Run, tmp_path: Path) -> None:
-    done = run("theory", "--figure", "bounds", "--json", "-o", tmp_path / "none")
+    done = run("theory", "--figure", "bounds", "--json")
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert printed["name"] == "bounds"
     assert printed["facts"]["proven_low_gamma_4"] == 0.2
     assert [panel["kind"] for panel in printed["panels"]] == ["plot", "plot"]
+    refused = run("theory", "--figure", "bounds", "--json", "-o", tmp_path / "none")
+    assert refused.exit_code == 2
+    assert "got --output for --json" in refused.stderr
     assert not (tmp_path / "none").exists()
 
 

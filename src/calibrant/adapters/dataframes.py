@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._check import check_choice, check_sequence, refuse, shown
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
 
@@ -31,15 +32,20 @@ def from_table(
     Raises:
         InputError: If a column is missing or a label names no class.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> table = pa.table({"cat": [0.9, 0.2], "dog": [0.1, 0.8], "truth": ["cat", "cat"]})
         >>> from_table(table, columns=["cat", "dog"], label="truth", kind="probs").correct
         tensor([ True, False])
     """
-    if kind not in ("logits", "probs"):
-        raise InputError(f"expected kind 'logits' or 'probs', got {kind!r}; choose one of these")
-    known = list(getattr(table, "column_names", None) or table.columns)
+    check_choice(kind, name="kind", choices=("logits", "probs"))
+    columns = check_sequence(columns, name="columns")
+    if not columns:
+        raise InputError("expected the columns of the classes, got none; name one a class")
+    known = _columns_of(table)
+    for name in (label, group):
+        if name is not None and not isinstance(name, str):
+            raise refuse("the name of a column", shown(name), "pass a string")
     missing = [name for name in [*columns, label, group] if name is not None and name not in known]
     if missing:
         raise InputError(f"expected columns {missing}, got only {known}; rename them")
@@ -59,16 +65,31 @@ def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) 
     """
     import pyarrow as pa
 
-    names = [f"p{k}" for k in range(predictions.classes)] if columns is None else list(columns)
+    if not isinstance(predictions, Predictions):
+        raise refuse("Predictions", shown(predictions), "make them by Predictions.from_logits or from_probs")
+    count = predictions.classes
+    names = [f"p{k}" for k in range(count)] if columns is None else list(check_sequence(columns, name="columns"))
+    if not all(isinstance(name, str) for name in names):
+        raise refuse("column names as text", shown(columns), "pass strings")
     if len(names) != predictions.classes:
         raise InputError(f"expected {predictions.classes} column names, got {len(names)}; pass one a class")
-    probs = predictions.probs if predictions.probs is not None else predictions.log_probs.exp()
+    probs = predictions.probs
     data = {name: probs[:, k].cpu().numpy() for k, name in enumerate(names)}
     data["predicted"] = predictions.predicted.cpu().numpy()
     data["confidence"] = predictions.confidence.cpu().numpy()
     if predictions.labels is not None:
         data["label"] = predictions.labels.cpu().numpy()
     return pa.table(data)
+
+
+def _columns_of(table: Any) -> list[Any]:
+    names = getattr(table, "column_names", None)
+    names = getattr(table, "columns", None) if names is None else names
+    if names is None or callable(names) or not hasattr(type(table), "__getitem__"):
+        raise refuse(
+            "a pandas, polars or Arrow table", shown(table), "pass one, or use calibrant.Predictions.from_logits"
+        )
+    return list(names)
 
 
 def _column(table: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Lightning: callbacks that keep AdaFocal fed, watch calibration every epoch, and stop by refinement."""
+"""Lightning: callbacks that update AdaFocal, log calibration every epoch, and stop by refinement."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, cast, runtime_checkable
@@ -6,10 +6,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.metrics import ECE, NLL, Accuracy, Brier
-from calibrant.metrics._base import Metric
+from calibrant.evaluate.panel import check_metrics
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 
 try:
@@ -78,7 +79,7 @@ class AdaFocalCallback(_Collector):
         loss: Name of the module's attribute that holds the loss. As a submodule its state is in Lightning's
             checkpoints anyway; held otherwise it is saved by this callback.
 
-    Example:
+    Examples:
         >>> AdaFocalCallback(loss="criterion").attribute
         'criterion'
     """
@@ -88,10 +89,12 @@ class AdaFocalCallback(_Collector):
         self.attribute = loss
         self._outside: nn.Module | None = None
         self._restored: dict[str, Any] | None = None
+        self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the loss, and give it the state of the checkpoint that is resumed."""
         loss = self._loss(pl_module)
+        self._updated = False
         inside = any(module is loss for module in pl_module.modules())
         self._outside = None if inside else loss
         if self._restored is not None:
@@ -103,6 +106,18 @@ class AdaFocalCallback(_Collector):
         if not trainer.sanity_checking and self._parts and trainer.state.fn == "fit":
             loss: Any = self._loss(pl_module)
             loss.update(self._gather(pl_module))
+            self._updated = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse to let a training end in which the loss was never updated.
+
+        Raises:
+            InputError: If there were training steps and no update, as without validation data.
+        """
+        if trainer.global_step > 0 and not self._updated and number_of_updates(self._loss(pl_module)) in (None, 0):
+            raise InputError(
+                never_updated(self._loss(pl_module), "give the trainer validation data at least once an epoch")
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loss's state, for a loss that is no submodule."""
@@ -129,21 +144,23 @@ class CalibrationMonitor(_Collector):
     after temperature scaling. Stop or choose checkpoints by the last ("refine, then calibrate", Berta et al. 2025)
     with Lightning's own ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
 
-    The temperature is fitted on the very data it is judged by here, which is what refinement means (one parameter, so
+    The temperature is fitted on the data it is evaluated on here, which is what refinement means (one parameter, so
     the optimism is about 1/(2N) nats); fit the one to ship afterwards.
 
     Args:
         metrics: What to log; None is accuracy, NLL, Brier and ECE.
         prefix: Start of every logged name.
 
-    Example:
+    Examples:
         >>> CalibrationMonitor(prefix="val").prefix
         'val'
     """
 
     def __init__(self, metrics: Sequence[Metric] | None = None, *, prefix: str = "calibration") -> None:
         super().__init__()
-        self.metrics: list[Metric] = list(metrics) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
+        self.metrics: list[Metric] = (
+            list(check_metrics(metrics)) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
+        )
         self.prefix = prefix
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -5,7 +5,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibrant.calibrators._base import Calibrator
+from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._places import check_source
+from calibrant.calibrators import Calibrator
 from calibrant.errors import MissingExtraError
 
 try:
@@ -31,7 +33,15 @@ def log_panel(
         step: The training step, or None.
         report: An HTML report to keep as an artifact, or None.
     """
-    named = {_name(prefix, name): value for name, value in figures.items()}
+    if not isinstance(figures, Mapping):
+        raise refuse("figures as name → value", shown(figures), "pass a dictionary")
+    if not isinstance(prefix, str):
+        raise refuse("prefix as text", shown(prefix), "pass a string")
+    if step is not None:
+        check_count(step, name="step", low=0)
+    named = {_name(prefix, str(name)): check_number(value, name=str(name)) for name, value in figures.items()}
+    if report is not None:
+        check_source(report)
     mlflow.log_metrics(named, step=step)
     if report is not None:
         mlflow.log_artifact(os.fspath(report))
@@ -39,6 +49,10 @@ def log_panel(
 
 def log_calibrator(calibrator: Calibrator, *, name: str = "calibrator.safetensors") -> None:
     """Keep a fitted calibrator as an artifact of the active run."""
+    if not isinstance(calibrator, Calibrator):
+        raise refuse("a fitted calibrator", shown(calibrator), "fit one of calibrant.calibrators or load one")
+    if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        raise refuse("a file name that ends in .safetensors", shown(name), "rename it, without a folder")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         calibrator.save(path)

@@ -6,8 +6,9 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from calibrant._files import atomic_write
-from calibrant.calibrators._base import Calibrator
+from calibrant._check import refuse, shown
+from calibrant._places import as_path, atomic_write
+from calibrant.calibrators import Calibrator
 from calibrant.errors import FitError, InputError, MissingExtraError
 
 __all__ = ["export"]
@@ -28,15 +29,22 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         FitError: If a part has no standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> from calibrant.calibrators import TemperatureScaling
         >>> z, y = torch.tensor([[2.0, 0.0]] * 10), torch.tensor([0] * 8 + [1] * 2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     export(TemperatureScaling().fit(z, y), pathlib.Path(folder, "c.onnx"))
     """
-    if not str(path).endswith(".onnx"):
-        raise InputError(f"expected a path that ends in .onnx, got {os.fspath(path)!r}; rename it")
+    if not isinstance(module, nn.Module):
+        raise refuse(
+            "a calibrator or a module", shown(module), "pass a fitted calibrator, or nn.Sequential(model, calibrator)"
+        )
+    place = as_path(path)
+    if place.suffix != ".onnx":
+        raise refuse("a path that ends in .onnx", repr(str(place)), "rename it")
+    if example is not None and (not isinstance(example, Tensor) or example.dim() < 1 or not len(example)):
+        raise refuse("example as a batch of at least one row", shown(example), "pass a tensor that the model takes")
     if example is None:
         if not isinstance(module, Calibrator):
             raise InputError(f"expected an example input for {type(module).__name__}, got none; pass example=batch")

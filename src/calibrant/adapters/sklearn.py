@@ -1,22 +1,33 @@
 """scikit-learn: any classifier, calibrated by any Calibrant calibrator, as one estimator."""
 
 import copy
+import difflib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators._base import Calibrator
+from calibrant import calibrators, errors
+from calibrant._check import check_choice, check_groups
+from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureMixture
 from calibrant.errors import InputError, MissingExtraError
 
 try:
+    from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
+    from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
     from sklearn.exceptions import NotFittedError
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import check_cv
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv
+    from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
+    from sklearn.pipeline import Pipeline
+    from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
     from sklearn.utils import get_tags
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object
     from sklearn.utils.metaestimators import _safe_split
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, has_fit_parameter, validate_data
@@ -26,31 +37,82 @@ except ImportError as error:
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-# Log-probabilities of 0 (trees, naive Bayes) become this, the logarithm of float64's epsilon: a classifier that says
+# Classifiers whose probabilities are counts of votes or of rows in a leaf, so that 0 and 1 are exact and mean "none of a few".
+VOTERS = (
+    BaggingClassifier,
+    DecisionTreeClassifier,
+    ExtraTreeClassifier,
+    ExtraTreesClassifier,
+    KNeighborsClassifier,
+    RadiusNeighborsClassifier,
+    RandomForestClassifier,
+)
+# Their p becomes (VOTES p + 1/K) / (VOTES + 1), as if one more vote were spread over the classes, so that no row has an
+# infinite log-loss and 0 does not decide the fit.
+VOTES = 10
+# Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all right
+# (75 rows of iris) drive T towards 0, and one wrong row at test time costs more than all others. benchmarks/forests.py
+PRIOR = 1.0
+# What scikit-learn's users type; any class of calibrant.calibrators is a name as well.
+NAMES = {
+    "auto": "AutoCalibrator",
+    "temperature": "TemperatureScaling",
+    "isotonic": "IsotonicCalibration",
+    "sigmoid": "PlattScaling",
+    "beta": "BetaCalibration",
+}
+# Log-probabilities of 0 (naive Bayes) become this, the logarithm of float64's epsilon: a classifier that says
 # "never" has not measured more than that, and deeper tails would let a few rows set the temperature.
 _LOWEST = -36.0
+
+
+class UnfittedError(errors.NotFittedError, NotFittedError):  # type: ignore[misc]
+    """A ``CalibratedClassifier`` is used before ``fit``; scikit-learn's tools know it as their own."""
+
+
+class WrongTypeError(InputError, TypeError):
+    """Data are of a type that scikit-learn refuses; a ``TypeError`` as its own checks expect."""
+
+
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """Pass on what scikit-learn refuses as an error of this package, with what scikit-learn says of it."""
+    try:
+        yield
+    except errors.CalibrantError:
+        raise
+    except (ValueError, TypeError) as error:
+        said = " ".join(str(error).split())
+        kind = WrongTypeError if isinstance(error, TypeError) else InputError
+        raise kind(f"expected data that scikit-learn takes, got this from it: {said[:400]}") from error
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose probabilities are calibrated on predictions it did not train on.
 
     With ``cv`` folds the classifier is fitted on each fold's rest and predicts the fold; the calibrator learns from
-    these out-of-fold predictions, and the classifier is fitted once more on all data. With ``cv="prefit"`` the given
+    these out-of-fold predictions, and the classifier is fitted once more on all data (see ``ensemble``). With ``cv="prefit"`` the given
     classifier is taken as it is, and all data passed to ``fit`` calibrate it. With ``estimator="logits"`` X holds
     logits or scores (n, K) of any model, and there is nothing to train.
 
     Args:
         estimator: A scikit-learn classifier; None is ``LogisticRegression()``; ``"logits"`` as above.
-        calibrator: A Calibrant calibrator; None is ``TemperatureScaling()``. It is copied, never changed.
+        calibrator: A Calibrant calibrator, which is copied, never changed; or a name: a class of
+            ``calibrant.calibrators`` or ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"``, ``"beta"``; None chooses by
+            the classifier: for one that votes (forests, bagging, trees, neighbours) a temperature with a prior of 1 on
+            log T, ``TemperatureMixture(0.0, prior=1.0)``; else ``AutoCalibrator()``.
         cv: Folds, a scikit-learn splitter, or ``"prefit"``.
+        ensemble: With folds: True keeps the classifier of every fold and averages their calibrated probabilities, False fits
+            one more on all rows; None is True for a classifier that votes, which gains from it, else False.
 
     Attributes:
         classes_: The labels.
-        estimator_: The fitted classifier (None for ``estimator="logits"``).
+        estimators_: The fitted classifiers: one a fold with ``ensemble``, else one (none for ``estimator="logits"``).
+        estimator_: The first of them, or None.
         calibrator_: The fitted calibrator.
         n_features_in_: Columns of X.
 
-    Example:
+    Examples:
         >>> from sklearn.datasets import load_digits
         >>> from sklearn.naive_bayes import GaussianNB
         >>> X, y = load_digits(return_X_y=True)
@@ -62,45 +124,104 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def __init__(
         self,
         estimator: Any = None,
-        calibrator: Calibrator | None = None,
+        calibrator: Calibrator | str | None = None,
         cv: Any = 5,
+        ensemble: bool | None = None,
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
         self.cv = cv
+        self.ensemble = ensemble
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit classifier and calibrator.
+
+        With metadata routing enabled, ``set_fit_request(sample_weight=True, groups=True)`` has both passed through
+        pipelines and searches, and the classifier gets weights if it requests them itself.
 
         Args:
             X: (n, d) features, or (n, K) logits with ``estimator="logits"``.
             y: (n,) labels of any kind scikit-learn takes.
             sample_weight: (n,) weights ≥ 0, passed to both where the classifier takes them.
+            groups: (n,) names or numbers of clusters that folds must not cut apart; needs ``cv`` a number or a splitter of
+                groups.
         """
-        X, y = validate_data(self, X, y, **self._checks(), ensure_min_samples=2)
-        check_classification_targets(y)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        with _in_one_sentence():
+            X, y = validate_data(self, X, y, **self._checks(), ensure_min_samples=2)
+            check_classification_targets(y)
+            weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        if weight is not None and not np.isfinite(weight).all():
+            raise InputError("expected finite sample_weight, got NaN or infinity; drop those rows")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
                 f"expected at least 2 classes in y, got 1 class ({self.classes_[0]!r}); add data of the others"
             )
-        logits = self._logits_to_fit(X, y, codes, weight)
-        blueprint = TemperatureScaling() if self.calibrator is None else self.calibrator
+        codes_of_groups = check_groups(groups, rows=len(y))
+        clusters = None if codes_of_groups is None else codes_of_groups.numpy()
+        logits = self._logits_to_fit(X, y, codes, weight, clusters)
+        blueprint = self._chosen_calibrator()
         self.calibrator_ = copy.deepcopy(blueprint).fit(
-            logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight
+            logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight, groups=codes_of_groups
         )
         return self
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return calibrated probabilities (n, K), columns in the order of ``classes_``."""
-        probs: Array = torch.softmax(self._calibrated(X), dim=1).numpy()
-        return probs
+    @property
+    def estimator_(self) -> Any:
+        """The first fitted classifier, or None for ``estimator="logits"``."""
+        return self.estimators_[0] if self.estimators_ else None
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Return their logarithms (n, K)."""
-        log_probs: Array = torch.log_softmax(self._calibrated(X), dim=1).numpy()
-        return log_probs
+    def predict_proba(self, X: Any) -> Any:
+        """Return calibrated probabilities (n, K), columns in the order of ``classes_``; a data frame after ``set_output``."""
+        return self._framed(torch.softmax(self._calibrated(X), dim=1).numpy(), X)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return their logarithms (n, K), likewise."""
+        return self._framed(torch.log_softmax(self._calibrated(X), dim=1).numpy(), X)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what ``predict_proba`` and ``predict_log_proba`` return, and pass the choice to the classifier's steps.
+
+        Args:
+            transform: ``"pandas"`` or ``"polars"``: a data frame with a column a class (and the index of X); ``"default"``:
+                arrays; None changes nothing.
+
+        Returns:
+            Itself.
+        """
+        if transform is None:
+            return self
+        self._output = check_choice(transform, name="transform", choices=("default", "pandas", "polars"))
+        if hasattr(self.estimator, "set_output"):
+            self.estimator.set_output(transform=transform)
+        return self
+
+    def get_metadata_routing(self) -> Any:
+        """Return what scikit-learn's metadata routing passes on: to this estimator, and from it to the classifier."""
+        router = MetadataRouter(owner=self.__class__.__name__).add_self_request(self)
+        if not isinstance(self.estimator, str):
+            inner = LogisticRegression() if self.estimator is None else self.estimator
+            mapping = MethodMapping().add(caller="fit", callee="fit")
+            router = router.add(estimator=inner, method_mapping=mapping)
+        return router
+
+    def _chosen_calibrator(self) -> Calibrator:
+        if self.calibrator is None:
+            return TemperatureMixture(0.0, prior=PRIOR) if _votes(self.estimator_) else AutoCalibrator()
+        return calibrator_of(self.calibrator)
+
+    def _framed(self, values: Array, X: Any) -> Any:
+        chosen = getattr(self, "_output", "default")
+        names = [str(name) for name in self.classes_]
+        if chosen == "pandas":
+            import pandas
+
+            return pandas.DataFrame(values, columns=names, index=getattr(X, "index", None))
+        if chosen == "polars":
+            import polars
+
+            return polars.DataFrame(values, schema=names)
+        return values
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class (n,)."""
@@ -109,17 +230,23 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return chosen
 
     def _calibrated(self, X: Any) -> torch.Tensor:
-        check_is_fitted(self, "calibrator_")
-        X = validate_data(self, X, **self._checks(), reset=False)
+        if not hasattr(self, "calibrator_"):
+            raise UnfittedError("expected a fitted CalibratedClassifier, got one that is not; call fit(X, y) first")
+        with _in_one_sentence():
+            X = validate_data(self, X, **self._checks(), reset=False)
         with torch.no_grad():
-            logits = torch.from_numpy(X).double() if self.estimator_ is None else _logits_of(self.estimator_, X)
-            return self.calibrator_(logits)
+            if not self.estimators_:
+                return self.calibrator_(torch.from_numpy(X).double())
+            parts = [torch.log_softmax(self.calibrator_(_logits_of(model, X)), dim=1) for model in self.estimators_]
+            return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
-    def _logits_to_fit(self, X: Array, y: Array, codes: Array, weight: Array | None) -> torch.Tensor:
+    def _logits_to_fit(
+        self, X: Array, y: Array, codes: Array, weight: Array | None, groups: Array | None
+    ) -> torch.Tensor:
         if isinstance(self.estimator, str):
             if self.estimator != "logits":
                 raise InputError(f"expected a classifier or 'logits', got {self.estimator!r}; pass one of these")
-            self.estimator_ = None
+            self.estimators_: list[Any] = []
             if X.shape[1] != len(self.classes_):
                 raise InputError(
                     f"expected one column of logits a class ({len(self.classes_)}), got {X.shape[1]}; check X and y"
@@ -127,7 +254,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return torch.from_numpy(X).double()
         if isinstance(self.cv, str):
             return self._prefit(X)
-        return self._cross_fit(X, y, weight)
+        return self._cross_fit(X, y, weight, groups)
 
     def _prefit(self, X: Array) -> torch.Tensor:
         if self.cv != "prefit":
@@ -140,17 +267,17 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(
                 "expected labels that the fitted classifier knows, got others; calibrate on its own classes"
             )
-        self.estimator_ = self.estimator
+        self.estimators_ = [self.estimator]
         self.classes_ = np.asarray(self.estimator.classes_)
-        return _logits_of(self.estimator_, X)
+        return _logits_of(self.estimator, X)
 
-    def _cross_fit(self, X: Array, y: Array, weight: Array | None) -> torch.Tensor:
+    def _cross_fit(self, X: Array, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
             raise InputError(
                 f"expected a classifier, got {type(estimator).__name__}; calibration is of class probabilities"
             )
-        weighted = weight is not None and has_fit_parameter(estimator, "sample_weight")
+        weighted = weight is not None and _takes_weights(estimator)
 
         def fitted(rows: Array | None) -> Any:
             part, labels = (X, y) if rows is None else _safe_split(estimator, X, y, rows)
@@ -164,15 +291,20 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(
                 "expected at least 2 samples of every class, got 1 of some class; add data or drop the class"
             )
-        logits = torch.empty(len(y), len(self.classes_), dtype=torch.float64)
-        for train, test in check_cv(folds, y, classifier=True).split(X, y):
+        logits, models = torch.empty(len(y), len(self.classes_), dtype=torch.float64), []
+        splitter = StratifiedGroupKFold(folds) if groups is not None and isinstance(folds, int) else folds
+        with _in_one_sentence():
+            parts = list(check_cv(splitter, y, classifier=True).split(X, y, groups))
+        for train, test in parts:
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
                 raise InputError(
                     "expected every class in every fold, got folds without some; use fewer or stratified folds"
                 )
             logits[test] = _logits_of(model, _safe_split(estimator, X, y, test)[0])
-        self.estimator_ = fitted(None)
+            models.append(model)
+        averaged = _votes(estimator) if self.ensemble is None else self.ensemble
+        self.estimators_ = models if averaged else [fitted(None)]
         return logits
 
     def _checks(self) -> dict[str, Any]:
@@ -187,6 +319,46 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return tags
 
 
+def calibrator_of(given: Calibrator | str) -> Calibrator:
+    """Return the calibrator that ``given`` names.
+
+    Args:
+        given: A calibrator, a name of ``NAMES`` or of ``calibrant.calibrators``.
+
+    Raises:
+        InputError: If there is no such name, or it is something else.
+    """
+    if isinstance(given, Calibrator):
+        return given
+    if isinstance(given, str):
+        name = NAMES.get(given, given)
+        found = getattr(calibrators, name, None) if name in calibrators.__all__ else None
+        if isinstance(found, type) and issubclass(found, Calibrator) and found is not Calibrator:
+            return found()
+        near = difflib.get_close_matches(given, [*NAMES, *calibrators.__all__], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(
+            f"expected a calibrator or a name such as {', '.join(map(repr, NAMES))}, got {given!r}{hint or '; name one of these'}"
+        )
+    raise InputError(
+        f"expected a calibrator or its name, got {type(given).__name__}; pass an instance such as IsotonicCalibration()"
+    )
+
+
+def _takes_weights(estimator: Any) -> bool:
+    """Say whether the classifier is to be fitted with weights: by its own request where routing is enabled."""
+    if get_config()["enable_metadata_routing"]:
+        requests = get_routing_for_object(estimator)
+        return bool(requests.fit.requests.get("sample_weight")) if hasattr(requests, "fit") else False
+    return bool(has_fit_parameter(estimator, "sample_weight"))
+
+
+def _votes(model: Any) -> bool:
+    """Say whether the classifier, or the last step of a pipeline, counts votes."""
+    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    return isinstance(last, VOTERS)
+
+
 def _logits_of(model: Any, X: Array) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
     if hasattr(model, "decision_function"):
@@ -196,5 +368,8 @@ def _logits_of(model: Any, X: Array) -> torch.Tensor:
         if scores.shape[1] == len(model.classes_):
             return torch.from_numpy(scores)
     with np.errstate(divide="ignore"):
-        logs = np.log(np.asarray(model.predict_proba(X), dtype=np.float64))
+        probs = np.asarray(model.predict_proba(X), dtype=np.float64)
+        if _votes(model):
+            probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
+        logs = np.log(probs)
     return torch.from_numpy(np.maximum(logs, _LOWEST))

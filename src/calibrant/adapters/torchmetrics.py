@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._check import check_count, refuse, shown
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.metrics._base import Metric
+from calibrant.metrics import Metric
+from calibrant.plot.values import draw_values
 from calibrant.predictions import Predictions
 
 try:
@@ -21,15 +23,15 @@ __all__ = ["StreamedMetric"]
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
     """A Calibrant metric that is updated batch by batch, in a ``MetricCollection``, in Lightning, under DDP.
 
-    The rows are kept (as lists that torchmetrics gathers from all processes) and judged together, so the value is
+    The rows are kept (as lists that torchmetrics gathers from all processes) and measured together, so the value is
     exactly the metric's value on the whole data set, whatever the batches were: never a mean of batch values.
 
     Args:
         metric: Any member of ``calibrant.metrics``.
-        ignore_index: Labels that count nothing, or None.
+        ignore_index: Labels that are left out, or None.
         **arguments: For ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from calibrant.metrics import ECE
         >>> streamed = StreamedMetric(ECE())
@@ -48,9 +50,11 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
     def __init__(self, metric: Metric, *, ignore_index: int | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         if not isinstance(metric, Metric):
-            raise InputError(f"expected a metric of calibrant.metrics, got {metric!r}; pass an instance such as ECE()")
+            raise refuse("a metric of calibrant.metrics", shown(metric), "pass an instance such as ECE()")
         self.metric = metric
-        self.ignore_index = ignore_index
+        self.ignore_index = (
+            None if ignore_index is None else check_count(ignore_index, name="ignore_index", low=-(1 << 63))
+        )
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")
 
@@ -70,7 +74,21 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         return self.metric.bounds[1]
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take a batch of logits (N, K, …), never probabilities, and labels (N, …)."""
+        """Take a batch of logits (N, K, …), never probabilities, and labels (N, …).
+
+        Args:
+            logits: (N, K, …) of a batch.
+            labels: (N, …) class indices.
+
+        Raises:
+            InputError: If they are no tensors of these shapes.
+        """
+        if not isinstance(logits, Tensor) or logits.dim() < 2:
+            raise refuse("logits as a tensor (N, K, …)", shown(logits), "pass the model's output")
+        if not isinstance(labels, Tensor) or labels.shape != logits.movedim(1, -1).shape[:-1]:
+            raise refuse(
+                f"labels as a tensor {tuple(logits.movedim(1, -1).shape[:-1])}", shown(labels), "pass one label a row"
+            )
         classes = logits.shape[1]
         matrix = logits.detach().movedim(1, -1).reshape(-1, classes)
         flat = labels.detach().reshape(-1)
@@ -87,6 +105,32 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         logits, labels = dim_zero_cat(self.logits), dim_zero_cat(self.labels)
         value = self.metric(Predictions.from_logits(logits, labels))
         return torch.tensor(value, dtype=torch.float64, device=logits.device)
+
+    def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw a value, or several in the order of their epochs, in the style of ``calibrant.plot``.
+
+        Args:
+            val: A value of ``compute`` or ``forward``, or a list of them; None computes it.
+            ax: Where to draw; None makes a figure.
+
+        Returns:
+            The figure and the axes, as torchmetrics' own ``plot``.
+
+        Raises:
+            InputError: If there is nothing to draw.
+
+        Examples:
+            >>> from calibrant.metrics import ECE
+            >>> streamed = StreamedMetric(ECE())
+            >>> figure, ax = streamed.plot([torch.tensor(0.3), torch.tensor(0.1)])
+            >>> ax.get_ylabel()
+            'ECE(binning=EqualWidth(bins=15), norm=1)'
+        """
+        given = self.compute() if val is None else val
+        values = [float(one) for one in (given if isinstance(given, list | tuple) else [given])]
+        if not values:
+            raise refuse("at least one value to draw", "none", "pass what compute() returned")
+        return draw_values(values, ax, name=repr(self.metric), bounds=self.metric.bounds)
 
     def __repr__(self) -> str:
         return f"StreamedMetric({self.metric!r})"

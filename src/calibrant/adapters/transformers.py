@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 import calibrant._files as files
+from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.losses._base import Loss
-from calibrant.metrics import ECE, NLL, Accuracy, Brier
-from calibrant.metrics._base import Metric
+from calibrant.evaluate.panel import check_metrics
+from calibrant.losses import Loss
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 
 try:
@@ -35,7 +36,7 @@ def compute_loss_with(loss: Loss) -> Callable[..., torch.Tensor]:
     Args:
         loss: Any per-sample loss of ``calibrant.losses``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from calibrant.losses import FocalLoss
         >>> hook = compute_loss_with(FocalLoss(3.0))
@@ -62,7 +63,7 @@ def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[A
     Args:
         metrics: What to report; None is accuracy, NLL, Brier and ECE.
     """
-    chosen: list[Metric] = list(metrics) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
+    chosen: list[Metric] = list(check_metrics(metrics)) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
 
     def compute_metrics(evaluation: Any) -> dict[str, float]:
         data = _predictions_of(evaluation.predictions, evaluation.label_ids)
@@ -89,17 +90,18 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called
             once an epoch. None for losses that do not adapt.
 
-    Example:
+    Examples:
         >>> from calibrant.losses import FocalLoss
         >>> CalibrationCallback(FocalLoss(3.0)).loss
-        FocalLoss(3)
+        FocalLoss(gamma=3.0)
     """
 
     def __init__(self, loss: Loss, *, predict: Callable[[], Predictions] | None = None) -> None:
         if predict is not None and not hasattr(loss, "update"):
-            raise InputError(f"expected an adaptive loss beside predict, got {loss!r}; drop predict")
+            raise InputError(f"expected an adaptive loss with predict, got {loss!r}; drop predict")
         self.loss: nn.Module = loss
         self.predict = predict
+        self._updated = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Read the loss's state back if training resumes from a checkpoint that holds it."""
@@ -114,6 +116,19 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         """Update an adaptive loss."""
         if self.predict is not None:
             self.loss.update(self.predict())  # type: ignore[operator]
+            self._updated = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Refuse to let a training end in which an adaptive loss was never updated.
+
+        Raises:
+            InputError: If there were training steps and no update, here or by other code.
+        """
+        adaptive = hasattr(self.loss, "update")
+        if adaptive and state.global_step > 0 and not self._updated and number_of_updates(self.loss) in (None, 0):
+            raise InputError(
+                never_updated(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
+            )
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the loss's state into the checkpoint just saved."""

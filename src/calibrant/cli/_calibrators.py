@@ -5,8 +5,8 @@ from types import ModuleType
 from typing import Any
 
 from calibrant import calibrators
-from calibrant._config import to_plain
-from calibrant._fence import check_not_fitted_on
+from calibrant._leakage import check_not_fitted_on
+from calibrant._plain import to_plain
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError, LeakError
@@ -63,7 +63,7 @@ def fitted_on(data: Data, calibrator: Calibrator) -> bool:
     if not isinstance(data, Predictions):
         return False
     try:
-        check_not_fitted_on(data.logits, calibrator.fit_rows)
+        check_not_fitted_on(data.logits, calibrator.fit_rows, data.labels)
     except LeakError:
         return True
     return False

@@ -38,7 +38,7 @@ def pick_family(name: str) -> str:
 def catalogue(family: str) -> list[Entry]:
     """Return what ``family`` exports, in the order of its ``__all__``."""
     members = [(name, getattr(FAMILIES[family], name)) for name in FAMILIES[family].__all__]
-    return [_entry(name, member) for name, member in members if callable(member)]
+    return [_entry(name, member) for name, member in members if callable(member) and not inspect.isabstract(member)]
 
 
 def _entry(name: str, member: object) -> Entry:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from calibrant._places import check_folder, check_target, same_file, shown
 from calibrant.errors import FileFormatError, InputError
 
 STREAM = "-"
@@ -36,7 +37,7 @@ def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[
         FileFormatError: Before the block if ``name`` cannot be written, so that no work is done in vain.
     """
     if name != STREAM:
-        _check_writable(Path(name), inputs)
+        check_target(name, inputs=[place for place in inputs if place != STREAM])
         yield name
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -46,39 +47,25 @@ def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[
         sys.stdout.buffer.flush()
 
 
-def _check_writable(path: Path, inputs: Sequence[str]) -> None:
-    if path.resolve() in {Path(name).resolve() for name in inputs if name != STREAM}:
-        raise InputError(f"expected an output other than the input, got {path} for both; choose another output")
-    reason = "no such folder" if not path.parent.is_dir() else "no permission to write there"
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise FileFormatError(f"expected a writable place, got {reason} for {path}; choose another output")
-
-
-def check_outputs(*files: Path | None, folder: Path | None = None) -> None:
+def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Sequence[str] = ()) -> None:
     """Refuse places that cannot be written, before any work is done and before any other file is.
 
     Args:
         files: Files to write; None is left out.
         folder: A folder to write into, made where it is missing.
+        inputs: Files that the command reads.
 
     Raises:
-        InputError: For a folder in a file's place, or a file in the folder's.
+        InputError: For an input, for one file twice, or a file in the folder's place.
         FileFormatError: For a place without its folder, or without the permission to write there.
     """
-    for path in files:
-        if path is not None and path.is_dir():
-            raise InputError(f"expected a file to write, got the folder {path}; name a file inside it")
-        if path is not None:
-            _check_writable(path, ())
-    if folder is None:
-        return
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise InputError(f"expected a folder to write into, got {folder} where {there} is a file; name a folder")
-    if not os.access(there, os.W_OK):
-        raise FileFormatError(
-            f"expected a writable place, got no permission to write in {there}; choose another folder"
-        )
+    places = [check_target(path, inputs=inputs) for path in files if path is not None]
+    resolved = [os.path.realpath(place) for place in places]
+    for index, place in enumerate(places):
+        if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
+            raise InputError(f"expected an output a file, got {shown(place)} twice; name two")
+    if folder is not None:
+        check_folder(folder)
 
 
 def _suffix(content: bytes) -> str:

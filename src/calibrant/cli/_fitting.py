@@ -4,14 +4,13 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import describe, evidence_of, make_calibrator
 from calibrant.cli._files import STREAM
 from calibrant.cli._output import say_evidence, say_json, say_rows
-from calibrant.metrics import ECE, NLL, Accuracy
-from calibrant.metrics._base import Metric
+from calibrant.metrics import ECE, NLL, Accuracy, Metric
 from calibrant.predictions import Predictions
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, measure
 
 SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
-ADVICE = "judge it on others, with `calibrant evaluate FILE --calibrator C --split test`."
+ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
 
 
 def fit_and_measure(data: Predictions, method: str, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
@@ -29,7 +28,7 @@ def say_fit(calibrator: Calibrator, rows: list[Row], *, output: str, split: str,
         return
     if evidence := evidence_of(calibrator):
         say_evidence(evidence, err=output == STREAM)
-    notes = [f"{in_one_line(calibrator)} saved to {output}"]
+    notes = [f"{in_one_line(calibrator)}, fitted on {split}, saved to {output}"]
     if rows:
         notes.append(f"These are the {rows[0].n:,} rows it was fitted on: {ADVICE}")
     say_rows(rows, err=output == STREAM, notes=notes)

@@ -1,7 +1,8 @@
-"""What stands between a person and a traceback."""
+"""The error boundary: a user's mistake is one sentence, with a remedy that works on the command line."""
 
 import functools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -28,13 +29,13 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
             try:
                 return command(*args, **kwargs)
             except CalibrantError as error:
-                fail(str(error))
+                fail(for_command_line(str(error)))
             except BrokenPipeError:  # the reader of our output has left, as `head` does
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit from None
             except OSError as error:
                 fail(
-                    f"expected to read or write {error.filename or 'a file'}, got {error.strerror or error!r}; check it"
+                    f"expected to read or write {error.filename or 'a file'!r}, got {error.strerror or error!r}; check it"
                 )
             except MemoryError:
                 fail("expected the data to fit in memory, got more; evaluate fewer rows or splits at a time")
@@ -42,6 +43,27 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
                 fail("stopped before the end; only what was finished is kept", code=INTERRUPTED)
 
     return run
+
+
+# What Python's remedies are called here; the rest of a sentence stays.
+_REMEDIES = (
+    (r"; [^;]*allow_fit_rows=True", "; evaluate on rows that it was not fitted on"),
+    (r", or unchecked_kind=True if they really are logits", ", or subtract 1 from each if they really are logits"),
+    (r"use from_probs \(in a file: name the array probs\)", "name the array probs"),
+    (r"use from_logits \(in a file: name the array logits\) if", "name the array logits if"),
+    (r"use from_logits if these are logits, BinaryPairs.from_probs class by class", "name the array logits, split the file by class"),
+    (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
+    (r"pass classes=\[…\] to load", "load it in Python"),
+    (r"(?<![-\w])ignore_index", "--ignore-index"),
+    (r"(?<![-\w])class_dim", "--class-dim"),
+)  # fmt: skip
+
+
+def for_command_line(sentence: str) -> str:
+    """Return ``sentence`` with a remedy that a person at the command line can follow."""
+    for pattern, words in _REMEDIES:
+        sentence = re.sub(pattern, words, sentence)
+    return sentence
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

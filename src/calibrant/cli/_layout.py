@@ -1,14 +1,16 @@
 """Calibrated arrays in the layout of the file they came from: names, axes, order and everything beside them stay."""
 
+from dataclasses import replace
+
 import torch
 
-from calibrant._check import as_tensor
+from calibrant._check import as_tensor, check_labels
 from calibrant._files import Array, read_arrays, write_arrays
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import with_logits
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
-from calibrant.splits import UNNAMED, load_splits
+from calibrant.splits import split_prefixes, splits_of, stale_names
 
 
 def calibrate_file(
@@ -23,20 +25,27 @@ def calibrate_file(
         class_dim: The class axis.
         ignore_index: A label that marks rows without one; their logits are calibrated all the same.
     """
-    splits = load_splits(path, class_dim=class_dim, ignore_index=ignore_index)
+    arrays = read_arrays(path)
+    prefixes = split_prefixes(arrays, shown)
+    splits = splits_of(arrays, shown, class_dim=class_dim, ignore_index=ignore_index)
     for name, data in splits.items():
         with_logits(data, file=shown, split=name)
-    arrays = read_arrays(path)
-    for prefix in ("" if name == UNNAMED else f"{name}_" for name in splits):
+    for prefix in prefixes.values():
         kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)
         make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
-        values = as_tensor(arrays.pop(prefix + kind), name=kind)
-        # every row is passed through, the fitted ones too: nothing is judged here
-        after = make(values, class_dim=class_dim).calibrated_by(calibrator, allow_fit_rows=True)
+        values = as_tensor(arrays[prefix + kind], name=kind)
+        before = make(values, class_dim=class_dim)
+        shape = values.movedim(class_dim, -1).shape[:-1]
+        if prefix + "decision" in arrays:
+            decided = as_tensor(arrays[prefix + "decision"], name="decision").reshape(-1)
+            before = replace(before, decision=check_labels(decided, rows=len(before), classes=before.classes))
+        for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out
+            del arrays[name]
+        # every row is passed through, the fitted ones too: nothing is evaluated here
+        after = before.calibrated_by(calibrator, allow_fit_rows=True)
         arrays[prefix + "logits"] = _like(values, after.logits, class_dim)
         if after.decision is not None:
-            shape = values.movedim(class_dim, -1).shape[:-1]
-            arrays.setdefault(prefix + "decision", after.decision.reshape(shape).numpy())
+            arrays[prefix + "decision"] = after.decision.reshape(shape).numpy()
     return arrays
 
 

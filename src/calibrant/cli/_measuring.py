@@ -22,5 +22,5 @@ def measure_file(
         after = with_logits(data, file=shown, split=name).calibrated_by(calibrator, allow_fit_rows=True)
         rows += measure(after, file=shown, split=name, calibrator=in_one_line(calibrator), draws=draws)
         if fitted_on(data, calibrator):
-            notes.append(f"{shown}, {name}: the calibrator was fitted on these rows; judge it on others.")
+            notes.append(f"{shown}, {name}: the calibrator was fitted on these rows; evaluate it on others.")
     return rows, notes

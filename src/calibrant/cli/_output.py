@@ -1,4 +1,4 @@
-"""How figures reach a person or a machine: tables that fit the terminal, JSON, and a word while work goes on."""
+"""How figures reach a person or a machine: tables that fit the terminal, JSON, and progress messages."""
 
 import json
 import math

@@ -1,8 +1,9 @@
-"""Data sets larger than memory on the command line: a folder of Parquet files is streamed, with progress and resume."""
+"""Data sets larger than memory on the command line: folders of Parquet files, and large ones, are streamed and resumed."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +13,21 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant._check import check_choice
+from calibrant._places import check_folder, check_suffix, check_target, shown
+from calibrant._warn import warn_user
 from calibrant.calibrators._base import Calibrator
 from calibrant.cli._calibrators import make_calibrator
 from calibrant.cli._files import STREAM
+from calibrant.cli._options import refuse_typed, typed
 from calibrant.cli._output import console
-from calibrant.errors import InputError
-from calibrant.report import Section
+from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant.report import MARGIN, Section, diagnose_streamed
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.scale import (
     Executor,
+    ParquetRows,
     apply_streamed,
-    diagnose_streamed,
     evaluate_streamed,
     fit_streamed,
     in_turn,
@@ -32,6 +36,8 @@ from calibrant.scale import (
     sum_metrics,
 )
 from calibrant.scale.checkpoint import calibrator_identity
+from calibrant.scale.rows import logits_bytes
+from calibrant.splits import canonical_split, find_split
 
 ExecutorName = Annotated[
     str, typer.Option("--executor", help="For a folder of Parquet files: local, or ray for a cluster.")
@@ -41,65 +47,119 @@ Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; wi
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
 
-@dataclass(frozen=True)
-class Crew:
-    """Who does the work."""
+_WHOLE = ("class_dim", "ignore_index", "draws")  # options for files that are read whole
+_STREAMED = ("executor", "workers", "address")
+STREAMED_BYTES = (
+    256 << 20
+)  # of logits, above which one Parquet file is streamed: reading it whole takes several times that
 
+
+@dataclass(frozen=True)
+class Execution:
+    """What runs the passes over streamed data, as the options say."""
+
+    context: typer.Context
     executor: str
     workers: int
     address: str | None
 
-    def takes(self, file: str) -> bool:
-        """Say whether ``file`` is a folder, which is streamed.
+    def streams(self, file: str) -> bool:
+        """Return whether ``file`` is streamed: a folder, or a Parquet file of much data.
 
         Raises:
-            InputError: If it is not, and an executor or address was named, which only a folder needs.
+            InputError: For an option that has no effect on such a file.
         """
         if is_streamed(file):
+            refuse_typed(self.context, _WHOLE, where=f"{shown(file)}, which is streamed")
             return True
-        if self.executor != "local" or self.address is not None:
-            raise InputError(
-                f"expected a folder of Parquet files beside --executor or --address, got {file}; leave out both"
-            )
+        refuse_typed(self.context, _STREAMED, where=f"{shown(file)}, which is read whole: only streamed data need them")
         return False
 
     @cached_property
-    def workforce(self) -> Executor:
+    def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
         check_choice(self.executor, name="--executor", choices=("local", "ray"))
         if self.executor == "ray":
-            return ray_cluster(self.address, workers=self.workers if self.workers > 1 else None)
+            if self.address is not None:
+                refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")
+            return ray_cluster(self.address, workers=self.workers if typed(self.context, ["workers"]) else None)
         if self.address is not None:
             raise InputError("expected --executor ray beside --address, got the local executor; name both")
         return in_turn if self.workers == 1 else processes(self.workers)
 
 
 def is_streamed(file: str) -> bool:
-    """Say whether ``file`` is a data set in a folder, which is streamed."""
-    return Path(file).is_dir()
+    """Return whether ``file`` is a data set that is streamed: in a folder, or one large Parquet file."""
+    return Path(file).is_dir() or logits_bytes(file) > STREAMED_BYTES
 
 
-def measure_streamed(file: str, crew: Crew, calibrator: Calibrator | None = None) -> list[Row]:
-    """Return the panel's sums over a folder of Parquet files; stopped and started again, it goes on."""
-    metrics = sum_metrics()
-    with bar(f"measuring {file}") as progress:
-        figures = evaluate_streamed(
-            file,
-            metrics=metrics,
-            calibrator=calibrator,
-            checkpoint=_checkpoint(file, calibrator, "evaluate"),
-            executor=crew.workforce,
-            progress=progress,
+def parts_of(file: str, split: str | None, context: typer.Context, *, option: str = "split") -> dict[str, Path]:
+    """Return split name → where its rows are: the folders in a folder, or all of a file or folder that has no splits.
+
+    Args:
+        file: A folder or a Parquet file.
+        split: The one that is wanted, or None for all.
+        context: Of the command.
+        option: The parameter that names it.
+
+    Raises:
+        InputError: If a split is named and a folder has none, or it has both files and folders of them.
+        FileFormatError: If there is no such split.
+    """
+    home = Path(file)
+    if not home.is_dir():
+        return {split or "all": home}
+    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
+    flat = any(home.glob("*.parquet"))
+    if folders and flat:
+        raise InputError(
+            f"expected Parquet files or folders of them in {shown(file)}, got both; name the folder that is meant"
         )
-    name = None if calibrator is None else in_one_line(calibrator)
-    return [
-        Row(file, "all", name, one.metric, one.value, None, None, None, one.n, label_of(metric), in_percent(metric))
-        for metric, one in zip(metrics, figures, strict=True)
-    ]
+    if not folders:
+        refuse_typed(context, [option], where=f"{shown(file)}, a folder without folders of splits")
+        return {"all": home}
+    names = [canonical_split(name) for name in folders]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"expected one folder a split in {shown(file)}, got {sorted(folders)}; keep one spelling of each"
+        )
+    if split is None:
+        return folders
+    found = find_split(folders, split)
+    if found is None:
+        raise FileFormatError(
+            f"expected the split {split!r}, got only {sorted(folders)} in {shown(file)}; name one of these"
+        )
+    return {split: folders[found]}
 
 
-def fit_on_folder(file: str, method: str | None, crew: Crew) -> Calibrator:
-    """Fit a calibrator of one or two numbers, temperature scaling if none is named, on a folder of Parquet files.
+def measure_streamed(
+    file: str, split: str | None, execution: Execution, calibrator: Calibrator | None = None
+) -> list[Row]:
+    """Return the panel's sums over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
+    metrics = sum_metrics()
+    found = []
+    for part, path in parts_of(file, split, execution.context).items():
+        rows = ParquetRows(path)  # once: before and after are of the same version of the files
+        for chosen in [None, calibrator] if calibrator else [None]:
+            with bar(f"measuring {shown(path)}") as progress, kept_progress(path, chosen, "evaluate") as checkpoint:
+                figures = evaluate_streamed(
+                    rows,
+                    metrics=metrics,
+                    calibrator=chosen,
+                    checkpoint=checkpoint,
+                    executor=execution.runner,
+                    progress=progress,
+                )
+            name = None if chosen is None else in_one_line(chosen)
+            for metric, one in zip(metrics, figures, strict=True):
+                numbers = (one.value, None, None, None, one.n)
+                found.append(Row(shown(file), part, name, one.metric, *numbers, label_of(metric), in_percent(metric)))
+    return found
+
+
+def fit_streamed_file(path: Path, method: str | None, execution: Execution) -> Calibrator:
+    """Fit a calibrator of one or two numbers, temperature scaling if none is named, on streamed rows.
 
     Stopped and started again, it goes on.
 
@@ -107,22 +167,43 @@ def fit_on_folder(file: str, method: str | None, crew: Crew) -> Calibrator:
         InputError: For a method that cannot be fitted by sums.
     """
     calibrator = make_calibrator(method or "TemperatureScaling")
-    with bar(f"fitting {file}") as progress:
+    name = shown(path)
+    with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
         return fit_streamed(
             calibrator,
-            file,
-            executor=crew.workforce,
-            checkpoint=_checkpoint(file, None, f"fit {calibrator!r}"),
-            progress=lambda begun, done, total: progress(done, total, f"fitting {file}, pass {begun}"),
+            path,
+            executor=execution.runner,
+            checkpoint=checkpoint,
+            progress=lambda begun, done, total: progress(done, total, f"fitting {name}, pass {begun}"),
         )
 
 
-def apply_to_folder(calibrator: Calibrator, file: str, output: str, crew: Crew) -> int:
-    """Write a folder of calibrated Parquet files; stopped and started again, it goes on. Returns the files written."""
+def apply_to_streamed(
+    calibrator: Calibrator, file: str, output: str, execution: Execution, *, inputs: Sequence[str]
+) -> str:
+    """Write calibrated Parquet files for streamed rows; stopped and started again, it goes on.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        InputError: For stdout, or a name of a file.
+    """
     if output == STREAM:
-        raise InputError(f"expected a folder to write calibrated files of {file} to, got -; name one by --output")
-    with bar(f"calibrating {file}") as progress:
-        return apply_streamed(calibrator, file, output, executor=crew.workforce, progress=progress)
+        raise InputError(
+            f"expected a folder to write calibrated files of {shown(file)} to, got -; name one by --output"
+        )
+    rows = ParquetRows(file)
+    if rows.path.is_file():
+        check_suffix(output, (".parquet",), what="a large Parquet file, which is streamed")
+    if rows.path.is_dir() or not Path(output).suffix:
+        check_folder(output)
+    else:
+        check_target(output, inputs=inputs)
+    with bar(f"calibrating {shown(file)}") as progress:
+        written = apply_streamed(calibrator, rows, output, executor=execution.runner, progress=progress)
+    there = len(rows.files) - written
+    return f"{written} files written" + (f", {there} were there already" if there else "")
 
 
 @dataclass(frozen=True)
@@ -137,43 +218,81 @@ class FolderReport:
     split: str
     fit_split: str
     class_names: Sequence[str] | None
+    margin: float = MARGIN
 
-    def section(self, file: str, crew: Crew) -> Section:
-        """Return what the report says of the folder ``file``.
+    def section(self, file: str, execution: Execution) -> Section:
+        """Return what the report says of the streamed data ``file``.
 
         Raises:
             InputError: If a method is named and there is no split to fit it on.
         """
-        home = Path(file)
-        flat = any(home.glob("*.parquet"))
-        judged, fitted_on = (home, None) if flat else (home / self.split, home / self.fit_split)
+        [(split, evaluated)] = parts_of(file, self.split, execution.context).items()
         calibrator = self.saved
+        if calibrator is not None:
+            refuse_typed(execution.context, ["fit_split"], where="a saved --calibrator, which is fitted already")
         if calibrator is None and self.method != "none":
-            if fitted_on is not None and fitted_on.is_dir():
-                calibrator = fit_on_folder(str(fitted_on), self.method, crew)
+            fitting = self._fitting_part(file, evaluated, execution.context)
+            if fitting is not None:
+                calibrator = fit_streamed_file(fitting, self.method, execution)
             elif self.method is not None:
                 raise InputError(
-                    f"expected folders {self.fit_split} and {self.split} in {file} to fit {self.method} on one and judge on "
-                    "the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
+                    f"expected folders {self.fit_split} and {self.split} in {shown(file)} to fit {self.method} on one and "
+                    "evaluate on the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
                 )
-        with bar(f"reporting on {file}") as progress:
+        name = Path(shown(Path(file).resolve()))
+        with (
+            bar(f"reporting on {shown(file)}") as progress,
+            kept_progress(evaluated, calibrator, "report") as checkpoint,
+        ):
             return diagnose_streamed(
-                judged,
-                name=home.resolve().name,
+                evaluated,
+                name=name.name if name.suffix != ".parquet" else name.stem,
                 calibrator=calibrator,
                 class_names=self.class_names,
-                source=file,
-                split="all" if flat else self.split,
-                checkpoint=_checkpoint(judged, calibrator, "report"),
-                executor=crew.workforce,
+                margin=self.margin,
+                source=name.name,
+                split=split,
+                checkpoint=checkpoint,
+                executor=execution.runner,
                 progress=progress,
             )
 
+    def _fitting_part(self, file: str, evaluated: Path, context: typer.Context) -> Path | None:
+        """Return the rows to fit on: those of another split; None without one."""
+        if evaluated == Path(file):
+            refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has no splits")
+            return None
+        names = {path.parent.name: path.parent for path in Path(file).glob("*/*.parquet")}
+        found = find_split(names, self.fit_split)
+        if found is None:
+            refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has only {sorted(names)}")
+            return None
+        return None if names[found] == evaluated else names[found]
 
-def _checkpoint(path: str | Path, calibrator: Calibrator | None, what: str) -> Path:
-    """Return where the progress of this work on these data is kept, in the working folder."""
+
+@contextmanager
+def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) -> Iterator[Path | None]:
+    """Give the file in the working folder that keeps the progress of this work on these data, None where none can be written.
+
+    What it made and left empty is removed, so that finished work leaves nothing behind.
+    """
+    home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        warn_user(
+            f"expected a working folder that can be written, got {shown(home.absolute())}, so no progress is kept and stopped "
+            "work starts anew; run it where you can write",
+            UsageWarning,
+        )
+        yield None
+        return
+    missing = [place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if not place.exists()]
     identity = f"{what} {Path(path).resolve()} {None if calibrator is None else calibrator_identity(calibrator)}"
-    return CHECKPOINTS / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    try:
+        yield CHECKPOINTS / f"{hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]}.json"
+    finally:
+        for place in missing:
+            with suppress(OSError):  # not empty: another run's, or work that was stopped
+                place.rmdir()
 
 
 @contextmanager
@@ -184,7 +303,7 @@ def bar(what: str) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         task = progress.add_task(what, total=None)
 
-        def tell(done: int, total: int, now: str = what) -> None:
+        def report(done: int, total: int, now: str = what) -> None:
             progress.update(task, completed=done, total=total, description=now)
 
-        yield tell
+        yield report

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from calibrant.report.model import Table
-from calibrant.study import Study, Summary, Verdict, agreements, printed_beside
+from calibrant.study import Choice, Study, Summary, Verdict, agreements, printed_beside
 from calibrant.study.measures import MEASURES
 
-CHANCE = 0.05  # p above which an ordering is said to be no more than chance
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 NOTE = (
-    "Mean ± standard deviation over seeds, on test data. ECE: 15 equal-width bins of the top label. After: at the "
-    "temperature T (in brackets) that minimises the log-loss of the validation data. Null: the ECE that a perfectly "
-    "calibrated model with these probabilities would show on as many samples; differences within it mean little."
+    "Mean ± standard deviation over seeds, on test data ({rows} test samples a seed). ECE: 15 equal-width bins of the top "
+    "label. T: the temperature that minimises the log-loss of the validation data. Calibrated mean, 97.5 %: the ECE that "
+    "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
+    "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."
 )
 CALIBRATORS_NOTE = (
     "ECE in % after each calibrator, all fitted on validation data: T by its log-loss, T by its ECE on .01 … 10 "
@@ -42,7 +42,7 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
 
 
 def table_of(lines: Sequence[Summary], *, title: str) -> Table:
-    """Return the papers' kind of table: before and after, optimal temperature in brackets, spread over seeds."""
+    """Return the papers' kind of table: before and at the best temperature, with the spread over seeds."""
     cells = [
         [
             name,
@@ -51,12 +51,15 @@ def table_of(lines: Sequence[Summary], *, title: str) -> Table:
             spread(line, "ece"),
             spread(line, "nll_at_t"),
             spread(line, "ece_at_t"),
-            f"({line.mean['temperature']:.2f})",
-            f"{100 * line.null_ece:.1f}",
+            f"{line.mean['temperature']:.2f}",
+            f"{100 * line.calibrated_mean:.1f}",
+            f"{100 * line.calibrated_high:.1f}",
         ]
         for name, line in _named(lines)
     ]
-    return Table(title, ["objective", "error %", "NLL", "ECE %", "NLL after", "ECE after", "(T)", "null"], cells, NOTE)
+    header = ["objective", "error %", "NLL", "ECE %", "NLL at T", "ECE at T %", "T", "calibrated mean %", "97.5 %"]
+    rows = sorted({line.rows for line in lines})
+    return Table(title, header, cells, NOTE.format(rows=" or ".join(f"n = {count:,}" for count in rows)))
 
 
 def _calibrators(lines: Sequence[Summary]) -> Table:
@@ -111,6 +114,19 @@ def _both(line: Summary, printed: dict[str, float], measure: str) -> str:
     return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
 
 
+def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
+    """Return a table a paper of what it says, what its code does, and what the study does; then what no paper mentions."""
+    tables = []
+    for whose in dict.fromkeys(choice.whose for choice in choices):
+        rows = [[c.name, c.paper or "–", c.code or "–", c.here, c.source] for c in choices if c.whose == whose]
+        if whose:
+            header = ["choice", "paper", "authors' code", "here", "page or file"]
+        else:
+            rows, header = [[row[0], row[3]] for row in rows], ["choice", "here"]
+        tables.append(Table(f"{study.name} · {whose or 'choices of ours'}", header, rows, ""))
+    return tables
+
+
 def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verdict]) -> list[str]:
     """Return which orderings of the papers' tables are seen here and which are not, then a sentence for each claim."""
     return [*_agreements_of(study, lines), *verdicts_of(verdicts)]
@@ -133,9 +149,13 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
     for verdict in verdicts:
         if verdict.seen is None:
             continue
-        chance = verdict.p is not None and verdict.p >= CHANCE
-        seen = ("Shows, though no more than by chance" if chance else "Shows") if verdict.seen else "Does not show"
-        sure = "" if verdict.p is None else f"; paired t-test over seeds, first against last: p = {verdict.p:.2g}"
+        seen = verdict.outcome.capitalize()
+        if verdict.p is None:
+            sure = (
+                "; one seed tells nothing apart" if verdict.seeds < 2 else "; equal differences in all seeds, no test"
+            )
+        else:
+            sure = f"; paired t-test over {verdict.seeds} seeds, first against last: p = {verdict.p:.2g}"
         if verdict.p_unpaired is not None:
             sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
         measure = MEASURES[verdict.claim.measure]

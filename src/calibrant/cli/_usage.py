@@ -4,12 +4,12 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from calibrant.cli._guard import say_error
+from calibrant.cli._lazy import LazyGroup
 
 
-class OneSentenceGroup(TyperGroup):
+class OneSentenceGroup(LazyGroup):
     """The group of all commands; says a usage error in one sentence instead of the box of the command-line library."""
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:

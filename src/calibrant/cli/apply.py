@@ -6,15 +6,17 @@ from typing import Annotated
 import typer
 
 import calibrant
+from calibrant._places import shown
 from calibrant.cli._files import readable, writable
 from calibrant.cli._layout import calibrate_file, write_like
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import console, working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, apply_to_folder
+from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, apply_to_streamed
 from calibrant.report.model import in_one_line
 
 
 def apply(
+    context: typer.Context,
     calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
     file: Annotated[
         str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet), labelled or not; - reads stdin.")
@@ -41,18 +43,16 @@ def apply(
     """
     fitted = calibrant.load(calibrator)
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    crew = Crew(executor, workers, address)
-    if crew.takes(file):
-        written = apply_to_folder(fitted, file, output, crew)
-        console(err=True).print(
-            f"{file} through {in_one_line(fitted)} to {output}: {written} files written", style="dim"
-        )
+    execution = Execution(context, executor, workers, address)
+    name, inputs = shown(file), [calibrator, file]
+    if execution.streams(file):
+        said = apply_to_streamed(fitted, file, output, execution, inputs=inputs)
+        console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
-    inputs = [calibrator, file]
     with (
         readable(file) as path,
         writable(output, suffix=Path(path).suffix, inputs=inputs) as target,
-        working(f"calibrating {file}"),
+        working(f"calibrating {name}"),
     ):
-        write_like(target, calibrate_file(path, fitted, shown=file, **axes))
-    console(err=True).print(f"{file} through {in_one_line(fitted)} to {output}", style="dim")
+        write_like(target, calibrate_file(path, fitted, shown=name, **axes))
+    console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")

@@ -24,7 +24,6 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
     on: Annotated[str | None, typer.Option(help="Predictions to apply the calibrators A and B to.")] = None,
     split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
-    draws: Annotated[int, typer.Option(min=2, help="Bootstrap draws.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Say whether B is better than A on the same rows, by how much, or that they cannot be told apart.
@@ -36,7 +35,7 @@ def compare(
         calibrant compare none c.safetensors --on predictions.npz
     """
     with working("comparing"):
-        found = compare_predictions(*(_load(name, on=on, split=split) for name in (a, b)), draws=draws)
+        found = compare_predictions(*(_load(name, on=on, split=split) for name in (a, b)))
     if as_json:
         shown = {"a": a, "b": b, "on": on, "split": split, **asdict(found)}
         typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))

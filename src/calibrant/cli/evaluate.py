@@ -5,17 +5,19 @@ from typing import Annotated
 import typer
 
 import calibrant
+from calibrant._places import shown
 from calibrant.cli._calibrators import describe
 from calibrant.cli._files import readable
 from calibrant.cli._measuring import measure_file
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
 from calibrant.cli._output import say_json, say_rows, working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, measure_streamed
+from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, measure_streamed
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row
 
 
 def evaluate(
+    context: typer.Context,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
     ],
@@ -31,7 +33,8 @@ def evaluate(
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
-    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped.
+    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory, resumed when stopped.
+    Folders in it, such as val/ and test/, are splits.
 
     Examples:
 
@@ -43,16 +46,16 @@ def evaluate(
     """
     fitted = calibrant.load(calibrator) if calibrator else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    crew = Crew(executor, workers, address)
+    execution = Execution(context, executor, workers, address)
     rows: list[Row] = []
     notes = [] if fitted is None else [f"after: {in_one_line(fitted)}"]
     for file in files:
-        if crew.takes(file):
-            for chosen in [None, fitted] if fitted else [None]:
-                rows += measure_streamed(file, crew, chosen)
+        name = shown(file)
+        if execution.streams(file):
+            rows += measure_streamed(file, split, execution, fitted)
             continue
-        with readable(file) as path, working(f"measuring {file}"):
-            measured = measure_file(path, fitted, shown=file, split=split, axes=axes, draws=draws)
+        with readable(file) as path, working(f"measuring {name}"):
+            measured = measure_file(path, fitted, shown=name, split=split, axes=axes, draws=draws)
         rows += measured[0]
         notes += measured[1]
     if as_json:

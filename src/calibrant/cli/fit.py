@@ -5,15 +5,18 @@ from typing import Annotated
 import typer
 
 import calibrant
+from calibrant._places import shown
 from calibrant.cli._calibrators import AUTO, with_logits
-from calibrant.cli._files import readable, writable
+from calibrant.cli._files import STREAM, readable, writable
 from calibrant.cli._fitting import fit_and_measure, say_fit
 from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
 from calibrant.cli._output import working
-from calibrant.cli._streamed import Address, Crew, ExecutorName, Workers, fit_on_folder
+from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, fit_streamed_file, parts_of
+from calibrant.errors import InputError
 
 
 def fit(
+    context: typer.Context,
     file: Annotated[str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet) with labels; - reads stdin.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     method: Annotated[
@@ -25,7 +28,7 @@ def fit(
             help="A calibrator of `calibrant methods`; auto if left out.",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will judge by.")] = "val",
+    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
     class_dim: ClassDim = 1,
     ignore_index: IgnoreIndex = None,
     executor: ExecutorName = "local",
@@ -46,19 +49,23 @@ def fit(
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
     """
-    crew = Crew(executor, workers, address)
-    if crew.takes(file):
-        with writable(output, suffix=".safetensors") as path:
-            streamed = fit_on_folder(file, method, crew)
+    if as_json and output == STREAM:
+        raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
+    execution = Execution(context, executor, workers, address)
+    name = shown(file)
+    if execution.streams(file):
+        [(part, place)] = parts_of(file, split, context).items()
+        with writable(output, suffix=".safetensors", inputs=[file, str(place)]) as path:
+            streamed = fit_streamed_file(place, method, execution)
             streamed.save(path)
-        say_fit(streamed, [], output=output, split="all", as_json=as_json)
+        say_fit(streamed, [], output=output, split=part, as_json=as_json)
         return
     method = AUTO if method is None else method
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     with readable(file) as path:
-        data = with_logits(calibrant.load_predictions(path, split, **axes), file=file, split=split)
+        data = with_logits(calibrant.load_predictions(path, split, **axes), file=name, split=split)
     with writable(output, suffix=".safetensors", inputs=[file]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            calibrator, rows = fit_and_measure(data, method, file=file, split=split)
+            calibrator, rows = fit_and_measure(data, method, file=name, split=split)
         calibrator.save(path)
     say_fit(calibrator, rows, output=output, split=split, as_json=as_json)

@@ -1,19 +1,27 @@
 """``calibrant report``: one file to send to a colleague."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import calibrant
+from calibrant._places import shown
 from calibrant.cli._files import readable, writable
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
+from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method, refuse_typed
 from calibrant.cli._output import console, working
-from calibrant.cli._reporting import Source, load_model, read_names
-from calibrant.cli._streamed import Address, Crew, ExecutorName, FolderReport, Workers
-from calibrant.report import Model, Section, write_report
+from calibrant.cli._reporting import NONE, Source, load_model, read_names
+from calibrant.cli._streamed import Address, Execution, ExecutorName, FolderReport, Workers
+from calibrant.report import MARGIN, Model, Section, write_report
+from calibrant.report.formats import check_format
+
+Margin = Annotated[
+    float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
+]
 
 
 def report(
+    context: typer.Context,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
     ],
@@ -28,13 +36,14 @@ def report(
         ),
     ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
-    split: Annotated[str, typer.Option(help="The split to judge.")] = "test",
+    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
     format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
     class_dim: ClassDim = 1,
     ignore_index: IgnoreIndex = None,
     class_names: Annotated[str | None, typer.Option(help="A text file with one class name a line.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
+    margin: Margin = MARGIN,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
@@ -42,32 +51,46 @@ def report(
     """Write a report on one or many models: before and after calibration, in figures and words.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. With folders
-    test/ and val/ in it a temperature is fitted on val and judged on test.
+    test/ and val/ in it a temperature is fitted on val and evaluated on test.
 
     Examples:
 
         calibrant report predictions.npz -o report.html
 
-        calibrant report a.npz b.npz c.npz --method VectorScaling -o report.html
-
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
 
         calibrant report folder/ --workers 8 -o report.html
     """
+    _refuse_choices(context, method, calibrator)
     names = read_names(class_names) if class_names else None
     axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    crew = Crew(executor, workers, address)
+    execution = Execution(context, executor, workers, address)
     saved = calibrant.load(calibrator) if calibrator else None
-    folder = FolderReport(method, saved, split, fit_split, names)
     models: list[Model | Section] = []
-    with writable(output, suffix=f".{format or 'html'}", inputs=files) as target:
+    with writable(
+        output, suffix=f".{format or 'html'}", inputs=[*files, *filter(None, (calibrator, class_names))]
+    ) as target:
+        check_format(target, format)
         for file in files:
-            if crew.takes(file):
-                models.append(folder.section(file, crew))
+            if execution.streams(file):
+                models.append(FolderReport(method, saved, split, fit_split, names, margin).section(file, execution))
                 continue
-            with readable(file) as path, working(f"calibrating {file}"):
-                source = Source(path, file, split, fit_split, axes)
+            with readable(file) as path, working(f"calibrating {shown(file)}"):
+                source = Source(path, Path(shown(file)).name, split, fit_split, axes, context)
                 models.append(load_model(source, method=method, saved=saved, class_names=names))
-        with working(f"reporting on {len(models)} models"):
-            write_report(models, target, title=title, format=format)
-    console(err=True).print(f"report on {', '.join(files)} written to {output}", style="dim")
+        with working("reporting"):
+            write_report(models, target, title=title, format=format, margin=margin)
+    _say(files, output)
+
+
+def _refuse_choices(context: typer.Context, method: str | None, calibrator: str | None) -> None:
+    """Refuse what would fit where nothing is fitted."""
+    if calibrator:
+        refuse_typed(context, ["method"], where="a saved --calibrator, which is fitted already")
+    if method == NONE:
+        refuse_typed(context, ["fit_split"], where="--method none, which fits nothing")
+
+
+def _say(files: list[str], output: str) -> None:
+    said = ", ".join(shown(file) for file in files)
+    console(err=True).print(f"report on {said} written to {shown(output)}", style="dim")

@@ -1,23 +1,39 @@
 """``calibrant study``: the papers' experiments: list them, run them, show what has been run."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from calibrant._check import check_choice
+from calibrant._places import check_suffix
 from calibrant.cli._files import check_outputs
 from calibrant.cli._guard import guarded
 from calibrant.cli._output import console
 from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
-from calibrant.cli._study_tables import paper_tables, sentences_of, tables_of
+from calibrant.cli._study_tables import choices_tables, paper_tables, sentences_of, tables_of
 from calibrant.errors import InputError
 from calibrant.report import Model, study_pictures, write_report, write_study_figures
-from calibrant.study import Store, Study, collect, judge, load_study, presets, record_of, summarise, wanted
+from calibrant.report.formats import check_format
+from calibrant.study import (
+    Store,
+    Study,
+    check_study,
+    collect,
+    describe,
+    judge,
+    load_study,
+    presets,
+    record_of,
+    summarise,
+    wanted,
+    write_template,
+)
 from calibrant.study.figures import drawings
 from calibrant.study.measures import COLUMNS
+from calibrant.study.preflight import missing_folders
 from calibrant.study.run import leads
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
@@ -71,14 +87,63 @@ def run(
         raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
     chosen = _load(name, scale, data, seeds=seeds, only=only)
     kept = Store(store)
+    check_study(chosen)
     if dry_run:
         cells = list(chosen.cells())
         finished = sum(kept.finished(cell.recipe) for cell in cells)
-        typer.echo(f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished")
+        where = f"on a Ray cluster at {address or 'this machine'}" if executor == "ray" else "on this machine"
+        typer.echo(
+            f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {workers} at a time {where} "
+            f"(accelerator: {accelerator})"
+        )
+        for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
+            typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
         return
     run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
     if leads():
         _show(chosen, kept)
+
+
+@study.command("describe")
+@guarded
+def describe_(
+    name: Name,
+    scale: Scale = "paper",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say every choice of a study beside what the paper says and what its authors' code does.
+
+    Examples:
+
+        calibrant study describe mukhoti-table1
+
+        calibrant study describe digits --scale cpu --json
+    """
+    chosen = load_study(name, scale=scale)
+    choices = describe(chosen)
+    if as_json:
+        typer.echo(
+            json.dumps({"study": chosen.name, "choices": [asdict(c) for c in choices]}, indent=1, ensure_ascii=False)
+        )
+        return
+    say_study(choices_tables(chosen, choices), [])
+
+
+@study.command()
+@guarded
+def init(
+    file: Annotated[Path, typer.Argument(help="The TOML file to write; it must not exist.")] = Path("study.toml"),
+) -> None:
+    """Write a study's TOML file with comments, to be edited and run.
+
+    Examples:
+
+        calibrant study init mine.toml
+    """
+    if file.suffix != ".toml":
+        raise InputError(f"expected a file that ends in .toml, got {str(file)!r}; rename it")
+    write_template(file)
+    typer.echo(f"{file} is written; edit it, then: calibrant study run {file}")
 
 
 @study.command()
@@ -104,7 +169,11 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
     """
-    check_outputs(report, record, folder=figures)
+    check_outputs(report, record, folder=figures, inputs=[name])
+    if record is not None:
+        check_suffix(record, (".json",), what="a record")
+    if report is not None:
+        check_format(report, None)
     chosen = _load(name, scale, data)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))

@@ -1,0 +1,155 @@
+"""``calibrant watch``: an alarm over time, from a small state file."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+import calibrant
+from calibrant._places import atomic_write
+from calibrant.calibrators import AutoCalibrator
+from calibrant.cli._calibrators import with_logits
+from calibrant.cli._columns import read_columns
+from calibrant.cli._files import check_outputs, readable
+from calibrant.cli._output import console
+from calibrant.errors import InputError
+from calibrant.operate import Monitor, to_html, to_prometheus
+from calibrant.predictions import BinaryPairs, Predictions
+
+Ids = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")]
+Time = Annotated[
+    str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
+]
+Merge = Annotated[
+    list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
+]
+Refit = Annotated[
+    Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
+]
+
+
+def watch(
+    state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled predictions from before, to start from.")
+    ] = None,
+    calibrator: Annotated[
+        str | None, typer.Option("--calibrator", "-c", help="Pass all predictions through it.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of every FILE.")] = "test",
+    reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val",
+    ids: Ids = None,
+    time: Time = None,
+    merge: Merge = None,
+    refit: Refit = None,
+    prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with the timeline here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Add labels to a monitor and say whether calibration has changed since the reference.
+
+    Look as often as you like: in at most 5 % of monitors is there ever a false alarm. Exit code 0: quiet. 1: alarm. 2: an
+    error, and the state is as before.
+
+    Examples:
+
+        calibrant watch state.safetensors --reference predictions.npz
+
+        calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
+    """
+    check_outputs(state, refit, prometheus, html)
+    monitor = _start(state, reference, calibrator, split=reference_split)
+    when = None if time is None else _moment(time)
+    new: list[Predictions | BinaryPairs] = []
+    for file in files or []:
+        with readable(file) as path:
+            data = _load(path, calibrator, shown=file, split=split, leak=False)
+            names = read_columns(path, [ids] if ids else [], split=split, shown=file)
+        monitor.update(data, ids=names[ids] if ids else None, time=when)
+        new.append(data)
+    for other in merge or []:
+        monitor.merge(Monitor.load(other))
+    monitor.save(state)
+    note = None if refit is None else _refit(monitor, new, refit, after=calibrator)
+    _write(monitor, prometheus=prometheus, html=html, name=state.stem)
+    _say(monitor, note, as_json=as_json)
+    raise typer.Exit(int(monitor.alarm))
+
+
+def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name: str) -> None:
+    texts = ((prometheus, to_prometheus(monitor, model=name)), (html, to_html(monitor, title=name)))
+    for place, text in texts:
+        if place is not None:
+            with atomic_write(place) as out:
+                out.write(text.encode())
+
+
+def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
+    if as_json:
+        shown = {**monitor.status.plain(), "refit": note}
+        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    for sentence in (str(monitor.status), note):
+        if sentence:
+            console().print(sentence)
+
+
+def _start(state: Path, reference: str | None, calibrator: str | None, *, split: str) -> Monitor:
+    if reference is None:
+        if not state.exists():
+            raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")
+        return Monitor.load(state)
+    with readable(reference) as path:
+        data = _load(path, calibrator, shown=reference, split=split, leak=True)
+    if not state.exists():
+        return Monitor(data)
+    monitor = Monitor.load(state)
+    if not monitor.watches(data):
+        raise InputError(
+            f"expected the reference that {state} was started from, got another; leave --reference out, or start a new state"
+        )
+    return monitor
+
+
+def _load(path: str, calibrator: str | None, *, shown: str, split: str, leak: bool) -> Predictions | BinaryPairs:
+    data = calibrant.load_predictions(path, split)
+    if calibrator is None:
+        return data
+    # the reference may be the rows of the fit: the monitor counts that
+    return with_logits(data, file=shown, split=split).calibrated_by(calibrant.load(calibrator), allow_fit_rows=leak)
+
+
+def _moment(text: str) -> float | datetime:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"expected --time as seconds or as 2026-01-31T12:00:00+00:00, got {text!r}; correct it"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *, after: str | None) -> str:
+    """Fit an automatic calibrator on the new rows and save it, if there was an alarm and it helps; return what was done."""
+    if not monitor.alarm:
+        return "no alarm, so nothing was fitted"
+    rows = [data for data in new if isinstance(data, Predictions)]
+    if not rows:
+        return "no new rows with the probabilities of all classes, so nothing was fitted"
+    together = Predictions.cat(rows)
+    fitted = AutoCalibrator().fit(together.logits, together.need_labels(), groups=together.groups)
+    if torch.allclose(fitted(together.logits).log_softmax(dim=1), together.logits.log_softmax(dim=1)):
+        return f"nothing was saved: on {len(together):,} new rows no calibrator is reliably better than none"
+    fitted.save(path)
+    where = f"apply it after {after}" if after else "apply it to the same logits"
+    return f"saved {path}, fitted on {len(together):,} new rows; {where}"

@@ -1,0 +1,114 @@
+"""``calibrant check`` and ``calibrant plan``: exit codes, outputs, and the files that put them into pipelines."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_exit_codes_say_the_verdict(good: Path, run: Any) -> None:
+    assert run("check", good, "--max", "ece=.9").exit_code == 0
+    assert run("check", good, "--max", "ece=.01").exit_code == 1
+    undecided = run("check", good, "--min", "accuracy=.6", "--max", "error=.4")
+    assert (undecided.exit_code, undecided.stdout.split()[-3:]) == (3, ["not", "enough", "evidence"])
+    for choice, code in (("pass", 0), ("fail", 1)):
+        assert run("check", good, "--max", "error=.4", "--inconclusive", choice).exit_code == code
+    assert run("check", good, "--max", "nll=.4").exit_code == 2
+
+
+def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray], tmp_path: Path, run: Any) -> None:
+    path, policy = tmp_path / "with.npz", tmp_path / "policy.toml"
+    np.savez(path, **arrays, test_region=np.array(["a", "b"] * 200))
+    policy.write_text('by = ["region"]\n[maximum]\n"worst-group-error" = 0.9\n[no_worse]\nnll = 0.01\n')
+    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
+    arguments = ["check", path, "--policy", policy, "--baseline", good, "--junit", junit, "--markdown", markdown]
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert [line["verdict"] for line in shown["lines"]] == ["pass", "pass"]
+    assert junit.read_text().startswith("<?xml")
+    assert "✅ pass" in markdown.read_text()
+
+
+def test_github_gets_a_summary_and_annotations(
+    good: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    done = run("check", good, "--max", "ece=.01")
+    assert "::error title=ece ≤ 0.01::" in done.stderr
+    assert "❌ fail" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max", "ece"], "expected --max METRIC=NUMBER, got 'ece'"),
+        (["--max", "worst-group-ece=.1"], "--by"),
+        (["--max", "worst-group-ece=.1", "--by", "region"], "expected the column 'region' in"),
+        (["--no-worse", "nll=.1"], "expected a baseline"),
+        (["--policy", "nowhere.toml", "--max", "ece=.1"], "expected a policy file"),
+        ([], "expected at least one limit"),
+        (["--max", "ece=.1", "--junit", "no/such/folder.xml"], "no such folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence(good: Path, run: Any, arguments: list[str], message: str) -> None:
+    done = run("check", good, *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_calibrator_is_not_checked_on_the_rows_it_was_fitted_on(good: Path, fitted: Path, run: Any) -> None:
+    assert run("check", good, "-c", fitted, "--max", "ece=.2").exit_code == 0
+    assert run("check", good, "-c", fitted, "--split", "val", "--max", "ece=.2").exit_code == 2
+
+
+def test_plan_prints_a_curve(good: Path, run: Any) -> None:
+    done = run("plan", "--ece", ".1", "--accuracy", ".9", "--draws", "40")
+    assert done.exit_code == 0, done.output
+    assert "labelled rows: a model with ECE 0 then passes ece ≤ 0.1" in " ".join(done.stdout.split())
+    shown = json.loads(run("plan", good, "--ece", ".2", "--draws", "40", "--json").stdout)
+    assert shown["curve"][-1]["rows"] == shown["rows"]
+    assert run("plan", "--ece", ".03", "--true-ece", ".03").exit_code == 2
+
+
+@pytest.mark.slow
+def test_the_action_runs_its_own_script(good: Path, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    step = action["runs"]["steps"][-1]
+    assert set(action["inputs"]) >= {"file", "policy", "baseline", "arguments", "inconclusive"}
+    inputs = {
+        "FILE": good,
+        "POLICY": "",
+        "BASELINE": "",
+        "ARGUMENTS": "--max ece=.01 --split test",
+        "INCONCLUSIVE": "fail",
+    }
+    assert set(step["env"]) == set(inputs)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {
+        **{name: str(value) for name, value in inputs.items()},
+        "PATH": path,
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    assert "ece ≤ 0.01" in done.stdout
+
+
+def test_the_pre_commit_hook_names_a_command_that_exists(run: Any) -> None:
+    yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["entry"] == "calibrant check"
+    assert run(*hook["entry"].split()[1:], "--help").exit_code == 0

@@ -1,0 +1,85 @@
+"""``calibrant watch``: quiet, alarm, error; restarts, late labels and a new calibrator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def save(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int = 3) -> Path:
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(rows, classes)) * 2
+    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
+    np.savez(path, logits=(true * sharp).astype(np.float32), labels=labels, request=np.arange(rows) + 10_000 * seed)
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path, run: Any) -> Path:
+    path = tmp_path / "state.safetensors"
+    reference = save(tmp_path / "reference.npz", rows=1500, seed=1)
+    done = run("watch", path, "--reference", reference)
+    assert (done.exit_code, done.stdout.split(":")[0]) == (0, "quiet"), done.output
+    return path
+
+
+@pytest.mark.slow
+def test_quiet_then_alarm_then_a_new_calibrator(state: Path, tmp_path: Path, run: Any) -> None:
+    good, bad = save(tmp_path / "good.npz", rows=500, seed=2), save(tmp_path / "bad.npz", rows=800, seed=3, sharp=2.5)
+    out = tmp_path / "new.safetensors"
+    done = run("watch", state, good, "--time", "2026-01-01", "--refit", out)
+    assert (done.exit_code, out.exists()) == (0, False)
+    assert "no alarm, so nothing was fitted" in done.stdout
+    outputs = ["--prometheus", tmp_path / "m.prom", "--html", tmp_path / "m.html"]
+    done = run("watch", state, bad, "--time", "2026-01-02", "--refit", out, "--json", *outputs)
+    assert done.exit_code == 1, done.output
+    shown = json.loads(done.stdout)
+    assert (shown["verdict"], shown["direction"], shown["rows"]) == ("alarm", "overconfident", 1300)
+    assert 'calibrant_alarm{model="state"} 1' in (tmp_path / "m.prom").read_text()
+    assert "<svg" in (tmp_path / "m.html").read_text()
+    assert run("evaluate", bad, "-c", out, "--draws", "0").exit_code == 0
+
+
+def test_an_alarm_is_exit_code_1(state: Path, tmp_path: Path, run: Any) -> None:
+    done = run("watch", state, save(tmp_path / "bad.npz", rows=800, seed=3, sharp=2.5))
+    assert (done.exit_code, done.stdout.split(":")[0]) == (1, "alarm")
+
+
+def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Path, run: Any) -> None:
+    other, new = tmp_path / "other.safetensors", save(tmp_path / "new.npz", rows=200, seed=5)
+    assert run("watch", other, new, "--reference", tmp_path / "reference.npz", "--ids", "request").exit_code == 0
+    assert json.loads(run("watch", state, "--merge", other, "--json").stdout)["rows"] == 200
+    before = state.read_bytes()
+    for arguments in (["--merge", other], [new, "--ids", "request"]):
+        done = run("watch", state, *arguments)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: ["watch", path / "none.safetensors"], "start it with --reference FILE"),
+        (lambda path: ["watch", path / "reference.npz"], "expected a monitor's state"),
+        (
+            lambda path: ["watch", path / "state.safetensors", path / "four.npz"],
+            "K = 3 classes as in the reference, got K = 4",
+        ),
+        (lambda path: ["watch", path / "state.safetensors", "--reference", path / "three.npz"], "got another"),
+        (lambda path: ["watch", path / "state.safetensors", path / "three.npz", "--ids", "name"], "the column 'name'"),
+        (lambda path: ["watch", path / "state.safetensors", path / "three.npz", "--time", "noon"], "got 'noon'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_the_state_as_before(
+    state: Path, tmp_path: Path, run: Any, make: Any, message: str
+) -> None:
+    save(tmp_path / "three.npz", rows=60, seed=8)
+    save(tmp_path / "four.npz", rows=60, seed=8, classes=4)
+    before = state.read_bytes()
+    done = run(*make(tmp_path))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert state.read_bytes() == before
