@@ -1,6 +1,6 @@
 """Every comparison with other libraries, one after the other: ``make bench``, or ``python -m benchmarks``.
 
-    python -m benchmarks                       # metrics, calibrators, losses, report, growth and limits
+    python -m benchmarks                       # metrics, calibrators, losses, report, kernels, growth and limits
     python -m benchmarks metrics --threads 1   # one of them
     python -m benchmarks --json DIR            # keeps records; stopped, it goes on where it was
     python -m benchmarks.page DIR              # the page of the documentation from the records
@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.records import cores, machine, versions
 
 HERE = Path(__file__).parent
-RACES = {"metrics": "metrics", "calibrators": "fits", "losses": "objectives", "report": "reports"}
+RACES = {"metrics": "metrics", "calibrators": "fits", "losses": "objectives", "report": "reports", "kernels": "kernels"}
 ALONE = {"growth": "growth", "limits": "limits"}  # on one thread only
 
 

@@ -21,6 +21,7 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Best, Search, least_change
+from calibrant.rows import MemoryRows
 
 GAMMAS = [*FocalTemperatureScaling.published, 0.0]
 TEMPERATURES = [i / 100 for i in range(1, 501)]
@@ -91,7 +92,7 @@ def measure(name: str, *, ece: bool, rounds: int, every: int) -> None:
     for _ in range(rounds):
         part, _ = seconds(lambda: plain(wide, labels.numpy(), ece=ece, temperatures=TEMPERATURES[::every]))
         full, best = seconds(
-            lambda: Search(FocalGrid.of(logits, labels, None), EqualMass(15) if ece else None, least_change).best(
+            lambda: Search(FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), least_change).best(
                 GAMMAS, TEMPERATURES
             )
         )
@@ -123,7 +124,7 @@ def check(name: str, *, ece: bool) -> None:
     """Print whether both find the same pair."""
     logits, labels = load_set(name)["val"]
     expected = plain(logits.double().numpy(), labels.numpy(), ece=ece, temperatures=TEMPERATURES)
-    search = Search(FocalGrid.of(logits, labels, None), EqualMass(15) if ece else None, least_change)
+    search = Search(FocalGrid(MemoryRows.of(logits, labels), EqualMass(15) if ece else None), least_change)
     got = search.best(GAMMAS, TEMPERATURES)
     same = (got.gamma, got.temperature) == (expected.gamma, expected.temperature)
     print(f"    same pair: {same}; values differ by {abs(got.value - expected.value):.1e}")

@@ -21,7 +21,7 @@ from benchmarks.race import Race, Setup
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass
 from calibrant.evaluate import compare, panel
-from calibrant.metrics import ECE, NLL, Brier, ClasswiseECE, SmoothECE
+from calibrant.metrics import ACE, ECE, NLL, Accuracy, Brier, ClasswiseECE, SmoothECE
 
 Floats = NDArray[np.float64]
 BINS = 15
@@ -217,6 +217,18 @@ def several(rows: int, classes: int) -> Setup:
     return Setup(present({"calibrant": ours, "torchmetrics, torch-uncertainty, torch": theirs}), judged_by(exact))
 
 
+def six(rows: int, classes: int) -> Setup:
+    z, y = overconfident(rows, classes)
+    metrics = [Accuracy(), ECE(), ACE(), NLL(), Brier(), ClasswiseECE()]
+
+    def ours() -> list[float]:
+        data = Predictions.from_logits(z, y)
+        return [metric(data) for metric in metrics]
+
+    floors = {"softmax alone": lambda: torch.softmax(z, dim=1)}
+    return Setup({"calibrant": ours, **floors}, lambda answer: None, floors=tuple(floors))
+
+
 def comparison(rows: int, classes: int) -> Setup:
     z, y = overconfident(rows, classes)
     return Setup(
@@ -243,6 +255,7 @@ RACES = [
     Race("brier", "Brier score", 1_000_000, 10, DISTANCE, brier),
     Race("brier", "Brier score", 100_000, 1000, DISTANCE, brier),
     Race("four", "ECE, equal-mass ECE, log-loss and accuracy", 1_000_000, 10, f"{DISTANCE} of the log-loss", several),
+    Race("six", "Accuracy, ECE, ACE, log-loss, Brier score and classwise ECE", 1_000_000, 10, "–", six),
     Race("compare", "Two models compared: four metrics, 1,000 paired draws", 10_000, 10, "–", comparison),
     Race("panel", "All metrics with intervals and null levels", 10_000, 10, "–", uncertain),
 ]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calibrant.calibrators._base import Calibrator
 from calibrant.errors import InputError
+from calibrant.rows import RowSource
 
 NAMES = (
     "platt",
@@ -63,12 +64,11 @@ class PeerCalibrator(Calibrator):
         self.name = name
         self.fitted_peer: Any = None
 
-    def config(self) -> dict[str, Any]:
-        """Return the name."""
-        return {"name": self.name}
-
-    def _fit(self, logits: Tensor, labels: Tensor, weight: Tensor | None, groups: Tensor | None) -> None:
+    def _fit(self, rows: RowSource) -> None:
         from probmetrics.distributions import CategoricalLogits
+
+        whole = rows.gathered()
+        logits, labels = whole.logits, whole.labels
 
         try:
             with torch.enable_grad():  # some of them descend by autograd

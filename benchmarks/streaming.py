@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from calibrant.calibrators import TemperatureScaling
 from calibrant.scale import (
     Executor,
     evaluate_streamed,
-    fit_temperature_streamed,
+    fit_streamed,
     in_turn,
     processes,
     ray_cluster,
@@ -104,7 +105,9 @@ def main(arguments: list[str] | None = None) -> None:
         murder = Murder(options.kill)
         figures, judging = timed(lambda: evaluate_streamed(path, executor=executor, progress=murder))
         fitted, fitting = (
-            (None, 0.0) if options.no_fit else timed(lambda: fit_temperature_streamed(path, executor=executor))
+            (None, 0.0)
+            if options.no_fit
+            else timed(lambda: fit_streamed(TemperatureScaling(), path, executor=executor))
         )
         size = path.stat().st_size
     rate = options.rows / judging

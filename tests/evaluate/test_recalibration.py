@@ -80,6 +80,8 @@ def test_the_panel_of_parts_is_the_panel_of_each_part() -> None:
     by_group = panel_by(data, "groups", metrics=[Accuracy(), ECE()], uncertainty=False)
     assert list(by_group) == [0, 1, 2]
     assert by_group[1][0].value == Accuracy()(data[data.groups == 1])
+    assert panel_by(data, "groups", metrics=[ECE()], draws=50)[1][0].null_high is not None
+    data = model(0.5, rows=300)
     by_class = panel_by(data, "predicted", metrics=[ECE()], draws=50)
     assert by_class[2][0].value == ECE()(data[data.predicted == 2])
     assert by_class[2][0].null_high is not None

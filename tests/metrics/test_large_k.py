@@ -23,9 +23,12 @@ def resident(key):
 
 rows, classes, dtype = 512, 128_256, getattr(torch, sys.argv[1])
 few = Predictions.from_logits(torch.randn(50, 7), torch.randint(7, (50,)))
+first = Predictions.from_logits(torch.randn(2000, 100).to(dtype), torch.randint(100, (2000,)))  # loads the compiled loops
 for metric in default_metrics(few):
     metric(few)
+    metric(first)
 TemperatureScaling().fit(few.logits, few.labels)
+TemperatureScaling().fit(first.logits, first.labels)
 generator = torch.Generator().manual_seed(0)
 logits = torch.empty(rows, classes, dtype=dtype)
 for start in range(0, rows, 32):

@@ -1,4 +1,4 @@
-"""Judging: the panel of metrics with their uncertainty, and what needs both a metric and a fit."""
+"""Evaluation: the panel of metrics with their uncertainty, the comparison of models, and what needs both a metric and a fit."""
 
 from calibrant.evaluate.compare import Comparison, ComparisonRow, compare
 from calibrant.evaluate.panel import PanelRow, default_metrics, panel

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
+from calibrant._check import check_number
+from calibrant._data import need_rows
 from calibrant.errors import InputError
-from calibrant.evaluate.panel import default_metrics
-from calibrant.metrics import ECE, NLL, Accuracy, Brier
-from calibrant.metrics._base import HasInfluence, Metric
+from calibrant.evaluate.panel import check_metrics, default_metrics
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredECE
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.statistics import PairedTest, holm, paired_bootstrap
+from calibrant.statistics import PairedTest, holm, paired_test
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
@@ -27,7 +27,7 @@ class ComparisonRow:
         metric: The metric's repr.
         a: Its value for A.
         b: Its value for B.
-        difference: B − A. For calibration errors of the values corrected for sample size, so not b − a exactly.
+        difference: B − A.
         low: Lower end of its interval, or None where no test is known to hold its level.
         high: Upper end, or None.
         p_value: That there is no difference, corrected for the number of metrics (Holm), or None.
@@ -69,27 +69,25 @@ def compare(
     b: Data,
     *,
     metrics: Sequence[Metric] | None = None,
-    draws: int = 1000,
-    seed: int = 0,
     level: float = 0.95,
 ) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
-    Rows are paired, so that what makes a row hard for both cancels; rows of one group (``groups`` of ``a``) are drawn
-    together; p-values are corrected for the number of metrics.
+    Rows are paired, so that what makes a row hard for both cancels; rows of one group (``groups`` of ``a``) count as one
+    unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
+    test of it is known to hold its level between models whose errors have different shapes. ``SquaredECE``, which is free of
+    the bias that depends on the shape, is tested in its place.
 
     Args:
         a: Predictions of A.
         b: Predictions of B for the same rows in the same order.
-        metrics: Which; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
-        draws: Bootstrap resamples.
-        seed: Same seed, same comparison.
+        metrics: Which; None takes accuracy, log-loss, Brier score, ECE and its unbiased square, as far as they apply.
         level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
 
     Raises:
         InputError: If the two do not hold the same labelled rows.
 
-    Example:
+    Examples:
         >>> labels = [0, 1] * 100
         >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 100, labels)
         >>> blunt = Predictions.from_logits([[0.5, 0.0], [0.0, 0.5]] * 100, labels)
@@ -97,58 +95,60 @@ def compare(
         'b'
 
     References:
-        Efron & Tibshirani 1993; Holm 1979.
+        Holm 1979; Hall 1992 (means); Kumar et al. 2019 (the unbiased square).
     """
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     _check_same_rows(a, b)
     if metrics is None:
-        headline = (Accuracy(), NLL(), Brier(), ECE())
-        metrics = [m for m in headline if all(m in default_metrics(data) for data in (a, b))]
-    found = [_difference(metric, a, b) for metric in metrics]
-    tests = _tests(found, groups=a.groups, draws=draws, seed=seed, level=level)
-    rows = [
-        _row(metric, metric(a), metric(b), difference, test, level=level)
-        for metric, (difference, _), test in zip(metrics, found, tests, strict=True)
-    ]
-    return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), len(a), level)
+        known = [*default_metrics(a), *default_metrics(b)]
+        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredECE()]
+    chosen = check_metrics(metrics)
+    tests = _tests(chosen, a, b, level=level)
+    rows = [_row(metric, metric(a), metric(b), test, level=level) for metric, test in zip(chosen, tests, strict=True)]
+    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), len(a), level)
 
 
-Found = tuple[float, Tensor | None]
+@runtime_checkable
+class HasPairedTest(Protocol):
+    """A metric that knows the test of two models' difference."""
+
+    def paired_test(self, a: Data, b: Data, *, level: float) -> PairedTest:
+        """Return the test of b − a."""
 
 
-def _tests(
-    found: Sequence[Found], *, groups: Tensor | None, draws: int, seed: int, level: float
-) -> list[PairedTest | None]:
-    """Return a test for each difference that has rows, its p-value corrected for their number."""
-    testable = [at for at, (_, rows) in enumerate(found) if rows is not None]
-    tests: list[PairedTest | None] = [None] * len(found)
-    if testable:
-        columns = torch.stack([rows for _, rows in found if rows is not None], dim=1)
-        estimates = [found[at][0] for at in testable]
-        raw = paired_bootstrap(columns, estimates=estimates, groups=groups, draws=draws, seed=seed, level=level)
-        for at, test, p in zip(testable, raw, holm([test.p_value for test in raw]), strict=True):
-            tests[at] = replace(test, p_value=p)
-    return tests
+def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
+    """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
+    tests = [_test(metric, a, b, level=level) for metric in metrics]
+    corrected = iter(holm([test.p_value for test in tests if test is not None]))
+    return [None if test is None else replace(test, p_value=next(corrected)) for test in tests]
 
 
-def _row(
-    metric: Metric, a: float, b: float, difference: float, test: PairedTest | None, *, level: float
-) -> ComparisonRow:
+def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | None:
+    """Return the test of B − A, or None if none is known to hold its level, or losses are infinite."""
+    if isinstance(metric, HasPairedTest):
+        return metric.paired_test(a, b, level=level)
+    if not isinstance(metric, MeanMetric):
+        return None
+    difference = (metric.rows(b) - metric.rows(a)).cpu()
+    if not bool(torch.isfinite(difference).all()):
+        return None
+    return paired_test(difference, groups=a.groups, level=level)[0]
+
+
+def _row(metric: Metric, a: float, b: float, test: PairedTest | None, *, level: float) -> ComparisonRow:
     if test is None:
-        return ComparisonRow(repr(metric), a, b, difference, None, None, None, None)
+        return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None)
     winner: Literal["a", "b"] | None = None
     if test.p_value < 1 - level:
-        winner = "b" if (difference > 0) == (metric.better == "higher") else "a"
-    return ComparisonRow(repr(metric), a, b, difference, test.low, test.high, test.p_value, winner)
+        winner = "b" if _closer(metric, b, a) else "a"
+    return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner)
 
 
-def _difference(metric: Metric, a: Data, b: Data) -> Found:
-    """Return B − A, and its part in each row (N,), or None if the metric has no such rows or they are infinite."""
-    if not isinstance(metric, HasInfluence):
-        return metric(b) - metric(a), None
-    (value_a, rows_a), (value_b, rows_b) = metric.influence(a), metric.influence(b)
-    if not bool(torch.isfinite(rows_a).all() and torch.isfinite(rows_b).all()):
-        return metric(b) - metric(a), None
-    return value_b - value_a, (rows_b - rows_a).cpu()
+def _closer(metric: Metric, one: float, other: float) -> bool:
+    """Return whether ``one`` is better than ``other``."""
+    if metric.better == "zero":
+        return abs(one) < abs(other)
+    return one > other if metric.better == "higher" else one < other
 
 
 def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
@@ -183,7 +183,7 @@ def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> s
     ends = (row.low or 0.0, row.high or 0.0)
     low, high = sorted(map(abs, ends))
     low = 0.0 if ends[0] * ends[1] < 0 else low
-    word = "higher" if metric.better == "higher" else "lower"
+    word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
     return f"{word} {name} by {abs(row.difference):.4f} ({100 * level:g} % interval {low:.4f} to {high:.4f}, {p})"
 
@@ -193,6 +193,8 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _check_same_rows(a: Data, b: Data) -> None:
+    for data in (a, b):
+        need_rows(data, what="a comparison")
     if len(a) != len(b):
         raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:

@@ -1,14 +1,16 @@
 """The panel: the metrics a report shows, each with its interval and with what a calibrated model would score."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
+from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._data import need_rows
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
-from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, SmoothECE
-from calibrant.metrics._base import Metric
+from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import interval, null_draws
 
@@ -26,9 +28,10 @@ class PanelRow:
         value: Its value.
         low: Lower end of its interval, or None where none is known to cover.
         high: Upper end, or None.
-        null_high: What 97.5 % of perfectly calibrated models with these probabilities stay below, or None for a
-            metric that is not a calibration error.
+        null_high: The 97.5 % limit if calibrated: what 97.5 % of perfectly calibrated models with these probabilities stay
+            below; None for a metric that is not a calibration error.
         n: Rows.
+        null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
     """
 
     metric: str
@@ -37,6 +40,7 @@ class PanelRow:
     high: float | None
     null_high: float | None
     n: int
+    null_mean: float | None = None
 
 
 def default_metrics(predictions: Data) -> list[Metric]:
@@ -45,15 +49,23 @@ def default_metrics(predictions: Data) -> list[Metric]:
     Args:
         predictions: Predictions over all classes, or top-label pairs, which leave out what needs all probabilities.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> default_metrics(BinaryPairs.from_probs([0.9, 0.6], [1, 0]))[0]
         Accuracy()
     """
+    need_rows(predictions, what="the panel")
     scores: list[Metric] = [Accuracy(), NLL(), Brier()]
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
     metrics = [*scores, *errors, AURC()]
     return [m for m in metrics if isinstance(predictions, Predictions) or not m.needs_classes]
+
+
+def check_metrics(metrics: object) -> Sequence[Metric]:
+    """Return ``metrics`` if it is a list of metrics."""
+    if not isinstance(metrics, list | tuple) or not all(isinstance(metric, Metric) for metric in metrics):
+        raise refuse("metrics as a list such as [ECE(), NLL()]", shown(metrics), "pass metric objects")
+    return metrics
 
 
 def panel(
@@ -65,38 +77,41 @@ def panel(
     seed: int = 0,
     level: float = 0.95,
 ) -> list[PanelRow]:
-    """Return every metric of the panel with its interval and its null level.
+    """Return every metric of the panel with its interval and its limit if calibrated.
 
     Args:
         predictions: Labelled predictions, or top-label pairs.
         metrics: Which; None takes ``default_metrics(predictions)``.
-        uncertainty: False leaves out intervals and null levels, for speed.
-        draws: Resamples, and label sets drawn for the null level.
+        uncertainty: False leaves out intervals and limits if calibrated, for speed.
+        draws: Label sets drawn for the limit if calibrated.
         seed: Same seed, same numbers.
-        level: Coverage of the intervals; the null level has (1 − level) / 2 of calibrated models above it.
+        level: Coverage of the intervals; (1 − level) / 2 of calibrated models lie above the limit.
 
     Returns:
         One row a metric, in their order.
 
-    Example:
+    Examples:
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> [row.value for row in panel(data, uncertainty=False)][0]
         0.8
     """
-    chosen = default_metrics(predictions) if metrics is None else metrics
+    check_count(draws, name="draws", low=2)
+    check_count(seed, name="seed", low=0)
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    need_rows(predictions, what="the panel")
+    chosen = default_metrics(predictions) if metrics is None else check_metrics(metrics)
     return [_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
 
 
 def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
     if not uncertainty:
         return PanelRow(repr(metric), metric(data), None, None, None, len(data))
-    null = null_high = low = high = None
+    null = null_high = null_mean = low = high = None
     if metric.measures_calibration:
-        null = null_draws(metric, data, draws=draws, seed=seed)
-        null_high = float(torch.quantile(null, (1 + level) / 2))
-    try:
+        with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
+            null = null_draws(metric, data, draws=draws, seed=seed)
+            null_high, null_mean = float(torch.quantile(null, (1 + level) / 2)), float(null.mean())
+    with suppress(NoIntervalError):  # the row says so by having none
         found = interval(metric, data, draws=draws, seed=seed, level=level, null=null)
         low, high = found.low, found.high
-    except NoIntervalError:  # the row says so by having none
-        low = high = None
-    return PanelRow(repr(metric), metric(data), low, high, null_high, len(data))
+    return PanelRow(repr(metric), metric(data), low, high, null_high, len(data), null_mean)

@@ -15,7 +15,7 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_bootstrap
+from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
 
@@ -45,7 +45,7 @@ def optimal_ece(
 ) -> OptimalECE:
     """Return the smallest ECE that any temperature gives on these predictions.
 
-    An oracle: the temperature is chosen on the data it is judged by, so this says what temperature scaling could at
+    An oracle: the temperature is chosen on the data it is evaluated on, so this says what temperature scaling could at
     best reach, never what it does reach. The ECE is not smooth in T, hence a grid, then a finer one around its best.
 
     Args:
@@ -56,7 +56,7 @@ def optimal_ece(
         steps: Temperatures of the first grid, evenly spaced in log T; half as many again between the neighbours of
             its best. T = 1 is always tried.
 
-    Example:
+    Examples:
         >>> data = Predictions.from_logits([[2.0, 0.0]] * 100, [0] * 70 + [1] * 30)
         >>> round(optimal_ece(data).temperature, 2)
         2.36
@@ -91,7 +91,7 @@ class Refinement:
 
     Args:
         total: The score.
-        refinement: The score after cross-fitted recalibration: what recalibration cannot mend.
+        refinement: The score after cross-fitted recalibration: what recalibration cannot remove.
         calibration: total − refinement: a lower bound of the calibration loss, with its interval.
         reliable: Whether the interval of ``calibration`` lies above 0.
     """
@@ -118,10 +118,10 @@ def refinement(
         score: "log" (``NLL``) or "brier".
         calibrator: Makes the unfitted calibrator; the richer, the closer the bound, and the more it can overfit.
         folds: ≥ 2.
-        seed: Of the folds and of the bootstrap.
+        seed: Of the folds.
         level: Coverage of the interval.
 
-    Example:
+    Examples:
         >>> _ = torch.manual_seed(0)
         >>> logits = torch.randn(500, 3)
         >>> labels = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
@@ -141,8 +141,8 @@ def refinement(
         fitted = calibrator().fit(predictions.logits[rest], labels[rest])
         after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
     before = metric.rows(predictions).cpu()
-    gain: PairedTest = paired_bootstrap(before - after, groups=predictions.groups, seed=seed, level=level)[0]
-    interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired bootstrap")
+    gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level)[0]
+    interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired Student's t")
     return Refinement(float(before.mean()), float(after.mean()), interval, gain.low > 0)
 
 
@@ -183,7 +183,7 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
     Raises:
         FitError: If the outcomes are all alike, or are told apart perfectly by the confidence: no finite maximum exists.
 
-    Example:
+    Examples:
         >>> pairs = BinaryPairs.from_probs([0.9] * 10 + [0.6] * 10, [1] * 9 + [0] + [1] * 6 + [0] * 4)
         >>> line = calibration_line(pairs)
         >>> round(line.slope.estimate, 6), abs(round(line.intercept.estimate, 6))

@@ -1,10 +1,12 @@
 """Measurement: one notion a file, each a frozen record called on predictions."""
 
+from calibrant._data import need_rows
+from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE
 from calibrant.metrics.classwise import ClasswiseECE
 from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
-from calibrant.metrics.debiased import DebiasedECE
+from calibrant.metrics.debiased import DebiasedECE, SquaredECE
 from calibrant.metrics.decomposition import CalibrationLoss, RefinementLoss
 from calibrant.metrics.kernel import SKCE, KernelECE
 from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
@@ -32,16 +34,21 @@ __all__ = [
     "KSError",
     "KernelECE",
     "KuiperError",
+    "MeanMetric",
+    "Metric",
     "RefinementLoss",
     "RiskCoverage",
     "RocCurve",
     "SmoothECE",
     "SpiegelhalterZ",
     "SplitNLL",
+    "SquaredECE",
+    "SumMetric",
     "SweepECE",
     "TopLabelECE",
     "TwoBinError",
     "entropy_rows",
+    "need_rows",
     "ood_auroc",
     "ood_roc",
     "risk_coverage",

@@ -1,10 +1,10 @@
 """Accuracy and error of the decision."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from calibrant._data import need_rows
 from calibrant.metrics._base import Data, MeanMetric
 
 __all__ = ["Accuracy", "Error"]
@@ -14,37 +14,37 @@ __all__ = ["Accuracy", "Error"]
 class Accuracy(MeanMetric):
     """Share of rows whose decision is the label.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> Accuracy()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
         0.5
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "higher"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "accuracy"
-    cite: ClassVar[str] = ""
+    better = "higher"
+    bounds = (0.0, 1.0)
+    notion = "accuracy"
+    cite = ""
 
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is right (N,)."""
-        return data.correct.double()
+        return need_rows(data, what=self).correct.double()
 
 
 @dataclass(frozen=True)
 class Error(MeanMetric):
     """Share of rows whose decision is not the label: 1 − accuracy.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> Error()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
         0.5
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "accuracy"
-    cite: ClassVar[str] = ""
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "accuracy"
+    cite = ""
 
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is wrong (N,)."""
-        return 1 - data.correct.double()
+        return 1 - need_rows(data, what=self).correct.double()

@@ -1,17 +1,16 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._data import need_rows
+from calibrant._measures import unweighted_errors
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import Data
+from calibrant.metrics._base import Data, check_norm
 from calibrant.metrics._binned import BinnedMetric, cells_interval
-from calibrant.statistics import Interval, corrected_error
+from calibrant.statistics import Interval, need_groups
 
 __all__ = ["ACE", "ECE", "MCE"]
 
@@ -24,10 +23,11 @@ class ECE(BinnedMetric):
     with ``statistics.null_band``; ``statistics.interval`` gives an interval that covers.
 
     Args:
-        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM).
-        norm: Exponent q ≥ 1 of (Σ_b |B_b|/N · |gap|^q)^(1/q); 2 is the RMS calibration error.
+        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); a number is that of equal-width
+            bins.
+        norm: 1, or 2 for the RMS calibration error (Σ_b |B_b|/N · gap²)^½.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(ECE()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         0.4251
@@ -38,46 +38,40 @@ class ECE(BinnedMetric):
 
     norm: float = 1
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Naeini et al. 2015"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Naeini et al. 2015"
 
     def __post_init__(self) -> None:
-        check_number(self.norm, name="norm", low=1)
+        super().__post_init__()
+        check_norm(self.norm)
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, B)."""
         return table.errors(norm=self.norm)
 
-    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
+    def interval(
+        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+    ) -> Interval:
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
         Args:
             data: Predictions or pairs; rows of one group are not taken for independent.
             level: Nominal coverage.
-            seed: Of the null draws.
-            null: (draws,) null draws made already, or None.
+            draws: Label sets drawn for the level if calibrated.
+            seed: Of those.
+            null: (draws,) values if calibrated drawn already, or None.
 
         Raises:
-            NoIntervalError: For a norm other than 1.
+            NoIntervalError: For a norm other than 1, for fewer than ten groups, and where chance outweighs the error.
         """
-        self._need_norm_1()
-        return cells_interval(self.cells(data), groups=data.groups, level=level, seed=seed, null=null)
-
-    def influence(self, data: Data) -> tuple[float, Tensor]:
-        """Return the corrected error, and what each row (N,) adds to it: ± (confidence − correct), by its bin's sign."""
-        self._need_norm_1()
-        cells = self.cells(data)
-        table = cells.table()
-        sign = torch.sign(table.gap)[cells.index.clamp_min(0)] * (cells.index >= 0)
-        return float(corrected_error(table).centre), sign * (cells.p - cells.y.double())
-
-    def _need_norm_1(self) -> None:
         if self.norm != 1:
             raise NoIntervalError(
                 f"expected norm 1, got {self!r}, for which no interval is known to cover; use null_band"
             )
+        need_groups(need_rows(data, what=self).groups, what=self)
+        return cells_interval(self.cells(data), groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class MCE(BinnedMetric):
     Args:
         binning: As in ``ECE``.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(MCE()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         0.7311
@@ -98,10 +92,10 @@ class MCE(BinnedMetric):
         Naeini et al. 2015.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Naeini et al. 2015"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Naeini et al. 2015"
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the largest |gap| (…) of tables (…, B)."""
@@ -115,7 +109,7 @@ class ACE(BinnedMetric):
     Args:
         binning: As in ``ECE``.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(ACE()(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         0.4251
@@ -124,12 +118,11 @@ class ACE(BinnedMetric):
         Neumann et al. 2018.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Neumann et al. 2018"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Neumann et al. 2018"
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
-        filled = (table.count > 0).sum().clamp_min(1)
-        return table.gap.abs().sum(dim=-1) / filled
+        return unweighted_errors(table)

@@ -2,20 +2,33 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._check import refuse, shown
+from calibrant._kernels import cpu, reference
 from calibrant._numerics import row_chunks
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.metrics._base import Data, SumMetric, need_predictions
-from calibrant.metrics._binned import need_two_groups
+from calibrant.errors import NoIntervalError
+from calibrant.metrics._base import Data, SumMetric, as_binning, need_predictions
+from calibrant.metrics.calibration_error import ECE
 from calibrant.predictions import Predictions
-from calibrant.statistics import Interval, corrected_error, error_interval, mean_error
+from calibrant.statistics import (
+    Interval,
+    centred_sums,
+    clustered_gaps,
+    error_interval,
+    mean_error,
+    need_errors,
+    need_groups,
+)
 
 __all__ = ["ClasswiseECE"]
 
+_MOST_COPIED = 1 << 22
+_MOST_BINS = 1000  # a class in the compiled loop
+_MOST_CLUSTER_SUMS = 1 << 26  # half a gigabyte
 _DENSE_BYTES = 1 << 28  # of tables drawn at once; beyond, only the cells that a label was drawn into are looked at
 
 
@@ -43,7 +56,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
     Args:
         binning: As in ``ECE``.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(ClasswiseECE()(Predictions.from_probs([[1.0, 0.0, 0.0]], [1])), 4)
         0.6667
@@ -54,11 +67,14 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
     binning: Binning = field(default=EqualWidth(15))
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "classwise"
-    cite: ClassVar[str] = "Kull et al. 2019"
-    needs_classes: ClassVar[bool] = True
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "classwise"
+    cite = "Kull et al. 2019"
+    needs_classes = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "binning", as_binning(self.binning))
 
     def state(self, data: Data) -> ClassTables:
         """Return the bins of all classes; for equal-mass bins, whose edges all data decide, sketches that merge."""
@@ -71,13 +87,19 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
     def value(self, state: ClassTables) -> float:
         """Return the mean over classes of the binned error."""
+        if not isinstance(state, ClassTables):
+            raise refuse(f"a state of {self}", shown(state), "make it with state(data)")
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with labels drawn from the probabilities."""
         predictions = need_predictions(data, metric=self)
+        need_groups(data.groups, what=self)
         table = self._table(predictions)
+        if data.groups is not None:
+            gaps = clustered_gaps(self._cluster_sums(predictions, data.groups), draws=draws, seed=seed)
+            return gaps.abs().sum(dim=1) / predictions.classes
         hits = self._drawn_cells(predictions, draws=draws, seed=seed)
         if 8 * draws * table.count.shape[0] > _DENSE_BYTES:
             return _sparse_errors(table, torch.cat([cells.int() for cells in hits])) / predictions.classes
@@ -98,23 +120,56 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
                 yield cell.gather(1, drawn)
 
-    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
-        """Return the interval of the error in these bins; rows of one group are not taken for independent."""
-        predictions = need_predictions(data, metric=self)
-        null = self.null_draws(data, draws=500, seed=seed) if null is None else null
-        table = self._table(predictions)
-        need_two_groups(data.groups)
-        error = mean_error(self._signed(predictions, table), groups=data.groups)
-        classes = predictions.classes
-        return error_interval(table, null, level=level, error=error, scale=1 / classes)
+    def interval(
+        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+    ) -> Interval:
+        """Return the interval of the error in these bins; rows of one group are not taken for independent.
 
-    def influence(self, data: Data) -> tuple[float, Tensor]:
-        """Return the corrected error, and what each row (N,) adds to it, by the signs of its bins."""
+        Raises:
+            NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
+        """
         predictions = need_predictions(data, metric=self)
-        table, classes = self._table(predictions), predictions.classes
-        return float(corrected_error(table).centre) / classes, self._signed(predictions, table) / classes
+        need_groups(data.groups, what=self)
+        need_errors(data, what=self)
+        if predictions.classes == 2:  # the two classes' errors are one: as two they would count as twice the evidence
+            one = ECE(self.binning).interval(predictions.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
+            return replace(one, estimate=self(predictions))
+        table = self._table(predictions)
+        error = mean_error(self._signed(predictions, table), groups=data.groups)
+        error_interval(table, torch.zeros(1), level=level, error=error)  # refuses before labels are drawn
+        null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
+        return error_interval(table, null, level=level, error=error, scale=1 / predictions.classes)
+
+    def _cluster_sums(self, predictions: Predictions, groups: Tensor) -> Tensor:
+        """Return Σ (p − y) / N by group and cell (G, K · B), centred over groups."""
+        _, code = torch.unique(groups.to(predictions.logits.device), return_inverse=True)
+        count, cells, labels = int(code.max()) + 1, predictions.classes * self.binning.bins, predictions.need_labels()
+        if count * cells > _MOST_CLUSTER_SUMS:
+            raise NoIntervalError(
+                f"expected at most {_MOST_CLUSTER_SUMS:,} sums of groups and bins for {self!r}, got {count * cells:,}; "
+                "use fewer bins, or ECE()"
+            )
+        sums = torch.zeros(count * cells, dtype=torch.float64, device=code.device)
+        for rows, p, cell in self._cells(predictions):
+            inside, home = cell >= 0, code[rows, None] * cells
+            sums.index_add_(0, (home + cell)[inside], p[inside])
+            hit = cell.gather(1, labels[rows, None])
+            sums.index_add_(0, (home + hit)[hit >= 0], -sums.new_ones(1).expand(int((hit >= 0).sum())))
+        return centred_sums(sums.view(count, cells) / len(predictions), torch.bincount(code).double())
 
     def _table(self, predictions: Predictions) -> BinTable:
+        labels = predictions.need_labels()
+        # the compiled loop reads a float32 copy of half precision, which must not be as large as the logits
+        copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED
+        sums = predictions.float64_sums if predictions.given_probs is None and not copied else None
+        if sums is not None and isinstance(self.binning, EqualWidth) and self.binning.bins <= _MOST_BINS:
+            edges = self.binning.edges(sums.others)
+            count, sum_p, sum_y, near = cpu.class_bins(predictions.logits, labels, sums.top, sums.others, edges)
+            table = BinTable(count, sum_p, sum_y, total=len(predictions) - near.shape[0])
+            return table + self._plain_table(_by_pytorch(predictions[near])) if near.shape[0] else table
+        return self._plain_table(predictions)
+
+    def _plain_table(self, predictions: Predictions) -> BinTable:
         labels, size = predictions.need_labels(), predictions.classes * self.binning.bins
         count = torch.zeros(size, dtype=torch.int64, device=labels.device)
         sum_p, sum_y = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
@@ -145,8 +200,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
             pairs = (predictions.one_vs_rest(k).p for k in range(classes))
             columns = torch.stack([self.binning.assign(p).int() for p in pairs], dim=1)
         for rows in row_chunks(len(predictions), classes):
-            if predictions.probs is not None:
-                p = predictions.probs[rows].double()
+            if predictions.given_probs is not None:
+                p = predictions.given_probs[rows].double()
             else:
                 p = (predictions.logits[rows].double() - predictions.log_norm[rows, None]).exp_()
             index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
@@ -171,6 +226,12 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
     return (
         torch.zeros(draws, dtype=torch.float64, device=size.device).index_add_(0, draw, change) + size.sum()
     ) / table.total
+
+
+def _by_pytorch(predictions: Predictions) -> Predictions:
+    """Return ``predictions`` with norms as they are without compiled loops, so that an edge gives the same bin."""
+    predictions.__dict__["log_norm"] = reference.log_norms(predictions.logits, predictions.row_max)
+    return predictions
 
 
 def _count_in(counts: Tensor, index: Tensor) -> None:

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._data import need_rows
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.metrics._base import Data, Metric, SumMetric
 
@@ -25,14 +25,14 @@ class SketchMetric(SumMetric[MassSketch]):
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by confidence: exact up to 65,536 distinct values, then by cells of that many."""
-        return EqualMass(1).sketch(data.confidence, data.correct)
+        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
 
 
 @dataclass(frozen=True)
 class KSError(SketchMetric):
     """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(KSError()(BinaryPairs.from_probs([0.9, 0.6], [1, 0])), 4)
         0.3
@@ -41,10 +41,10 @@ class KSError(SketchMetric):
         Gupta et al. 2021, Eq. 8.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Gupta et al. 2021"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Gupta et al. 2021"
 
     def value(self, state: MassSketch) -> float:
         """Return the largest cumulated residual."""
@@ -55,7 +55,7 @@ class KSError(SketchMetric):
 class KuiperError(SketchMetric):
     """The range of the cumulated residuals: the largest total miscalibration over any interval of confidence.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(KuiperError()(BinaryPairs.from_probs([0.9, 0.6], [0, 1])), 4)
         0.45
@@ -64,10 +64,10 @@ class KuiperError(SketchMetric):
         Arrieta-Ibarra et al. 2022; Tygert 2021.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Arrieta-Ibarra et al. 2022"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Arrieta-Ibarra et al. 2022"
 
     def value(self, state: MassSketch) -> float:
         """Return the range of the cumulated residuals."""
@@ -83,7 +83,7 @@ class TwoBinError(SketchMetric):
     calibration error here (variances add over any partition, so no report can lower that part). A square: its root is
     on the scale of the smooth calibration error.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(TwoBinError()(BinaryPairs.from_probs([0.5, 0.5], [1, 1])), 4)
         0.25
@@ -92,10 +92,10 @@ class TwoBinError(SketchMetric):
         Hartline, Hu & Wu 2025.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Hartline et al. 2025"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Hartline et al. 2025"
 
     def value(self, state: MassSketch) -> float:
         """Return the mean over thresholds of both bins' squared residual."""
@@ -111,7 +111,7 @@ class SpiegelhalterZ(Metric):
 
     A test more than a size: |Z| grows with N. Positive means that the Brier score is worse than the confidences promise.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(SpiegelhalterZ()(BinaryPairs.from_probs([0.9, 0.6, 0.7], [1, 0, 1])), 4)
         -0.252
@@ -120,14 +120,14 @@ class SpiegelhalterZ(Metric):
         Spiegelhalter 1986.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    notion: ClassVar[str] = "test statistic"
-    cite: ClassVar[str] = "Spiegelhalter 1986"
+    better = "zero"
+    bounds = (-math.inf, math.inf)
+    notion = "test statistic"
+    cite = "Spiegelhalter 1986"
 
     def __call__(self, data: Data) -> float:
         """Return Z; 0 where all confidences are 0, ½ or 1 and none is contradicted, ±inf where one is."""
-        p, y = data.confidence, data.correct.double()
+        p, y = need_rows(data, what=self).confidence, data.correct.double()
         excess = float(((p - y) * (2 * p - 1)).sum())
         variance = float(((1 - 2 * p).square() * p * (1 - p)).sum())
         if variance == 0:

@@ -1,81 +1,148 @@
-"""Debiased calibration error: the squared error, with what sampling adds to it taken off."""
+"""Debiased calibration errors: the squared error with what sampling adds to it taken off, and its root."""
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._data import need_rows
 from calibrant.binning import BinTable
-from calibrant.errors import NoIntervalError
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._base import Data
-from calibrant.metrics._binned import BinnedMetric
-from calibrant.statistics import Interval, normal_quantile
+from calibrant.metrics._binned import BinnedMetric, rooted_interval
+from calibrant.statistics import (
+    Interval,
+    PairedTest,
+    need_errors,
+    need_independent,
+    normal_quantile,
+    paired_square_test,
+    squared_error,
+)
 
-__all__ = ["DebiasedECE"]
+__all__ = ["DebiasedECE", "SquaredECE"]
+
+FEWEST_BINS = 5.0  # bins that share the chance part; with fewer the square is far from normal where it is small
+CLEAR = 4.0  # half-widths by which the square exceeds 0, beyond which few bins do not matter
 
 
 @dataclass(frozen=True)
-class DebiasedECE(BinnedMetric):
-    """√max(0, Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1))), with a_b the accuracy and n_b the rows of bin b.
+class SquaredECE(BinnedMetric):
+    """Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1)), with a_b the accuracy and n_b the rows of bin b: unbiased.
 
     The mean of gap_b² over samples is the true squared gap plus the variance of a_b, of which the subtracted term is an
-    unbiased estimate; so ``squared`` is unbiased. Its root is not (the root of a mean is not the mean of roots), and no
-    rooted estimator is: near 0 it is still too high. Bins of a single row, whose variance cannot be estimated, are left out.
+    unbiased estimate. So a calibrated model shows 0 on average, values below 0 among them, and two models can be tested for
+    a difference, which holds for no sum of absolute gaps. Bins of a single row, whose variance cannot be estimated, are left
+    out. Its root, on the scale of a gap, is ``DebiasedECE``.
 
     Args:
         binning: As in ``ECE``.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
-        >>> pairs = BinaryPairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2)
-        >>> DebiasedECE()(pairs), round(DebiasedECE().squared(pairs), 4)
-        (0.0, -0.0078)
+        >>> round(SquaredECE()(BinaryPairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2)), 4)
+        -0.0078
 
     References:
         Kumar, Liang & Ma 2019, Definition 5.1 (the debiased estimator); Bröcker 2012.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Kumar et al. 2019"
+    better = "zero"
+    bounds = (-1.0, 1.0)
+    notion = "confidence"
+    cite = "Kumar et al. 2019"
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the squared error (…) of tables (…, B)."""
+        return squared_error(table)
+
+    def paired_test(self, a: Data, b: Data, *, level: float = 0.95) -> PairedTest:
+        """Return the test that two models have the same squared error in their bins (``statistics.paired_square_test``).
+
+        Args:
+            a: First model's predictions; their ``groups`` are the independent units.
+            b: Second model's, for the same rows.
+            level: Coverage of the interval of b − a.
+        """
+        if len(need_rows(a, what=self)) != len(need_rows(b, what=self)):
+            raise InputError(
+                f"expected a and b on the same rows, got {len(a)} and {len(b)} of them; compare one test set"
+            )
+        return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
+
+
+@dataclass(frozen=True)
+class DebiasedECE(BinnedMetric):
+    """√max(0, ``SquaredECE``): the root-mean-square gap, with the part that sampling adds taken off before the root.
+
+    The square is unbiased. Its root is not (the root of a mean is not the mean of roots), and no rooted estimator is: near 0
+    it is still too high.
+
+    Args:
+        binning: As in ``ECE``.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> DebiasedECE()(BinaryPairs.from_probs([0.9] * 10, [1] * 8 + [0] * 2))
+        0.0
+
+    References:
+        Kumar, Liang & Ma 2019, Definition 5.1 (the debiased estimator); Bröcker 2012.
+    """
+
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Kumar et al. 2019"
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the rooted error (…) of tables (…, B)."""
-        return squared_errors(table).clamp_min(0).sqrt()
+        return squared_error(table).clamp_min(0).sqrt()
 
     def squared(self, data: Data) -> float:
-        """Return the unbiased squared error, which can be negative."""
-        return float(squared_errors(self.cells(data).table()))
+        """Return the unbiased squared error, which can be negative: ``SquaredECE`` in the same bins."""
+        return SquaredECE(self.binning)(data)
 
-    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
+    def interval(
+        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+    ) -> Interval:
         """Return the root of a normal interval of the squared error.
 
         Raises:
-            NoIntervalError: For clustered rows.
+            NoIntervalError: For clustered rows, few wrong decisions, and where few bins decide a square near 0.
         """
-        if data.groups is not None:
-            raise NoIntervalError(f"expected independent rows, got groups, for which {self!r} has no interval; use ECE")
+        need_independent(need_rows(data, what=self), what=self)
+        need_errors(data, what=self)
         table = self.cells(data).table()
-        square, variance, counted = _parts(table)
-        # Var(gap²) = 4 δ² v + 2 v² for a normal gap of variance v
-        spread = (counted * (4 * (square - variance).clamp_min(0) * variance + 2 * variance.square())).sum().sqrt()
-        half = normal_quantile((1 + level) / 2) * float(spread)
-        centre = float(squared_errors(table))
-        low, high = (math.sqrt(max(0.0, end)) for end in (centre - half, centre + half))
-        return Interval(math.sqrt(max(0.0, centre)), low, min(high, 1.0), level, "normal for the square, rooted")
+        square, error = squared_error(table), square_error(table)
+        if bool(few_bins_decide(table, square, error, level=level)):
+            raise NoIntervalError(
+                f"expected a squared error well above chance, or one that many bins share, got neither for {self!r}; "
+                "use the interval of ECE(), or measure on more rows"
+            )
+        low, high = rooted_interval(float(square), float(error), level=level)
+        return Interval(float(square.clamp_min(0).sqrt()), low, high, level, "normal for the square, rooted")
 
 
-def squared_errors(table: BinTable) -> Tensor:
-    """Return the unbiased squared error (…) of tables (…, B)."""
-    square, variance, _ = _parts(table)
-    return (table.weight * torch.where(table.count > 1, square - variance, 0.0)).sum(dim=-1)
+def square_error(table: BinTable) -> Tensor:
+    """Return the standard error (…) of ``squared_error``, from the gaps of tables (…, B).
 
-
-def _parts(table: BinTable) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gap² and its excess (…, B), and the squared weights of bins with two rows or more."""
+    Row i of bin b adds 2 δ_b ε_i + δ_b² − θ to first order, of variance 4 δ_b² a (1 − a) + δ_b⁴ within the bin; the square of ε
+    adds 2 (a (1 − a) / N)² a bin.
+    """
     rate = table.sum_y / table.count.clamp_min(1)
-    variance = rate * (1 - rate) / (table.count - 1).clamp_min(1)
-    return table.gap.square(), variance, table.weight.square() * (table.count > 1)
+    noise = rate * (1 - rate)
+    square = (table.gap.square() - noise / (table.count - 1).clamp_min(1)).clamp_min(0)
+    linear = (table.weight * (4 * square * noise + square.square())).sum(dim=-1)
+    linear = linear - (table.weight * square).sum(dim=-1).square()
+    quadratic = 2 * torch.where(table.count > 1, noise / max(table.total, 1), 0.0).square().sum(dim=-1)
+    return (linear.clamp_min(0) / max(table.total, 1) + quadratic).sqrt()
+
+
+def few_bins_decide(table: BinTable, square: Tensor, error: Tensor, *, level: float) -> Tensor:
+    """Return whether (…) a square is neither far above 0 nor shared by many bins, so that no normal interval holds."""
+    rate = table.sum_y / table.count.clamp_min(1)
+    noise = rate * (1 - rate)
+    shared = noise.sum(dim=-1).square() / noise.square().sum(dim=-1).clamp_min(1e-300)
+    half = normal_quantile((1 + level) / 2) * error
+    return (square < CLEAR * half) & (shared < FEWEST_BINS)

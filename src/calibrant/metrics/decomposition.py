@@ -1,7 +1,7 @@
 """Proper scores of the confidence split in two: what calibration would gain, and what is left."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class CalibrationLoss(BinnedMetric):
         binning: As in ``ECE``.
         score: "brier" or "log" (nats; +inf where a bin is certain and wrong).
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(CalibrationLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 4)
         0.09
@@ -38,12 +38,13 @@ class CalibrationLoss(BinnedMetric):
 
     score: Score = "brier"
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, float("inf"))
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Murphy 1973"
+    better = "lower"
+    bounds = (0.0, float("inf"))
+    notion = "confidence"
+    cite = "Murphy 1973"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self.score, name="score", choices=("brier", "log"))
 
     def errors(self, table: BinTable) -> Tensor:
@@ -64,7 +65,7 @@ class RefinementLoss(BinnedMetric):
         binning: As in ``ECE``.
         score: As in ``CalibrationLoss``.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> RefinementLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5))
         0.25
@@ -75,12 +76,13 @@ class RefinementLoss(BinnedMetric):
 
     score: Score = "brier"
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "refinement"
-    cite: ClassVar[str] = "Murphy 1973"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "refinement"
+    cite = "Murphy 1973"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self.score, name="score", choices=("brier", "log"))
 
     def errors(self, table: BinTable) -> Tensor:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ class KernelECE(Metric):
             on up to 1,000 rows.
         norm: q ≥ 1.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(KernelECE(width=0.1)(Predictions.from_probs([[0.8, 0.2]] * 10, [0] * 5 + [1] * 5)), 4)
         0.6
@@ -45,11 +44,11 @@ class KernelECE(Metric):
     width: float | None = None
     norm: float = 1
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
-    notion: ClassVar[str] = "canonical"
-    cite: ClassVar[str] = "Popordanoska et al. 2022"
-    needs_classes: ClassVar[bool] = True
+    better = "lower"
+    bounds = (0.0, 2.0)
+    notion = "canonical"
+    cite = "Popordanoska et al. 2022"
+    needs_classes = True
 
     def __post_init__(self) -> None:
         if self.width is not None:
@@ -77,7 +76,7 @@ class SKCE(Metric):
     Args:
         width: Kernel width > 0; None takes the mean distance between up to 1,000 rows.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(SKCE(width=1.0)(Predictions.from_probs([[0.8, 0.2]] * 2, [1, 1])), 4)
         1.28
@@ -88,11 +87,11 @@ class SKCE(Metric):
 
     width: float | None = None
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (-2.0, 2.0)
-    notion: ClassVar[str] = "canonical"
-    cite: ClassVar[str] = "Widmann et al. 2019"
-    needs_classes: ClassVar[bool] = True
+    better = "zero"
+    bounds = (-2.0, 2.0)
+    notion = "canonical"
+    cite = "Widmann et al. 2019"
+    needs_classes = True
 
     def __post_init__(self) -> None:
         if self.width is not None:
@@ -146,6 +145,6 @@ def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tenso
     labels = predictions.need_labels()
     if len(predictions) < 2:
         raise InputError(f"expected at least two rows for {metric}, got {len(predictions)}; it compares rows in pairs")
-    p = predictions.probs.double() if predictions.probs is not None else predictions.log_probs.exp()
+    p = predictions.given_probs.double() if predictions.given_probs is not None else predictions.log_probs.exp()
     hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
     return p, hot

@@ -25,7 +25,7 @@ class RocCurve:
         true_positive: (T,) share of positives.
         threshold: (T,) scores; the first is +inf.
 
-    Example:
+    Examples:
         >>> diagonal = torch.tensor([0.0, 1.0])
         >>> RocCurve(diagonal, diagonal, diagonal).area
         0.5
@@ -50,7 +50,7 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
         score: "entropy" has outside rows positive and high; "confidence" has inside rows positive and high. The area
             is the same question either way round.
 
-    Example:
+    Examples:
         >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
         >>> ood_auroc(inside, outside)
         1.0
@@ -69,7 +69,7 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
         outside: As there.
         score: As there.
 
-    Example:
+    Examples:
         >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
         >>> ood_roc(inside, outside).true_positive
         tensor([0., 1., 1.], dtype=torch.float64)

@@ -1,11 +1,11 @@
 """Selective prediction: the risk that is left when the least confident rows are set aside."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._data import need_rows
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.metrics._base import Data, SumMetric
 
@@ -20,7 +20,7 @@ class RiskCoverage:
         coverage: (N,) share of rows kept: 1/N … 1.
         risk: (N,) error among them; rows of equal confidence err alike, as their mean.
 
-    Example:
+    Examples:
         >>> RiskCoverage(torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])).risk[-1]
         tensor(0.5000)
     """
@@ -36,7 +36,7 @@ class AURC(SumMetric[MassSketch]):
     It judges the order of the confidences, and the accuracy, not their calibration. Among equal confidences every order
     is as likely, so the value is the mean over orders and does not depend on that of the rows.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(AURC()(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])), 4)
         0.2778
@@ -45,14 +45,14 @@ class AURC(SumMetric[MassSketch]):
         Geifman & El-Yaniv 2017; Geifman, Uziel & El-Yaniv 2019.
     """
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "selective prediction"
-    cite: ClassVar[str] = "Geifman et al. 2019"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "selective prediction"
+    cite = "Geifman et al. 2019"
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by confidence: exact up to 65,536 distinct values."""
-        return EqualMass(1).sketch(data.confidence, data.correct)
+        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
 
     def value(self, state: MassSketch) -> float:
         """Return the area of a state."""
@@ -65,7 +65,7 @@ def risk_coverage(data: Data) -> RiskCoverage:
     Args:
         data: Labelled predictions or pairs.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> risk_coverage(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])).risk
         tensor([0.0000, 0.5000, 0.3333], dtype=torch.float64)
@@ -73,6 +73,7 @@ def risk_coverage(data: Data) -> RiskCoverage:
     References:
         El-Yaniv & Wiener 2010.
     """
+    need_rows(data, what="a risk–coverage curve")
     risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
     kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
     return RiskCoverage(kept / risk.shape[0], risk)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -10,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._check import check_count
+from calibrant._data import need_rows
 from calibrant.metrics._base import Data, SumMetric
-from calibrant.statistics import null_outcomes
+from calibrant.statistics import need_independent, null_outcomes
 
 __all__ = ["SmoothECE"]
 
@@ -44,7 +44,7 @@ class SmoothECE(SumMetric[LatticeState]):
             exact on the lattice (a diffusion with reflecting ends, by cosine transform); with 1,000 rows or more the
             lattice changes the value by less than 1e-4.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(SmoothECE()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 3)
         0.3
@@ -55,17 +55,17 @@ class SmoothECE(SumMetric[LatticeState]):
 
     cells: int = 2048
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Błasiok & Nakkiran 2023"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Błasiok & Nakkiran 2023"
 
     def __post_init__(self) -> None:
         check_count(self.cells, name="cells", low=16)
 
     def state(self, data: Data) -> LatticeState:
         """Return the summed residuals on the lattice."""
-        p, y = data.confidence, data.correct
+        p, y = need_rows(data, what=self).confidence, data.correct
         parts = self.cells * FINE
         sums = torch.zeros(parts, dtype=torch.float64, device=p.device)
         for part, hit in zip(p.split(BLOCK), y.split(BLOCK), strict=True):
@@ -79,7 +79,8 @@ class SmoothECE(SumMetric[LatticeState]):
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences, each confidence at its nearest cell."""
-        p = data.confidence
+        need_independent(data, what=self)
+        p = need_rows(data, what=self).confidence
         index = (p * self.cells).long().clamp_max(self.cells - 1)
         sum_p = torch.bincount(index, weights=p, minlength=self.cells)
         sum_y = null_outcomes(index, p, bins=self.cells, draws=draws, seed=seed)

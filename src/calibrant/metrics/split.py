@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class SplitNLL(SumMetric[MeanState]):
     Args:
         where: "correct" or "wrong" ("all" is ``NLL``).
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(SplitNLL("wrong")(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
         1.3133
@@ -37,11 +37,11 @@ class SplitNLL(SumMetric[MeanState]):
 
     where: Where = "wrong"
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, inf)
-    notion: ClassVar[str] = "proper score"
-    cite: ClassVar[str] = "Mukhoti et al. 2020"
-    needs_classes: ClassVar[bool] = True
+    better = "lower"
+    bounds = (0.0, inf)
+    notion = "proper score"
+    cite = "Mukhoti et al. 2020"
+    needs_classes = True
 
     def __post_init__(self) -> None:
         check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
@@ -66,7 +66,7 @@ class Entropy(SumMetric[MeanState]):
     Args:
         where: "all", "correct" or "wrong" rows.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> round(Entropy()(Predictions.from_probs([[0.5, 0.5]], [0])), 4)
         0.6931
@@ -77,11 +77,11 @@ class Entropy(SumMetric[MeanState]):
 
     where: Where = "all"
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, inf)
-    notion: ClassVar[str] = "sharpness"
-    cite: ClassVar[str] = "Shannon 1948"
-    needs_classes: ClassVar[bool] = True
+    better = "lower"
+    bounds = (0.0, inf)
+    notion = "sharpness"
+    cite = "Shannon 1948"
+    needs_classes = True
 
     def __post_init__(self) -> None:
         check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
@@ -102,15 +102,15 @@ def entropy_rows(predictions: Predictions) -> Tensor:
     Args:
         predictions: Logits or probabilities over all classes.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
         tensor([0.], dtype=torch.float64)
     """
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
-        if predictions.probs is not None:
-            p = predictions.probs[rows].double()
+        if predictions.given_probs is not None:
+            p = predictions.given_probs[rows].double()
             parts.append(-torch.xlogy(p, p).sum(dim=1))
         else:
             log_p = predictions.logits[rows].double() - predictions.log_norm[rows, None]

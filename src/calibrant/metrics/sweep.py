@@ -1,14 +1,13 @@
 """ECE by monotone sweep: as many equal-mass bins as keep the accuracies in order."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._data import need_rows
 from calibrant.binning import EqualMass, MassSketch, split_starts
-from calibrant.metrics._base import Data, SumMetric
+from calibrant.metrics._base import Data, SumMetric, check_norm
 
 __all__ = ["SweepECE"]
 
@@ -21,9 +20,9 @@ class SweepECE(SumMetric[MassSketch]):
     Equal confidences stay in one bin, so the value does not depend on row order.
 
     Args:
-        norm: Exponent q ≥ 1 of (Σ_b |B_b|/N · |gap_b|^q)^(1/q).
+        norm: 1, or 2 for (Σ_b |B_b|/N · gap_b²)^½.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> round(SweepECE()(BinaryPairs.from_probs([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])), 4)
         0.2
@@ -34,17 +33,17 @@ class SweepECE(SumMetric[MassSketch]):
 
     norm: float = 1
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "confidence"
-    cite: ClassVar[str] = "Roelofs et al. 2022"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "confidence"
+    cite = "Roelofs et al. 2022"
 
     def __post_init__(self) -> None:
-        check_number(self.norm, name="norm", low=1)
+        check_norm(self.norm)
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by value."""
-        return EqualMass(1).sketch(data.confidence, data.correct)
+        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
 
     def value(self, state: MassSketch) -> float:
         """Return the error of a state."""

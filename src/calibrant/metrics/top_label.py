@@ -1,17 +1,18 @@
 """Top-label calibration error: confidence against accuracy within each predicted class."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._data import need_rows
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
 from calibrant.errors import InputError
-from calibrant.metrics._base import Data, SumMetric
-from calibrant.metrics._binned import Cells, cells_interval
+from calibrant.metrics._base import Data, SumMetric, as_binning
+from calibrant.metrics._binned import cells_interval, null_tables
+from calibrant.metrics._edges import confidence_for
 from calibrant.predictions import Predictions
-from calibrant.statistics import Interval
+from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
 
 __all__ = ["TopLabelECE"]
 
@@ -37,7 +38,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
     Args:
         binning: Bins of the confidence; equal-mass bins are made within each predicted class.
 
-    Example:
+    Examples:
         >>> from calibrant import BinaryPairs
         >>> pairs = BinaryPairs.from_top_label([0.75, 0.75], [0, 1], [0, 0])
         >>> TopLabelECE()(pairs)
@@ -49,18 +50,21 @@ class TopLabelECE(SumMetric[TopLabelTable]):
 
     binning: Binning = field(default=EqualWidth(15))
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "top-label"
-    cite: ClassVar[str] = "Gupta & Ramdas 2022"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "top-label"
+    cite = "Gupta & Ramdas 2022"
 
-    def cells(self, data: Data) -> Cells:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "binning", as_binning(self.binning))
+
+    def cells(self, data: Data) -> BinnedRows:
         """Return the rows in the bins of their predicted class."""
-        predicted = data.predicted
+        predicted = need_rows(data, what=self).predicted
         if predicted is None:
             raise InputError("expected pairs with predicted classes, got bare pairs; make them with from_top_label")
         classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
-        p, bins = data.confidence, self.binning.bins
+        p, bins = confidence_for(self.binning, data), self.binning.bins
         index = torch.empty_like(predicted)
         if isinstance(self.binning, EqualMass):
             for k in torch.unique(predicted).tolist():
@@ -69,7 +73,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         else:
             index = self.binning.assign(p)
         index = torch.where(index >= 0, index + predicted * bins, -1)
-        return Cells(index, p, data.correct, classes * bins)
+        return BinnedRows(index, p, data.correct, classes * bins)
 
     def state(self, data: Data) -> TopLabelTable:
         """Return the bin table.
@@ -91,12 +95,21 @@ class TopLabelECE(SumMetric[TopLabelTable]):
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""
-        cells = self.cells(data)
-        return cells.null_tables(cells.table(), draws=draws, seed=seed).errors()
+        need_groups(need_rows(data, what=self).groups, what=self)
+        return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
 
-    def interval(self, data: Data, *, level: float = 0.95, seed: int = 0, null: Tensor | None = None) -> Interval:
-        """Return the interval of the error in these bins (``statistics.error_interval``)."""
-        return cells_interval(self.cells(data), groups=data.groups, level=level, seed=seed, null=null)
+    def interval(
+        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+    ) -> Interval:
+        """Return the interval of the error in these bins (``statistics.error_interval``).
+
+        Raises:
+            NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
+        """
+        need_groups(need_rows(data, what=self).groups, what=self)
+        cells = self.cells(data)
+        need_errors(data, what=self)
+        return cells_interval(cells, groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
 
 def _padded(table: BinTable, size: int) -> BinTable:

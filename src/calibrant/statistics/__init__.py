@@ -4,28 +4,52 @@ Everything here takes a metric as an object with the methods it needs (``HasRows
 knows no metric by name.
 """
 
-from calibrant.statistics.binned import BinnedEstimate, consistency_bars, corrected_error, error_interval, interval_ends
+from calibrant.statistics.binned import (
+    BinnedEstimate,
+    chance_decides,
+    consistency_bars,
+    corrected_error,
+    error_interval,
+    interval_ends,
+    table_error,
+)
+from calibrant.statistics.clusters import centred_sums, cluster_error, cluster_sums, clustered_gaps
 from calibrant.statistics.interval import (
     HasInterval,
     HasRows,
     Interval,
     bootstrap,
     interval,
-    mean_error,
     normal_quantile,
+    share_interval,
     wilson,
+)
+from calibrant.statistics.means import (
+    mean_error,
+    mean_interval,
+    need_errors,
+    need_groups,
+    need_independent,
+    paired_test,
 )
 from calibrant.statistics.null import HasNull, null_band, null_draws, null_outcomes, redraw
 from calibrant.statistics.paired import PairedTest, holm, paired_bootstrap, two_sample_test
+from calibrant.statistics.squares import BinnedRows, paired_square_test, squared_error
 
 __all__ = [
     "BinnedEstimate",
+    "BinnedRows",
     "HasInterval",
     "HasNull",
     "HasRows",
     "Interval",
     "PairedTest",
     "bootstrap",
+    "centred_sums",
+    "chance_decides",
+    "cluster_error",
+    "cluster_sums",
+    "clustered_gaps",
     "consistency_bars",
     "corrected_error",
     "error_interval",
@@ -33,12 +57,21 @@ __all__ = [
     "interval",
     "interval_ends",
     "mean_error",
+    "mean_interval",
+    "need_errors",
+    "need_groups",
+    "need_independent",
     "normal_quantile",
     "null_band",
     "null_draws",
     "null_outcomes",
     "paired_bootstrap",
+    "paired_square_test",
+    "paired_test",
     "redraw",
+    "share_interval",
+    "squared_error",
+    "table_error",
     "two_sample_test",
     "wilson",
 ]

@@ -8,12 +8,18 @@ finite samples add. The corrected error solves f(m_b, s_b) = |d_b| for each bin 
 least a folded normal can have as its mean) and sums the m_b.
 
 *Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so
-that this is an upper bound.
+that this is an upper bound. A bin in which all decisions are right (or wrong) has no variance of its own; for the width
+alone, its rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's share of rows w_b, as in Wilson's interval.
 
 *Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of what a calibrated
 model shows (its exact null distribution): at δ = 0, where the error is not differentiable, the test covers, by
 construction, at (1 + level)/2. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that is more:
 the correction overshoots where |δ_b| ≈ s_b, and LIFT, set by simulation, gives back a part of it.
+
+*Refused.* The correction is a sum over bins, wrong by a part of itself; the half-width grows only as the root of the number
+of bins. So where more than about 25 bins share the noise, and the correction is more than half of the half-width (near
+calibration) or that much of the chance part lies in bins with fewer than two expected events, no interval is offered:
+``chance_decides``.
 """
 
 import math
@@ -22,13 +28,27 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from calibrant._check import check_number, refuse, shown
 from calibrant.binning import BinTable
+from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.interval import Interval, normal_quantile
+from calibrant.statistics._results import Interval
+from calibrant.statistics.interval import normal_quantile
 
-__all__ = ["BinnedEstimate", "consistency_bars", "corrected_error", "error_interval", "interval_ends"]
+__all__ = [
+    "BinnedEstimate",
+    "chance_decides",
+    "consistency_bars",
+    "corrected_error",
+    "error_interval",
+    "interval_ends",
+    "table_error",
+]
 
 LIFT = 0.15
+MOST_BINS = 25.0  # that share the noise, (Σ s)² / Σ s², up to which the correction holds whatever its size
+MOST_CHANCE = 0.5  # of the half-width, that the correction, or the chance part of nearly empty bins, may be beyond that
+FEW_EVENTS = 2.0  # n a (1 − a) of a bin, below which its gap is far from normal
 _RATIOS = torch.linspace(0, 6, 6001, dtype=torch.float64)  # beyond 6 standard errors a fold adds less than 1e-9
 
 
@@ -59,7 +79,7 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         table: Counts and sums (…, B); leading dimensions are tables of their own.
         spread: Standard errors (…, B) of weight_b · gap_b; None takes those of independent rows.
 
-    Example:
+    Examples:
         >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([79.0]).double(), 100)
         >>> estimate = corrected_error(one)
         >>> estimate.plug_in.item() > estimate.corrected.item()
@@ -71,15 +91,51 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
     return BinnedEstimate(signed.abs().sum(dim=-1), corrected.sum(dim=-1), spread.square().sum(dim=-1).sqrt())
 
 
-def gap_variance(table: BinTable) -> Tensor:
+def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
     """Return the variance s_b² (…, B) of weight_b · gap_b, the rows' bins being random too.
 
-    From counts and sums alone: within a bin the outcomes' variance is a (1 − a); that of the probabilities, at most a
-    quarter of the squared bin width, is left out, to the safe side.
+    From counts and sums alone: within a bin the outcomes' variance is a (1 − a). That of the probabilities, at most a
+    quarter of the squared bin width, and their covariance with the outcomes are left out: to the safe side where, within
+    the bin, accuracy rises at least half as fast as confidence, and else too small by at most that quarter.
+
+    Args:
+        table: Counts and sums (…, B).
+        pseudo: Rows, half of them right, added to the whole table in proportion to the bins' rows: z² for a width that
+            does not vanish where all decisions are right.
     """
-    rate = table.sum_y / table.count.clamp_min(1)
+    added = pseudo * table.weight
+    rate = (table.sum_y + added / 2) / (table.count + added).clamp_min(1e-300)
     second = table.weight * (rate * (1 - rate) + table.gap.square())
     return (second - (table.weight * table.gap).square()).clamp_min(0) / max(table.total, 1)
+
+
+def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
+    """Return the standard error (…) of Σ_b weight_b |gap_b| of independent rows, widened where few decisions are wrong.
+
+    Args:
+        table: Counts and sums (…, B).
+        level: Of the interval it is for: z² pseudo-rows are added, as in Wilson's interval.
+    """
+    pseudo = normal_quantile((1 + level) / 2) ** 2
+    return gap_variance(table, pseudo=pseudo).sum(dim=-1).sqrt()
+
+
+def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.95) -> Tensor:
+    """Return whether (…) chance weighs so much in an error that no interval of it is known to cover.
+
+    Args:
+        table: Counts and sums (…, B).
+        found: Its corrected error.
+        level: Of the interval.
+    """
+    limit = MOST_CHANCE * normal_quantile((1 + level) / 2) * found.error
+    filled = table.count.clamp_min(1)
+    rate, mean = table.sum_y / filled, (table.sum_p / filled).clamp(0, 1)
+    variance = torch.maximum(rate * (1 - rate), mean * (1 - mean))
+    noise = (table.weight * variance / max(table.total, 1)).sqrt()
+    many = noise.sum(dim=-1).square() > MOST_BINS * noise.square().sum(dim=-1)
+    sparse = torch.where(table.count * variance < FEW_EVENTS, noise, 0.0).sum(dim=-1) * math.sqrt(2 / math.pi)
+    return many & ((found.plug_in - found.corrected > limit) | (sparse > limit))
 
 
 def unfold(folded: Tensor, spread: Tensor) -> Tensor:
@@ -114,15 +170,28 @@ def error_interval(
         null: (draws,) plug-in errors, ``scale`` included, of a calibrated model with the same probabilities and bins.
         level: Nominal coverage.
         spread: Standard errors (B,) of weight_b · gap_b; None takes those of independent rows.
-        error: Standard error of the sum over bins; None takes √Σ spread².
+        error: Standard error of the sum over bins; None takes ``table_error``.
         scale: The error is ``scale`` times the sum over bins (1/K for the mean over K classes).
 
     Returns:
         Interval: ``estimate`` is the plug-in; the true value is that of the population in these same bins.
+
+    Raises:
+        NoIntervalError: If the correction for chance outweighs the interval (``chance_decides``).
     """
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    if not isinstance(table, BinTable) or table.total < 1:
+        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
+    if not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] == 0:
+        raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     found = corrected_error(table, spread=spread)
-    if error is not None:
-        found = replace(found, error=torch.as_tensor(error))
+    found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
+    if bool(chance_decides(table, found, level=level)):
+        raise NoIntervalError(
+            f"expected chance to be a small part of the error, got {float(found.plug_in) * scale:.4f} of which about "
+            f"{float(found.plug_in - found.corrected) * scale:.4f} is chance; use fewer bins or a coarser metric such as "
+            "ECE(), or measure on more rows"
+        )
     gate = quantiles(null.cpu().double().numpy(), level=level)[1] / scale
     low, high = interval_ends(found, torch.as_tensor(gate), level=level)
     plug_in, high_end = float(found.plug_in) * scale, min(float(high) * scale, 1.0)
@@ -153,7 +222,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
         low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Exact for the
         binomial with that mean.
 
-    Example:
+    Examples:
         >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([60.0]).double(), 100)
         >>> low, high = consistency_bars(one)
         >>> low.item(), high.item()

@@ -1,18 +1,20 @@
-"""Intervals: of means by the bootstrap, of shares by Wilson's score, and of other metrics by their own method."""
+"""Intervals: of means by Student's t corrected for skewness, of shares by Wilson's score, of other metrics by their own method."""
 
 import math
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, check_number
+from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._data import need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
+from calibrant.statistics._results import Interval
+from calibrant.statistics.means import mean_interval, need_errors, need_groups
 
-__all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "mean_error", "normal_quantile", "wilson"]
+__all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "normal_quantile", "share_interval", "wilson"]
 
 Data = Predictions | BinaryPairs
 
@@ -25,34 +27,12 @@ class HasRows(Protocol):
         """Return the numbers (N,) whose mean is the metric."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its interval.
-
-    Args:
-        estimate: The figure itself.
-        low: Lower end.
-        high: Upper end.
-        level: Nominal coverage in (0, 1).
-        method: How it was made.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    level: float
-    method: str
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}]"
-
-
 @runtime_checkable
 class HasInterval(Protocol):
     """A metric that knows an interval of its own."""
 
-    def interval(self, data: Data, *, level: float, seed: int, null: Tensor | None = None) -> Interval:
-        """Return the metric's value with its interval; ``null`` holds its null draws if they are there already."""
+    def interval(self, data: Data, *, level: float, draws: int, seed: int, null: Tensor | None = None) -> Interval:
+        """Return the metric's value with its interval; ``null`` holds its values if calibrated, if they are there already."""
 
 
 def interval(
@@ -64,21 +44,22 @@ def interval(
     level: float = 0.95,
     null: Tensor | None = None,
 ) -> Interval:
-    """Return the interval that covers for this metric.
+    """Return the interval that covers for this metric, or refuse.
 
     Args:
         metric: Any metric. Its own method if it has one (binned errors), Wilson's score interval for a share of rows
-            (accuracy), the bootstrap for any other mean over rows.
+            (accuracy), Student's t corrected for skewness for any other mean over rows.
         predictions: The data; rows of one group (``groups``) are never taken for independent.
-        draws: Resamples, where there are any.
+        draws: Label sets drawn from the probabilities, for a metric whose interval rests on them.
         seed: Same seed, same interval.
         level: Nominal coverage in (0, 1).
-        null: (draws,) null draws of the metric, if they are there already.
+        null: (draws,) values of the metric if calibrated (``null_draws``), if they are there already.
 
     Raises:
-        NoIntervalError: If no interval is known to cover for this metric.
+        NoIntervalError: If no interval is known to cover: for this metric, or for so few rows (fewer than ten wrong
+            decisions, ten groups, or too few rows a bin).
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> from calibrant.metrics import ECE
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
@@ -86,13 +67,35 @@ def interval(
         0.0
     """
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_count(draws, name="draws", low=2)
+    check_count(seed, name="seed", low=0)
+    if null is not None and (not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] < 2):
+        raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
+    need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
-        return metric.interval(predictions, level=level, seed=seed, null=null)
-    if isinstance(metric, HasRows) and predictions.groups is None:
-        rows = metric.rows(predictions)
-        if bool(((rows == 0) | (rows == 1)).all()):
-            return wilson(int(rows.sum()), rows.shape[0], level=level)
-    return bootstrap(metric, predictions, draws=draws, seed=seed, level=level)
+        return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
+    rows = _finite_rows(metric, predictions)
+    if predictions.groups is None and bool(((rows == 0) | (rows == 1)).all()):
+        return share_interval(int(rows.sum()), rows.shape[0], level=level)
+    need_groups(predictions.groups, what=metric)
+    need_errors(predictions, what=metric)
+    return mean_interval(rows, groups=predictions.groups, level=level)
+
+
+def _finite_rows(metric: object, predictions: Data) -> Tensor:
+    if not isinstance(metric, HasRows):
+        if not callable(metric) or isinstance(metric, type):
+            raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
+        raise NoIntervalError(
+            f"expected a metric that is a mean over rows or knows its interval, got {metric!r}, for which none is known "
+            "to cover; compare it with null_band"
+        )
+    rows = metric.rows(predictions)
+    if not bool(torch.isfinite(rows).all()):
+        raise NoIntervalError(
+            f"expected a finite value in every row, got an infinite {metric!r}; give the calibrator a floor"
+        )
+    return rows
 
 
 def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
@@ -109,7 +112,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
         NoIntervalError: For a metric that is no mean over rows (a percentile interval of plug-in ECE covers 0 % when the
             model is calibrated), for an infinite one, and for a single row or group.
 
-    Example:
+    Examples:
         >>> from calibrant import Predictions
         >>> from calibrant.metrics import Accuracy
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
@@ -118,24 +121,48 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
         True
     """
     check_count(draws, name="draws")
+    check_count(seed, name="seed", low=0)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    if not isinstance(metric, HasRows):
-        raise NoIntervalError(
-            f"expected a metric that is a mean over rows, got {metric!r}, for which a bootstrap interval does not cover; "
-            "use statistics.interval, or compare it with null_band"
-        )
-    rows = metric.rows(predictions)
-    if not bool(torch.isfinite(rows).all()):
-        raise NoIntervalError(
-            f"expected a finite value in every row, got an infinite {metric!r}; give the calibrator a floor"
-        )
+    need_rows(predictions, what=metric)
+    rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
         raise NoIntervalError(
             "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
         )
+    need_errors(predictions, what=metric)
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed)
     low, high = quantiles(drawn[:, 0], level=level)
     return Interval(float(rows.double().mean()), low, high, level, f"percentile bootstrap, {draws} draws")
+
+
+def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
+    """Return Wilson's interval of a share, with the ends next to 0 and 1 that cover for one to three events.
+
+    Wilson's lower end misses too often where the expected number of events is just below that of an end: for a mean of
+    .17 events in 16 % of samples. For one to three successes (or failures) the end next to 0 (or 1) is therefore
+    ½ χ²_{1 − level}(2 · events) / count.
+
+    Args:
+        successes: How many of ``count``.
+        count: ≥ 1.
+        level: Nominal coverage.
+
+    Examples:
+        >>> print(share_interval(99, 100), wilson(99, 100))
+        0.99 [0.9455, 0.9995] 0.99 [0.9455, 0.9982]
+
+    References:
+        Brown, Cai & DasGupta 2001, §4.1.1 (modified Wilson interval).
+    """
+    from scipy.special import chdtri
+
+    found = wilson(successes, count, level=level)
+    low, high = found.low, found.high
+    if 1 <= successes <= 3:
+        low = float(chdtri(2 * successes, level)) / 2 / count
+    if 1 <= count - successes <= 3:
+        high = 1 - float(chdtri(2 * (count - successes), level)) / 2 / count
+    return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
 def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
@@ -146,15 +173,18 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
         count: ≥ 1.
         level: Nominal coverage.
 
-    Example:
+    Examples:
         >>> print(wilson(80, 100))
         0.8 [0.7112, 0.8666]
 
     References:
         Wilson 1927; Brown, Cai & DasGupta 2001.
     """
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    if check_count(successes, name="successes", low=0) > check_count(count, name="count"):
+        raise refuse("at most as many successes as rows", f"{successes} of {count}", "pass successes before the count")
     z = normal_quantile((1 + level) / 2)
-    share = successes / check_count(count, name="count")
+    share = successes / count
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     return Interval(share, max(centre - half, 0.0), min(centre + half, 1.0), level, "Wilson score")
@@ -166,23 +196,5 @@ def normal_quantile(probability: float) -> float:
     Args:
         probability: In (0, 1).
     """
+    check_number(probability, name="probability", low=0, high=1, open_low=True, open_high=True)
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
-
-
-def mean_error(rows: Tensor, *, groups: Tensor | None = None) -> float:
-    """Return the standard error of the mean of ``rows`` (N,), of whole clusters if there are ``groups`` (N,).
-
-    Args:
-        rows: One number a row.
-        groups: Cluster of each row.
-
-    Example:
-        >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))
-        0.25
-    """
-    rows = rows.double() - rows.double().mean()
-    if groups is None:
-        return float(rows.square().sum().sqrt()) / rows.shape[0]
-    _, code = torch.unique(groups.to(rows.device), return_inverse=True)
-    sums = torch.bincount(code, weights=rows)
-    return float((sums.square().sum() * sums.shape[0] / max(sums.shape[0] - 1, 1)).sqrt()) / rows.shape[0]

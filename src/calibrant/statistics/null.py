@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._check import check_count, check_number
+from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._data import need_rows
 from calibrant._numerics import row_chunks
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.interval import Interval
+from calibrant.statistics._results import Interval
+from calibrant.statistics.means import need_independent
 
 __all__ = ["HasNull", "null_band", "null_draws", "null_outcomes", "redraw"]
 
@@ -47,7 +49,7 @@ def null_band(
     """Return what ``metric`` would show if these very probabilities were perfectly calibrated.
 
     Labels are drawn from the predicted probabilities; all else stays. A value inside the band cannot be told from
-    calibrated.
+    calibrated. With ``groups`` the bins' sums vary as those of whole groups do (``clustered_gaps``).
 
     Args:
         metric: Any metric.
@@ -57,9 +59,13 @@ def null_band(
         level: Share of draws below ``high`` (and above ``low``) is (1 + level) / 2.
 
     Returns:
-        Interval: ``estimate`` is the mean over draws.
+        Interval: ``estimate`` is the figure expected if calibrated (the mean over draws), ``high`` the 97.5 % limit if
+        calibrated.
 
-    Example:
+    Raises:
+        NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not made of bins.
+
+    Examples:
         >>> from calibrant import Predictions
         >>> from calibrant.metrics import ECE
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
@@ -87,8 +93,13 @@ def null_draws(
         seed: Same seed, same values.
     """
     check_count(draws, name="draws")
+    check_count(seed, name="seed", low=0)
+    need_rows(predictions, what=metric)
+    if not callable(metric) or isinstance(metric, type):
+        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
+    need_independent(predictions, what=metric)
     generator = torch.Generator().manual_seed(seed)
     return torch.tensor([metric(redraw(predictions, generator=generator)) for _ in range(draws)], dtype=torch.float64)
 
@@ -103,7 +114,7 @@ def null_outcomes(index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int)
         draws: Sets of outcomes.
         seed: Same seed, same sums.
 
-    Example:
+    Examples:
         >>> sums = null_outcomes(torch.tensor([0, 0, 1]), torch.tensor([1.0, 1.0, 0.0]), bins=2, draws=4, seed=0)
         >>> sums.tolist() == [[2.0, 0.0]] * 4
         True
@@ -156,15 +167,15 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     drawn = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         part = predictions[rows]
-        p = part.log_probs.exp() if part.probs is None else part.probs.double()
+        p = part.log_probs.exp() if part.given_probs is None else part.given_probs.double()
         uniform = torch.rand(len(part), 1, dtype=torch.float64, generator=generator).to(p.device)
         cumulative = p.cumsum(dim=1)
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
     fresh = Predictions(
-        predictions.logits, torch.cat(drawn), predictions.groups, predictions.decision, predictions.probs
+        predictions.logits, torch.cat(drawn), predictions.groups, predictions.decision, predictions.given_probs
     )
-    for name in ("row_max", "log_norm", "predicted", "confidence"):  # these do not depend on the labels
+    for name in ("row_max", "log_norm", "predicted", "confidence", "float32_sums"):  # these do not depend on the labels
         if name in predictions.__dict__:
             fresh.__dict__[name] = predictions.__dict__[name]
     return fresh

@@ -1,39 +1,22 @@
-"""Two models on the same rows: paired differences with their interval and p-value, and Holm's correction."""
+"""Paired differences by the bootstrap, p-values of several tests, and tests of printed means."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._check import check_count, check_number
+from calibrant._check import check_count, check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.statistics._resampling import Floats, count_units, quantiles, resampled_means
+from calibrant.statistics._results import PairedTest
+from calibrant.statistics.means import check_rows
 
 __all__ = ["PairedTest", "holm", "paired_bootstrap", "two_sample_test"]
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """A difference between two models on the same rows.
-
-    Args:
-        difference: Mean of a − b.
-        low: Lower end of its interval.
-        high: Upper end.
-        p_value: Of the hypothesis that there is none, two-sided.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p_value: float
 
 
 def paired_bootstrap(
     differences: Tensor,
     *,
-    estimates: Sequence[float] | None = None,
     groups: Tensor | None = None,
     draws: int = 1000,
     seed: int = 0,
@@ -43,7 +26,6 @@ def paired_bootstrap(
 
     Args:
         differences: (N, C) or (N,): a − b in every row, one column a metric.
-        estimates: (C,) differences to centre on, where they are not the columns' means.
         groups: (N,) cluster of each row; whole clusters are drawn.
         draws: Resamples, ≥ 2.
         seed: Same seed, same interval.
@@ -56,7 +38,7 @@ def paired_bootstrap(
     Raises:
         InputError: If there is only one row or group.
 
-    Example:
+    Examples:
         >>> import torch
         >>> test = paired_bootstrap(torch.tensor([0.1, 0.2, 0.0, 0.1] * 25))[0]
         >>> test.low > 0, test.p_value < 0.05
@@ -66,18 +48,16 @@ def paired_bootstrap(
         Efron & Tibshirani 1993, chapter 16.
     """
     check_count(draws, name="draws", low=2)
+    check_count(seed, name="seed", low=0)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_rows(differences, groups, name="differences", dims=(1, 2))
     units = count_units(differences, groups)
     if units < 2:
         raise InputError("expected at least two rows, or groups of rows, to compare on, got one; compare on more data")
     columns = differences if differences.dim() == 2 else differences[:, None]
     drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()
-    centres = means if estimates is None else list(estimates)
-    return [
-        _test(centre, drawn[:, at] + (centre - means[at]), units=units, level=level)
-        for at, centre in enumerate(centres)
-    ]
+    return [_test(mean, drawn[:, at], units=units, level=level) for at, mean in enumerate(means)]
 
 
 def _test(mean: float, drawn: Floats, *, units: int, level: float) -> PairedTest:
@@ -99,15 +79,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for being several: the smallest times m, the next times m − 1 …, never decreasing.
 
     Args:
-        p_values: Of m tests.
+        p_values: Of m tests, each in [0, 1].
 
-    Example:
+    Examples:
         >>> holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
 
     References:
         Holm 1979.
     """
+    if not isinstance(p_values, list | tuple):
+        raise refuse("p_values as a list of numbers", shown(p_values), "pass the p-values of all tests")
+    for at, p_value in enumerate(p_values):
+        check_number(p_value, name=f"p_values[{at}]", low=0, high=1)
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, at in enumerate(order):
@@ -126,13 +110,18 @@ def two_sample_test(mean: tuple[float, float], deviation: tuple[float, float], *
         deviation: Standard deviations (n − 1 in the denominator) of a and of b, ≥ 0.
         runs: Runs behind each, ≥ 2.
 
-    Example:
+    Examples:
         >>> round(two_sample_test((0.68, 0.96), (0.22, 0.14), runs=(5, 5)), 4)
         0.0431
     """
     from scipy.stats import ttest_ind_from_stats
 
-    for count in runs:
-        check_count(count, name="runs", low=2)
+    for name, pair in (("mean", mean), ("deviation", deviation), ("runs", runs)):
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise refuse(f"{name} as a pair of numbers", shown(pair), "pass that of a and that of b")
+    for at in (0, 1):
+        check_number(mean[at], name="mean")
+        check_number(deviation[at], name="deviation", low=0)
+        check_count(runs[at], name="runs", low=2)
     found = ttest_ind_from_stats(mean[0], deviation[0], runs[0], mean[1], deviation[1], runs[1], equal_var=True)
     return float(found.pvalue)

@@ -1,0 +1,274 @@
+"""Make the page of results from the committed records of studies: the index of claims, the regime figure, every table.
+
+python -m benchmarks.results docs/results            # writes docs/results/index.md and figures/when-focal-helps.svg
+python -m benchmarks.results docs/results --check    # says whether the page is what the records give
+"""
+
+import html
+import json
+import math
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.study import Study, load_study
+from calibrant.study.claims import ClaimLine, Gain, Threshold, claim_index, focal_gains, focal_threshold
+from calibrant.study.measures import MEASURES
+from calibrant.study.tables import verdict_of
+
+Record = Mapping[str, Any]
+GAMMA = 3.0  # whose gain the sentences are about
+BOUNDED = 20.0  # a temperature beyond which an interval is said to have no end
+FIGURE = "figures/when-focal-helps.svg"
+COLUMNS = ("error", "ece", "ece_at_t", "temperature", "ece_by_ece", "temperature_by_ece")
+INTRO = """# What was run
+
+Every table, verdict and figure of this page is made by `python -m benchmarks.results docs/results` from the records beside it
+(`docs/results/*.json`: figures of every seed, recipe, provenance). Nothing was tuned on test data. A verdict is *shows* or
+*shows the opposite* only where at least two seeds were run and a paired t-test over seeds gives p < .05; a single seed tells
+nothing apart. No correction is made for the number of claims: of twenty true null hypotheses one is expected at p < .05.
+The papers' figures come from other sizes: compare orderings, not values. At paper scale nothing was run. What the authors'
+code does that their papers do not say, and its defects, `calibrant study describe NAME` lists, and [Studies](../studies.md) explains.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, or compare it."""
+    folder = Path(arguments[0])
+    page = page_of(folder)
+    if "--check" in arguments:
+        same = (folder / "index.md").read_text(encoding="utf-8") == page
+        print("the page is what the records give" if same else "the page is not what the records give: make it again")
+        return 0 if same else 1
+    (folder / "index.md").write_text(page, encoding="utf-8")
+    draw(focal_gains(records_of(folder)), folder / FIGURE)
+    return 0
+
+
+def records_of(folder: Path) -> dict[str, Record]:
+    """Return the records of studies in a folder, by the name of their file."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    return {name: record for name, record in found.items() if isinstance(record, dict) and "objectives" in record}
+
+
+def page_of(folder: Path) -> str:
+    """Return the page as Markdown with HTML tables."""
+    records = records_of(folder)
+    notes = tomllib.loads((folder / "notes.toml").read_text(encoding="utf-8"))["sections"]
+    parts = [INTRO, _claims(claim_index(records)), _regime(focal_gains(records))]
+    parts += [_section(note, records[note["record"]]) for note in notes if note["record"] in records]
+    return "\n".join(parts)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table; cells are escaped."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "\n".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n"
+
+
+def shown(measure: str, value: float) -> str:
+    """Return a value as people read it, with its unit."""
+    return MEASURES[measure].shown(value) + (" %" if MEASURES[measure].percent else "")
+
+
+def _claims(lines: Sequence[ClaimLine]) -> str:
+    rows = []
+    for claim in dict.fromkeys(line.claim for line in lines):
+        mine = [line for line in lines if line.claim == claim]
+        for index, line in enumerate(line for line in mine if line.outcome != "not run"):
+            means = ", ".join(f"{name} {shown(line.measure, value)}" for name, value in line.values)
+            p = "one seed" if line.seeds < 2 else "–" if line.p is None else f"{line.p:.2g} ({line.seeds} seeds)"
+            first = (claim, line.paper) if index == 0 else ("", "")
+            rows.append([*first, line.data, line.outcome, p, means])
+        missing = [line.data for line in mine if line.outcome == "not run"]
+        if missing:
+            done = any(line.outcome != "not run" for line in mine)
+            first = ("", "") if done else (claim, mine[0].paper)
+            rows.append([*first, "; ".join(missing), "not run", "", ""])
+    counts = {
+        name: sum(line.outcome == name for line in lines) for name in dict.fromkeys(line.outcome for line in lines)
+    }
+    total = ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
+    header = ["claim", "paper", "data", "verdict", "p", "means, in the claimed order"]
+    return f"## Index of claims\n\n{len(lines)} pairs of a claim and a data set. {total}.\n\n{table(header, rows)}"
+
+
+def _regime(gains: Sequence[Gain]) -> str:
+    raw, after = focal_threshold(gains, gamma=GAMMA), focal_threshold(gains, gamma=GAMMA, after=True)
+    rows = [
+        [g.data, f"{g.gamma:g}", str(g.seeds), f"{g.temperature:.2f}", _points(g.raw), _points(g.after)]
+        for g in sorted(gains, key=lambda g: (g.gamma, g.temperature))
+    ]
+    header = ["data", "γ", "seeds", "T of cross-entropy", "gain in raw ECE, points", "gain in ECE at T, points"]
+    return (
+        "## When does focal loss help?\n\n"
+        "The gain of focal loss is the ECE of cross-entropy less that of focal loss with the same seed, in percentage points;\n"
+        "cross-entropy's own best temperature T says how overconfident it is. Brackets: 95 % t-interval over seeds.\n\n"
+        f"{_sentence(raw, gains, 'before calibration')} {_sentence(after, gains, 'after temperature scaling of both')}\n\n"
+        f"![gain of focal loss against cross-entropy's best temperature]({FIGURE})\n\n{table(header, rows)}"
+    )
+
+
+def _sentence(found: Threshold, gains: Sequence[Gain], when: str) -> str:
+    seen = sorted(gain.temperature for gain in gains if gain.gamma == GAMMA)
+    if not seen:
+        return f"For γ = {GAMMA:g}, {when}, nothing was run."
+    line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {seen[0]:.2f} to {seen[-1]:.2f})"
+    if not seen[0] <= found.temperature <= seen[-1]:
+        return f"{line} does not cross zero within these temperatures: no T is found from which on focal loss helps."
+    high = f"to {found.high:.2f}" if found.high < BOUNDED else "without an upper end"
+    return (
+        f"{line} crosses zero at T = {found.temperature:.2f} (95 % interval over resampled data sets: from {found.low:.2f} "
+        f"{high}): where cross-entropy's temperature is above that, focal loss has the lower ECE."
+    )
+
+
+def _points(value: tuple[float, float, float]) -> str:
+    mean, low, high = (100 * number for number in value)
+    return f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _section(note: Mapping[str, Any], record: Record) -> str:
+    made = record["provenance"]
+    versions = made.get("versions", {})
+    where = ", ".join(filter(None, [f"torch {versions.get('torch', '?')}", *made.get("devices", [])]))
+    parts = [f"## {note['title']}\n"]
+    if note["note"]:
+        parts.append(f"{note['note']}\n")
+    commit = f", commit {made['commit']}" if made.get("commit") else ""
+    parts.append(
+        f"`{note['command']}`; {where}, {made['seconds']:,.0f} s of training in all{commit}; record `{note['record']}.json`.\n"
+    )
+    study = _study_of(record)
+    parts.append(_figures(record, study))
+    parts += _verdicts(record, study)
+    parts += [f"![{name}](figures/{name}.svg)\n" for name in note.get("figures", ())]
+    return "\n".join(parts)
+
+
+def _study_of(record: Record) -> Study | None:
+    name = str(record["study"]).removesuffix("-30-epochs")
+    return load_study(name, scale=None)
+
+
+def _figures(record: Record, study: Study | None) -> str:
+    """Return our figures, each with its interval over seeds, and the papers' beside them."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for row in record["figures"]:
+        groups.setdefault((row["setting"], row["objective"]), []).append(row)
+    several = len({setting for setting, _ in groups}) > 1
+    like = {s["label"]: s.get("like") or s["label"] for s in record["recipe"]["settings"]}
+    printed: dict[tuple[str, str, str], float] = {}
+    for figure in study.published if study is not None else ():
+        printed[figure.setting, figure.objective, figure.measure] = figure.value
+    columns = [m for m in COLUMNS if any(m in row for row in record["figures"])]
+    rows = []
+    for (setting, objective), items in groups.items():
+        cells = [*([setting] if several else []), objective, str(len(items)), f"{items[0]['n']:,}"]
+        for measure in columns:
+            ours = _ours(measure, [row[measure] for row in items if measure in row])
+            places = (setting, like.get(setting, setting), "")
+            paper = next((printed[p, objective, measure] for p in places if (p, objective, measure) in printed), None)
+            cells.append(ours if paper is None else f"{ours} (paper {shown(measure, paper)})")
+        rows.append(cells)
+    header = [*(["setting"] if several else []), "objective", "seeds", "n", *(MEASURES[m].label for m in columns)]
+    return table(header, rows)
+
+
+def _ours(measure: str, values: Sequence[float]) -> str:
+    from scipy.stats import t
+
+    if not values:
+        return "–"
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return shown(measure, mean)
+    half = float(t.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    low = mean - half if MEASURES[measure].percent is False else max(0.0, mean - half)
+    return f"{shown(measure, mean)} [{MEASURES[measure].shown(low)}, {MEASURES[measure].shown(mean + half)}]"
+
+
+def _verdicts(record: Record, study: Study | None) -> list[str]:
+    """Return a paragraph for each claim of the study that the record can answer."""
+    said = []
+    settings = list(dict.fromkeys(row["setting"] for row in record["figures"]))
+    for claim in study.claims if study is not None else ():
+        for setting in (s for s in settings if s not in claim.but):
+            by_seed = [
+                {
+                    row["seed"]: row[claim.measure]
+                    for row in record["figures"]
+                    if (row["setting"], row["objective"]) == (setting, name) and claim.measure in row
+                }
+                for name in claim.falls
+            ]
+            found = verdict_of(claim, setting, by_seed)
+            if found.seen is None:
+                continue
+            means = ", ".join(
+                f"{name} {shown(claim.measure, v)}" for name, v in zip(claim.falls, found.values, strict=True)
+            )
+            sure = f"p = {found.p:.2g} over {found.seeds} seeds" if found.p is not None else "one seed"
+            place = f" [{setting}]" if len(settings) > 1 else ""
+            said.append(
+                f"**{found.outcome.capitalize()}**{place}: {claim.text} ({claim.source}). "
+                f"{MEASURES[claim.measure].label}: {means}; {sure}.\n"
+            )
+    return said
+
+
+def draw(gains: Sequence[Gain], path: Path) -> None:
+    """Draw the gain over cross-entropy's temperature: before calibration, and at T."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    marks = {
+        1.0: ("o", "#0072B2"),
+        2.0: ("s", "#E69F00"),
+        3.0: ("D", "#D55E00"),
+        5.0: ("^", "#009E73"),
+        7.0: ("v", "#CC79A7"),
+    }
+    with mpl.rc_context({"svg.hashsalt": "calibrant", "font.size": 9}):
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        axes = figure.subplots(1, 2)
+        for ax, name, title in zip(
+            axes, ("raw", "after"), ("before calibration", "each at its own temperature"), strict=True
+        ):
+            ax.axhline(0, color="#888888", linewidth=0.8)
+            for gamma in sorted({gain.gamma for gain in gains}):
+                marker, colour = marks.get(gamma, ("x", "#333333"))
+                for index, gain in enumerate(g for g in gains if g.gamma == gamma):
+                    mean, low, high = (100 * value for value in getattr(gain, name))
+                    place = gain.temperature * (1 + 0.004 * (gamma - 3))
+                    if not math.isnan(low):
+                        ax.plot([place, place], [low, high], color=colour, linewidth=1)
+                    face = "none" if math.isnan(low) else colour
+                    label = f"γ = {gamma:g}" if index == 0 else None
+                    ax.plot(
+                        [place],
+                        [mean],
+                        marker=marker,
+                        color=colour,
+                        markerfacecolor=face,
+                        linestyle="none",
+                        label=label,
+                    )
+            ax.set_xscale("log")
+            ticks = [1.2, 1.5, 2, 2.5, 3, 4]
+            ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            ax.minorticks_off()
+            ax.set_xlabel("best temperature of cross-entropy")
+            ax.set_title(f"Gain of focal loss, {title}", fontsize=9)
+        axes[0].set_ylabel("ECE of cross-entropy less focal, points")
+        axes[0].legend(frameon=False, title="hollow: one seed")
+        figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Binned errors of rows in groups: how the bins' gaps vary, together, when whole groups are sampled.
+
+S_gb = Σ_{i in group g, bin b} (p_i − y_i) / N, centred over groups. A group's effect moves all its bins the same way, so the
+covariance between bins counts: that of the signed sum Σ_b sign_b d_b is Σ_g (Σ_b sign_b S_gb)², and the bins' gaps under
+calibration are drawn together, as ξᵀS with independent standard normal ξ_g (a multiplier bootstrap), divided by the root of a
+χ² over its degrees, since S is itself estimated.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.statistics.binned import table_error
+from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import student_quantile
+from calibrant.statistics.squares import BinnedRows
+
+__all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps"]
+
+_BLOCK = 1 << 22  # normal numbers drawn at once
+
+
+def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
+    """Return S (G, B), centred and scaled by √(G / (G − 1)), so that SᵀS is the covariance of the bins' weighted gaps.
+
+    Args:
+        rows: Rows in their bins.
+        groups: (N,) group of each row; at least two of them.
+    """
+    _, code = torch.unique(groups.to(rows.index.device), return_inverse=True)
+    count, total = int(code.max()) + 1, rows.p.shape[0]
+    residual = torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) / total
+    flat = code * rows.bins + rows.index.clamp_min(0)
+    sums = torch.bincount(flat, weights=residual, minlength=count * rows.bins).view(count, rows.bins)
+    return centred_sums(sums, torch.bincount(code, minlength=count).double())
+
+
+def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
+    """Return sums of groups (G, B) centred on each group's share of the total, and scaled by √(G / (G − 1)).
+
+    Args:
+        sums: (G, B) Σ (p_i − y_i) / N.
+        sizes: (G,) rows.
+    """
+    count = sums.shape[0]
+    centred = sums - (sizes / sizes.sum())[:, None] * sums.sum(dim=0)
+    return centred * math.sqrt(count / max(count - 1, 1))
+
+
+def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
+    """Return the standard error of Σ_b weight_b |gap_b|, times what makes a normal interval one of Student's t.
+
+    The largest of three: of the signed sum, of bins that vary independently, and of independent rows (which does not
+    vanish where nearly all decisions are right).
+
+    Args:
+        rows: Rows in their bins.
+        sums: (G, B) of ``cluster_sums``.
+        level: Of the interval.
+    """
+    table = rows.table()
+    signed = float((sums @ torch.sign(table.gap)).square().sum().sqrt())
+    apart = float(sums.square().sum().sqrt())
+    probability = (1 + level) / 2
+    wider = student_quantile(probability, sums.shape[0] - 1) / normal_quantile(probability)
+    return max(signed, apart, float(table_error(table, level=level))) * wider
+
+
+def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:
+    """Return weighted gaps (draws, B) of a calibrated model whose rows vary in groups as these do: ξᵀS.
+
+    Args:
+        sums: (G, B) of ``cluster_sums``.
+        draws: Sets of gaps.
+        seed: Same seed, same gaps.
+    """
+    count, rng = sums.shape[0], np.random.default_rng(seed)
+    home, gaps = sums.cpu(), []
+    for start in range(0, draws, step := max(1, _BLOCK // count)):
+        size = min(step, draws - start)
+        normal = torch.from_numpy(rng.standard_normal((size, count)))
+        root = torch.from_numpy(np.sqrt(rng.chisquare(count - 1, size=(size, 1)) / (count - 1)))
+        gaps.append(normal @ home / root)
+    return torch.cat(gaps).to(sums.device)
