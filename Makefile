@@ -14,8 +14,12 @@ help: ## list these targets
 demo: .venv/demo ## train, calibrate, measure and report on real data (about 2 minutes once installed)
 	$(BIN)/calibrant demo
 
-test: .venv/dev ## the test suite without its slow part
-	$(PYTEST) -m "not slow"
+# make test FAMILY=losses: the tests of one family alone
+FAMILY ?=
+TESTS = $(if $(FAMILY),$(wildcard tests/$(FAMILY) tests/test_$(FAMILY)*.py tests/contracts/test_$(FAMILY).py))
+
+test: .venv/dev ## the test suite without its slow part (FAMILY=losses: that family's tests)
+	$(PYTEST) -m "not slow" $(TESTS)
 
 test-all: test ## the test suite, then its slow part
 	$(PYTEST) -m slow
@@ -41,13 +45,13 @@ clean: ## remove what was built; keeps .venv and your runs
 .bench-venv/ready: pyproject.toml constraints.txt benchmarks/peers.txt
 	@echo "Installing the libraries to compare with into .bench-venv (once, a few minutes) ..."
 	$(PYTHON) -m venv .bench-venv
-	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[study,torchmetrics]'
+	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fast,study,torchmetrics]'
 	.bench-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers.txt
 	@touch $@
 
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing what the demo needs into .venv (once, a few minutes) ..."
-	$(INSTALL) '.[study]'
+	$(INSTALL) '.[study,fast]'
 	@touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python

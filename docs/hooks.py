@@ -1,11 +1,18 @@
-"""Writes the reference: one page for each public module of calibrant that exists, from its docstrings."""
+"""Writes the reference, one page for each public module from its docstrings, and links the names in tables to it."""
 
+import ast
+import re
+from functools import cache
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 SOURCE = Path(__file__).parent.parent / "src" / "calibrant"
+METHODS = ("losses", "calibrators", "metrics")  # families whose names are linked wherever a table shows them
+# `Name` or `Name(…)`, unless it is a link's text already
+NAME = re.compile(r"(?<!\[)`(?P<name>\w+)(?P<call>\([^`]*\))?`")
 
 
 def public_modules() -> list[str]:
@@ -30,3 +37,38 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     families = "\n".join(f"- [`calibrant.{name}`]({name}.md)" for name in public_modules())
     top = f"# calibrant\n\nThe package shows the names used most; each family has a page of its own.\n\n{families}\n"
     files.append(File.generated(config, "reference/calibrant.md", content=top))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the methods named in a page's tables."""
+    return markdown if page.file.src_uri.startswith("reference/") else linked(markdown)
+
+
+def linked(markdown: str) -> str:
+    """Return ``markdown`` with every loss, calibrator and metric that a table names linked to its reference."""
+    inside, lines = False, []
+    for line in markdown.split("\n"):
+        inside ^= line.lstrip().startswith("```")
+        lines.append(NAME.sub(_link, line) if line.startswith("|") and not inside else line)
+    return "\n".join(lines)
+
+
+def _link(match: re.Match[str]) -> str:
+    target = homes().get(match["name"])
+    return match[0] if target is None else f"[{match[0]}][{target}]"
+
+
+@cache
+def homes() -> dict[str, str]:
+    """Return each method's name with the identifier of its entry in the reference."""
+    found = {}
+    for family in METHODS:
+        tree = ast.parse((SOURCE / family / "__init__.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found |= {
+                    name: f"calibrant.{family}.{name}"
+                    for name in ast.literal_eval(node.value)
+                    if name[0].isupper() or family == "metrics"
+                }
+    return found

@@ -12,26 +12,38 @@ FILES = sorted((SOURCE / "calibrant").rglob("*.py"))
 # Each line may import from the lines above it and from itself; names on one line that are joined by "|" not from each other.
 LAYERS = """
 errors
+_warn
 _check
+_plain
 _numerics
 _kernels
-_fence
+_leakage
+_memory
+_places
 _files
+_pairs
 predictions
+_data
+rows
 top_k
 splits
 binning
 scores
-_config
+_objective
 statistics
+_measures
 theory
+functional
 losses | metrics
 calibrators
 vocabulary
 evaluate
+operate
+plot
 study
-report
-scale | adapters
+scale
+report | adapters
+testing
 __init__
 cli
 __main__
@@ -40,7 +52,7 @@ RANK = {name.strip(): rank for rank, line in enumerate(LAYERS.split("\n")) for n
 
 # Optional, or slow to import: wanted only by who uses what needs them.
 HEAVY = {
-    "PIL", "datasets", "jinja2", "lightning", "matplotlib", "mlflow", "onnx", "onnxruntime", "onnxscript", "pandas",
+    "PIL", "datasets", "jinja2", "lightning", "matplotlib", "mlflow", "numba", "onnx", "onnxruntime", "onnxscript", "pandas",
     "polars", "pyarrow", "ray", "scipy", "sklearn", "torchmetrics", "torchvision", "transformers", "triton",
 }  # fmt: skip
 
@@ -107,6 +119,10 @@ def order_faults(parts: tuple[str, ...], text: str) -> list[str]:
 def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
     """Return the imports of heavy packages that loading the module ``parts`` would carry out."""
     if family_of(parts) == "adapters" and parts[-1] != "__init__":
+        return []
+    if family_of(parts) == "_kernels" and parts[-1].endswith(
+        ("_loops", "_loop_math")
+    ):  # _kernels.cpu imports them late
         return []
     found = imports_at_load(ast.parse(text).body)
     return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]

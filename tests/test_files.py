@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant import _files
+from calibrant import _files, _places
 from calibrant.errors import FileFormatError
 
 ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}
@@ -88,8 +88,8 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000, 1000), }"
     path = write_zip(tmp_path / "bomb.npz", {"logits.npy": npy_bytes(header, b"\0" * 4_000_000)})
     assert path.stat().st_size < 50_000
-    monkeypatch.setattr(_files, "_available_memory", lambda: 4_000_000)
-    with pytest.raises(FileFormatError, match="half of this machine's memory"):
+    monkeypatch.setattr(_files, "memory_limit", lambda: 4_000_000)
+    with pytest.raises(FileFormatError, match="half of the memory this process may use"):
         _files.read_arrays(path)
 
 
@@ -127,20 +127,20 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_nothing_partial_is_left_when_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "out.npz"
     path.write_bytes(b"before")
-    with pytest.raises(RuntimeError, match="midway"), _files.atomic_write(path) as file:
+    with pytest.raises(RuntimeError, match="midway"), _places.atomic_write(path) as file:
         file.write(b"half")
         raise RuntimeError("midway")
     assert path.read_bytes() == b"before"
     assert os.listdir(tmp_path) == ["out.npz"]
     with (
         pytest.raises(FileFormatError, match="expected a writable place"),
-        _files.atomic_write(tmp_path / "no" / "x.npz"),
+        _places.atomic_write(tmp_path / "no" / "x.npz"),
     ):
         pass
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="No space left"), _files.atomic_write(tmp_path / "x.npz"):
+    with pytest.raises(FileFormatError, match="No space left"), _places.atomic_write(tmp_path / "x.npz"):
         raise OSError(28, "No space left on device")
     assert os.listdir(tmp_path) == []
 

@@ -120,7 +120,9 @@ def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
 def test_a_calibrator_changes_the_logits_and_drops_the_probabilities() -> None:
     data = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 6 + [[0.2, 0.8]] * 4), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1])
     after = data.calibrated_by(TemperatureScaling().fit(data.logits, data.labels), allow_fit_rows=True)
-    assert after.probs is None
+    assert after.given_probs is None
+    assert torch.equal(after.probs, after.logits.double().softmax(dim=1))
+    assert torch.equal(data.probs, data.given_probs)
     assert torch.equal(after.predicted, data.predicted)
     assert "10 rows, 2 classes, labelled" in repr(after)
 
@@ -179,3 +181,72 @@ def test_nothing_is_written_into_the_callers_tensor() -> None:
     data = Predictions.from_logits(logits, torch.zeros(2000, dtype=torch.int64))
     assert float((data.confidence + data.nll).sum()) > 0
     assert torch.equal(before, logits)
+
+
+@pytest.mark.parametrize("name", ["class_dim", "ignore_index"])
+@pytest.mark.parametrize("value", ["a", 1.5, True, [1], 9.0])
+def test_axes_are_integers(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"expected {name} as an integer"):
+        Predictions.from_logits([[2.0, 0.0]], [0], **{name: value})
+
+
+HOSTILE = [None, "abc", b"abc", 3, 2.5, True, {}, object(), [], [[]], [[1.0], [1.0, 2.0]], [["a", "b"]], [None], 1j,
+           np.ma.masked_array([[2.0, 0.0]], mask=[[True, False]]), [np.ma.masked_array([2.0, 0.0], mask=[True, False])],
+           np.array([[1 + 2j, 0]]), np.array([["a"]]), np.array([{}]), torch.zeros(2, 2, dtype=torch.complex64),
+           torch.eye(2).to_sparse(), torch.zeros(2, 2, device="meta"), torch.zeros(0, 2), torch.zeros(2, 0),
+           torch.tensor([[math.nan, 0.0]]), torch.tensor([True, False])]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:40].replace("\n", ""))
+def test_every_constructor_refuses_what_is_no_data_in_one_sentence(value: Any) -> None:
+    good, labels = [[2.0, 0.0], [0.0, 3.0]], [0, 1]
+    calls = [
+        lambda: Predictions(value),
+        lambda: Predictions.from_logits(value, labels),
+        lambda: Predictions.from_probs(value, labels),
+        lambda: Predictions.from_binary_logits(value, labels),
+        lambda: Predictions.from_binary_probs(value, labels),
+        lambda: BinaryPairs(value, value),
+        lambda: BinaryPairs.from_probs(value, labels),
+        lambda: BinaryPairs.from_top_label(value, labels, labels),
+        lambda: BinaryPairs.from_top_label([0.5, 0.5], value, labels),
+        lambda: Predictions.cat(value),
+        lambda: Predictions.from_logits(good).calibrated_by(value),
+        lambda: Predictions.collect(value, []),
+        lambda: Predictions.collect(torch.nn.Linear(2, 2), value),
+    ]
+    if value is not None:
+        calls.append(lambda: Predictions.from_logits(good, value))
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() == 2:
+        calls.pop(0)  # the raw constructor trusts values: it is for those who have checked them
+    for call in calls:
+        with pytest.raises(InputError, match=r"(?s)expected .*, got .*; "):
+            call()
+
+
+@pytest.mark.parametrize("index", [3, -1, np.int64(0), "a", None, 1.5, (0, 1), [0, 9], [True], [0.5], True])
+def test_what_selects_no_rows_is_refused(index: Any) -> None:
+    data = Predictions.from_logits([[2.0, 0.0], [0.0, 3.0]], [0, 1])
+    for each in (data, data.top_label()):
+        with pytest.raises(InputError, match=r"expected .*got .*; "):
+            each[index]
+
+
+def test_slices_masks_and_numbers_select_rows() -> None:
+    data = Predictions.from_logits(logits_of(5, 3), [0, 1, 2, 0, 1])
+    for index, rows in (
+        (slice(1, 3), [1, 2]),
+        (slice(None, None, -2), [4, 2, 0]),
+        ([4, -5], [4, 0]),
+        (np.array([True, False, True, False, False]), [0, 2]),
+        ([], []),
+    ):
+        assert torch.equal(data[index].logits, data.logits[rows])
+        assert torch.equal(data.top_label()[index].p, data.confidence[rows])
+
+
+def test_masks_that_hide_nothing_and_one_byte_floats_are_read() -> None:
+    plain = Predictions.from_logits(np.ma.masked_array([[2.0, 0.0]], mask=False), [0])
+    assert plain.logits.tolist() == [[2.0, 0.0]]
+    small = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    assert torch.equal(Predictions.from_logits(small.to(torch.float8_e4m3fn)).logits, small)

@@ -45,7 +45,8 @@ def test_the_command_line_answers(python: Path, tmp_path: Path) -> None:
 def test_typing_information_and_recipes_are_in_the_wheel(python: Path, tmp_path: Path) -> None:
     code = "import calibrant, pathlib; print(*(p.name for p in pathlib.Path(calibrant.__file__).parent.rglob('*') if p.is_file()))"
     installed = set(run(python, "-c", code, cwd=tmp_path).stdout.split())
-    source = {path.name for path in (ROOT / "src" / "calibrant").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    files = [path for path in (ROOT / "src" / "calibrant").rglob("*") if path.is_file()]
+    source = {path.name for path in files if "__pycache__" not in path.parts}
     assert "py.typed" in installed
     assert source - installed == set()
 

@@ -16,7 +16,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from calibrant import Predictions, calibrators, load
+from calibrant import Predictions, binning, calibrators, load
+from calibrant._plain import build
 from calibrant.calibrators import Calibrator  # type: ignore[attr-defined]
 from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError, NotFittedError
 
@@ -205,10 +206,8 @@ def test_saving_and_loading_changes_nothing(fitted: Calibrator, tmp_path: Path) 
 
 
 def test_the_configuration_is_plain_and_rebuilds_it(name: str, fitted: Calibrator) -> None:
-    from calibrant._config import binning_from_plain
-
-    config = json.loads(json.dumps(fitted.config()))
-    again = type(fitted)(**{key: binning_from_plain(value) for key, value in config.items()})
+    table = json.loads(json.dumps({"type": name, **fitted.config()}))
+    again = build(table, families=[calibrators, binning])
     assert again.config() == fitted.config()
     assert repr(again) == repr(make(name))
 

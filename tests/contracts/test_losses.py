@@ -5,6 +5,7 @@ A loss that cannot meet a clause is named in the clause's set of exceptions, wit
 
 import copy
 import inspect
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions, losses
+from calibrant._plain import build, config_of, renewed, same_config
 from calibrant.errors import InputError
-from calibrant.losses._base import BatchPenalty, Loss, Penalty
+from calibrant.losses import BatchPenalty, Loss, Penalty
+from calibrant.testing import check_loss
 
-NAMES = [name for name in losses.__all__ if issubclass(getattr(losses, name), Loss)]
+NAMES = [name for name in losses.__all__ if not inspect.isabstract(getattr(losses, name))]
 
 # How to make one where the constructor needs arguments, or where the defaults would leave a penalty at 0.
 MAKE: dict[str, Callable[..., Loss]] = {
@@ -76,6 +79,63 @@ def gradient(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
 @pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def test_it_keeps_the_contract_that_others_are_held_to(name: str) -> None:
+    check_loss(make(name))
+    check_loss(make(name, reduction="sum"))
+
+
+def test_a_loss_of_a_third_party_keeps_the_contract() -> None:
+    check_loss(PolyLoss())
+    check_loss(PolyLoss(reduction="none"))
+    check_loss(LogitVariance(0.1))
+
+
+class PolyLoss(losses.RowLoss):
+    """−log p_y + 1 − p_y, as docs/add-a-method.md has it."""
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        nll = torch.nn.functional.cross_entropy(
+            logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, reduction="none"
+        )
+        return nll + 1 - torch.exp(-nll)
+
+
+class LogitVariance(losses.RowPenalty):
+    """Cross-entropy plus the variance of the logits."""
+
+    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return logits, logits.to(torch.promote_types(logits.dtype, torch.float32)).var(dim=1)
+
+
+@pytest.mark.parametrize("common", [{}, {"reduction": "sum", "ignore_index": 7}], ids=["defaults", "others"])
+def test_its_configuration_makes_it_again(name: str, common: dict[str, Any]) -> None:
+    loss = make(name, **common)
+    again = build({"type": name, **json.loads(json.dumps(config_of(loss)))}, families=[losses])
+    assert same_config(loss, again)
+    assert same_config(loss, renewed(loss))
+    logits, labels = sample(8, CLASSES)
+    assert name == "AdaFocalLoss" or torch.equal(again(logits, labels), loss(logits, labels))  # its γ are state
+
+
+def test_its_representation_shows_what_is_not_the_default(name: str) -> None:
+    assert "reduction='sum'" in repr(make(name, reduction="sum"))
+    assert "reduction='mean'" not in repr(make(name))
+
+
+@pytest.mark.parametrize("fault", ["shape", "nan", "ignored"])
+def test_a_loss_that_breaks_the_contract_is_found(fault: str) -> None:
+    class Broken(losses.RowLoss):
+        def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+            p = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=1)
+            own = p.gather(1, labels[:, None])[:, 0]
+            if fault == "shape":
+                return own * torch.arange(len(own))  # depends on the order
+            return -torch.log(own) if fault == "nan" else own - own.mean()  # infinite when saturated; rows that mix
+
+    with pytest.raises(AssertionError, match="expected that"):
+        check_loss(Broken())
 
 
 @pytest.mark.parametrize("name", BY_ROW)

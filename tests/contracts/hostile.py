@@ -1,0 +1,594 @@
+"""Calls every public callable with wrong arguments, one at a time; each call must end in a value or in one sentence of ours.
+
+Run ``python -m tests.contracts.hostile FAMILY …`` to see what a family does not refuse well; ``test_hostile.py`` holds the
+families in ``CLEAN`` to it. Whatever a family's ``__all__`` lists is found by itself: a new parameter name only needs a
+valid value in ``VALID``.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import io
+import math
+import os
+import re
+import signal
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import calibrant
+from calibrant import Predictions
+from calibrant.errors import CalibrantError
+
+FAMILIES = [
+    "losses",
+    "metrics",
+    "calibrators",
+    "statistics",
+    "theory",
+    "evaluate",
+    "predictions",
+    "splits",
+    "top_k",
+    "vocabulary",
+    "scale",
+    "study",
+    "binning",
+    "scores",
+    "report",
+    "errors",
+    "study.data",
+    "study.models",
+    "study.figures",
+    "study.trajectory",
+    "adapters.torchmetrics",
+    "adapters.sklearn",
+    "adapters.lightning",
+    "adapters.transformers",
+    "adapters.onnx",
+    "adapters.mlflow",
+    "adapters.dataframes",
+    "functional",
+    "testing",
+    "operate",
+    "plot",
+    "rows",
+    "files",
+]
+
+# Families that were made clean: test_hostile.py keeps them so.
+CLEAN: tuple[str, ...] = (
+    "adapters.dataframes",
+    "adapters.lightning",
+    "adapters.onnx",
+    "adapters.sklearn",
+    "adapters.torchmetrics",
+    "adapters.transformers",
+    "losses",
+    "plot",
+    "report",
+    "scores",
+    "theory",
+    "vocabulary",
+)
+
+# Those whose whole matrix was run without a fault; the others are held to the quick values of test_hostile.py.
+WHOLE = ("scores", "vocabulary")
+
+# Callables that are not called with wrong arguments, each with its reason.
+EXCLUDED = {
+    "scale.ray_cluster": "starts a cluster; tests/scale/test_execute.py holds its arguments",
+    "scale.RayCluster": "the same",
+    "scale.processes": "starts processes; tests/scale/test_execute.py holds its arguments",
+    "scale.in_turn": "calls the function it is given",
+    "scale.Processes": "starts processes; tests/scale/test_execute.py holds its arguments",
+    "binning.BinTable": "made by from_pairs of a binning",
+    "binning.MassSketch": "made by from_pairs of a binning",
+    "theory.FocalTerms": "made by the theory's functions",
+    "theory.Minimum": "made by minimiser",
+}
+LONGEST_MESSAGE = 600
+SECONDS = 20
+
+ROWS, CLASSES = 60, 4
+
+
+@cache
+def sample() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return over-confident logits (60, 4) and labels."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(ROWS, CLASSES, generator=generator)
+    return logits, torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=generator)[:, 0]
+
+
+def predictions() -> Predictions:
+    return Predictions.from_logits(*sample())
+
+
+@cache
+def fitted() -> Any:
+    return calibrant.calibrators.TemperatureScaling().fit(*sample())
+
+
+def parquet() -> Path:
+    path = Path(tempfile.mkdtemp()) / "rows.parquet"
+    calibrant.save_predictions(path, {"all": predictions()})
+    return path
+
+
+@cache
+def _classifier() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression().fit(sample()[0].numpy(), sample()[1].numpy() % 2)
+
+
+def _frame() -> Any:
+    import pyarrow
+
+    return pyarrow.table({f"p{k}": sample()[0][:, k].numpy() for k in range(CLASSES)})
+
+
+# A valid value for each parameter name; "family.Callable.parameter" comes before the bare name.
+VALID: dict[str, Callable[[], Any]] = {
+    "logits": lambda: sample()[0],
+    "log_probs": lambda: torch.log_softmax(sample()[0].double(), dim=1),
+    "probs": lambda: torch.softmax(sample()[0].double(), dim=1),
+    "labels": lambda: sample()[1],
+    "targets": lambda: torch.softmax(sample()[0], dim=1),
+    "predictions": predictions,
+    "data": predictions,
+    "validation": predictions,
+    "a": predictions,
+    "b": lambda: Predictions.from_logits(sample()[0] / 2, sample()[1]),
+    "inside": predictions,
+    "outside": lambda: Predictions.from_logits(sample()[0] / 3),
+    "id": predictions,
+    "metric": lambda: calibrant.metrics.Accuracy(),
+    "metrics": lambda: [calibrant.metrics.Accuracy()],
+    "calibrator": lambda: calibrant.calibrators.TemperatureScaling(),
+    "scale.apply_streamed.calibrator": fitted,
+    "predictions.Predictions.calibrated_by.calibrator": fitted,
+    "score": lambda: calibrant.scores.FocalScore(2.0),
+    "metrics.ood_auroc.score": lambda: "confidence",
+    "metrics.ood_roc.score": lambda: "confidence",
+    "gamma": lambda: 2.0,
+    "gammas": lambda: (5.0, 3.0),
+    "losses.ScheduledFocalLoss.gammas": lambda: (5.0, 3.0),
+    "milestones": lambda: (10,),
+    "smoothing": lambda: 0.1,
+    "strength": lambda: 0.1,
+    "pairs": lambda: (1.0, calibrant.losses.CrossEntropyLoss()),
+    "seed": lambda: 0,
+    "draws": lambda: 20,
+    "level": lambda: 0.9,
+    "path": parquet,
+    "source": parquet,
+    "out": lambda: Path(tempfile.mkdtemp()) / "out.parquet",
+    "splits": lambda: {"test": predictions()},
+    "rows": lambda: torch.rand(ROWS, dtype=torch.float64),
+    "p": lambda: torch.rand(ROWS, dtype=torch.float64),
+    "y": lambda: (torch.rand(ROWS) < 0.5).double(),
+    "conf": lambda: torch.rand(ROWS, dtype=torch.float64),
+    "pred": lambda: sample()[1],
+    "label": lambda: sample()[1],
+    "bins": lambda: 5,
+    "binning": lambda: calibrant.binning.EqualWidth(5),
+    "count": lambda: 10,
+    "successes": lambda: 3,
+    "probability": lambda: 0.975,
+    "p_values": lambda: [0.01, 0.2],
+    "differences": lambda: torch.randn(ROWS, 2, dtype=torch.float64),
+    "mean": lambda: 0.1,
+    "deviation": lambda: 0.2,
+    "runs": lambda: 5,
+    "p0": lambda: 0.2,
+    "classes": lambda: CLASSES,
+    "name": lambda: "focal",
+    "log_p": lambda: -torch.rand(ROWS) - 0.1,
+    "log_not_p": lambda: torch.log1p(-torch.exp(-torch.rand(ROWS) - 0.1)),
+    "stages": lambda: calibrant.calibrators.TemperatureScaling(),
+    "loss": lambda: calibrant.losses.CrossEntropyLoss(),
+    "linear": lambda: nn.Linear(8, CLASSES),
+    "hidden": lambda: torch.randn(ROWS, 8),
+    "model": lambda: nn.Linear(8, CLASSES),
+    "factor": lambda: 2.0,
+    "temperature": lambda: 2.0,
+    "by": lambda: torch.arange(ROWS) % 3,
+    "sample_weight": lambda: torch.ones(ROWS),
+    "weight": lambda: torch.ones(CLASSES),
+    "groups": lambda: torch.arange(ROWS) % 7,
+    "nll": lambda: torch.rand(ROWS),
+    "loader": lambda: [(torch.randn(3, 8), torch.zeros(3, dtype=torch.int64))],
+    "parts": lambda: [predictions(), predictions()],
+    "ignore_index": lambda: -100,
+    "generator": lambda: torch.Generator().manual_seed(0),
+    "s": lambda: torch.tensor([0.5, -0.5], dtype=torch.float64),
+    "epoch": lambda: 3,
+    "root": lambda: Path(tempfile.mkdtemp()),
+    "epochs": lambda: 2,
+    "samples": lambda: ROWS,
+    "X": lambda: sample()[0].numpy(),
+    "module": fitted,
+    "figures": dict,
+    "package": lambda: "ray",
+    "extra": lambda: "ray",
+    "table": lambda: calibrant.binning.EqualWidth(5).table(predictions().top_label().p, predictions().top_label().y),
+    "plot.CalibrationDisplay.data": predictions,
+    "models": lambda: {"a": predictions()},
+    "y_true": lambda: sample()[1].numpy() % 2,
+    "y_prob": lambda: np.linspace(0.01, 0.99, ROWS),
+    "estimator": _classifier,
+    "plot.CalibrationDisplay.from_estimator.y": lambda: sample()[1].numpy() % 2,
+    "report.write_report.models": lambda: [calibrant.report.Model("a", predictions())],
+    "report.write_report.path": lambda: Path(tempfile.mkdtemp()) / "report.md",
+    "before": predictions,
+    "title": lambda: "Title",
+    "header": lambda: ("a", "b"),
+    "report.Table.rows": lambda: [("1", "2")],
+    "file": lambda: "rows.npz",
+    "split": lambda: "test",
+    "drawn": list,
+    "folder": lambda: Path(tempfile.mkdtemp()),
+    "report.Model.name": lambda: "mine",
+    "report.Subject.name": lambda: "mine",
+    "report.measure.draws": lambda: 5,
+    "adapters.dataframes.from_table.table": _frame,
+    "columns": lambda: ["p0", "p1", "p2", "p3"],
+    "adapters.onnx.export.path": lambda: Path(tempfile.mkdtemp()) / "c.onnx",
+    "adapters.onnx.export.module": fitted,
+    "adapters.mlflow.log_calibrator.calibrator": fitted,
+    "adapters.mlflow.log_panel.figures": lambda: {"ECE": 0.1},
+    "adapters.sklearn.CalibratedClassifier.fit.y": lambda: sample()[1].numpy(),
+    "adapters.sklearn.CalibratedClassifier.score.y": lambda: sample()[1].numpy(),
+}
+
+
+def _masked() -> Any:
+    return np.ma.masked_array(np.zeros((ROWS, CLASSES)), mask=np.eye(ROWS, CLASSES))
+
+
+def _float8() -> torch.Tensor:
+    return torch.zeros(ROWS, CLASSES).to(torch.float8_e4m3fn)
+
+
+def _ragged() -> Any:
+    return [[1.0, 2.0], [3.0]]
+
+
+# What is passed in place of each argument, by a name for the printed row.
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "str": lambda: "abc",
+    "empty str": lambda: "",
+    "bytes": lambda: b"abc",
+    "0": lambda: 0,
+    "-1": lambda: -1,
+    "7": lambda: 7,
+    "2**70": lambda: 2**70,
+    "1.5": lambda: 1.5,
+    "nan": lambda: math.nan,
+    "inf": lambda: math.inf,
+    "True": lambda: True,
+    "complex": lambda: 1j,
+    "[]": list,
+    "[1, 'a']": lambda: [1, "a"],
+    "[None]": lambda: [None],
+    "ragged": _ragged,
+    "{}": dict,
+    "object": object,
+    "function": lambda: len,
+    "class": lambda: Predictions,
+    "Predictions": predictions,
+    "module": lambda: nn.Linear(2, 2),
+    "float matrix": lambda: torch.randn(ROWS, CLASSES),
+    "matrix of other rows": lambda: torch.randn(ROWS + 1, CLASSES),
+    "matrix of other classes": lambda: torch.randn(ROWS, CLASSES + 1),
+    "3-d": lambda: torch.randn(2, 3, 4),
+    "0-d": lambda: torch.tensor(1.0),
+    "empty matrix": lambda: torch.empty(0, CLASSES),
+    "empty": lambda: torch.empty(0),
+    "bool": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.bool),
+    "complex matrix": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.complex64),
+    "integer matrix": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.int64),
+    "float8": _float8,
+    "float16": lambda: torch.zeros(ROWS, CLASSES, dtype=torch.float16),
+    "sparse": lambda: torch.eye(ROWS, CLASSES).to_sparse(),
+    "meta": lambda: torch.empty(ROWS, CLASSES, device="meta"),
+    "meta labels": lambda: torch.empty(ROWS, dtype=torch.int64, device="meta"),
+    "nan matrix": lambda: torch.full((ROWS, CLASSES), math.nan),
+    "inf matrix": lambda: torch.full((ROWS, CLASSES), math.inf),
+    "-inf matrix": lambda: torch.full((ROWS, CLASSES), -math.inf),
+    "float labels": lambda: torch.zeros(ROWS),
+    "labels K": lambda: torch.full((ROWS,), CLASSES),
+    "labels -1": lambda: torch.full((ROWS,), -1),
+    "labels 2**40": lambda: torch.full((ROWS,), 1 << 40),
+    "masked array": _masked,
+    "object array": lambda: np.array([object()] * ROWS),
+    "string array": lambda: np.array(["a"] * ROWS),
+    "missing path": lambda: Path(tempfile.gettempdir()) / "calibrant-missing" / "x.npz",
+    "directory": lambda: Path(tempfile.mkdtemp()),
+    "non-UTF-8 name": lambda: os.fsdecode(b"/tmp/\xff\xfe.npz"),
+    "name with NUL": lambda: "a\0b.npz",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: ``call`` with the argument ``parameter`` replaced by the value named ``value``."""
+
+    where: str
+    parameter: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.where}({self.parameter}={self.value})"
+
+
+def members(family: str) -> Iterator[tuple[str, Any]]:
+    """Yield ("family.name", object) for what ``family`` exports and can be called."""
+    try:
+        module = importlib.import_module(f"calibrant.{family}")
+    except ModuleNotFoundError:
+        return
+    for name in _exported(module):
+        value = getattr(module, name)
+        where = f"{family}.{name}"
+        if where in EXCLUDED or not callable(value) or _is_result(value) or _is_abstract(value):
+            continue
+        yield where, value
+
+
+def _exported(module: types.ModuleType) -> list[str]:
+    declared = getattr(module, "__all__", None)
+    if declared is not None:
+        return list(declared)
+    return [n for n, v in vars(module).items() if n[0] != "_" and getattr(v, "__module__", "") == module.__name__]
+
+
+def _is_abstract(value: Any) -> bool:
+    return inspect.isclass(value) and (
+        inspect.isabstract(value) or getattr(value, "_is_protocol", False) or issubclass(value, BaseException)
+    )
+
+
+def _is_result(value: Any) -> bool:
+    """Say whether ``value`` is a plain record that functions return: nobody makes one by hand."""
+    return (
+        inspect.isclass(value)
+        and dataclasses.is_dataclass(value)
+        and "__post_init__" not in vars(value)
+        and not any("__call__" in vars(base) for base in value.__mro__)
+        and not any(isinstance(v, classmethod) for v in vars(value).values())
+    )
+
+
+def parameters(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(call).parameters.items()
+        if name not in {"self", "cls"} and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+
+
+def valid(where: str, name: str) -> Any:
+    """Return a valid value for the parameter ``name`` of ``where``.
+
+    Raises:
+        KeyError: If ``VALID`` has none.
+    """
+    return VALID.get(f"{where}.{name}", VALID.get(name) or _unknown(where, name))()
+
+
+def _unknown(where: str, name: str) -> Callable[[], Any]:
+    raise KeyError(f"no valid value for {where}({name}): add one to VALID in tests/contracts/hostile.py")
+
+
+def arguments(where: str, call: Callable[..., Any], case: Case | None) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments: valid for what is required, hostile for the case's parameter."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for name, parameter in parameters(call).items():
+        chosen = case is not None and name == case.parameter
+        if not chosen and parameter.default is not inspect.Parameter.empty:
+            continue
+        if not chosen and parameter.kind is inspect.Parameter.VAR_POSITIONAL and f"{where}.{name}" not in VALID:
+            if name not in VALID:
+                continue
+        value = HOSTILE[case.value]() if chosen and case is not None else valid(where, name)
+        if parameter.kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL}:
+            positional.append(value)
+        else:
+            keywords[name] = value
+    return positional, keywords
+
+
+def subjects(family: str) -> Iterator[tuple[str, Callable[[], Callable[..., Any]]]]:
+    """Yield (name, maker of what is called): functions, constructors, and the public methods of instances."""
+    for where, value in members(family):
+        yield where, lambda value=value: value  # type: ignore[misc]
+        if not inspect.isclass(value):
+            continue
+        for name in _methods(value):
+            yield f"{where}.{name}", lambda where=where, value=value, name=name: _method(where, value, name)
+
+
+def _methods(cls: type) -> list[str]:
+    found = []
+    for name in dir(cls):
+        raw = inspect.getattr_static(cls, name)
+        function = raw.__func__ if isinstance(raw, classmethod | staticmethod) else raw
+        ours = inspect.isfunction(function) and function.__module__.startswith("calibrant")
+        if name == "forward" and cls.__module__.startswith("calibrant.study"):
+            continue  # a network's: it is called by the training loop
+        if ours and (name[0] != "_" or name in {"__call__", "__getitem__"}) and name in USERS_CALL:
+            found.append(name)
+    return found
+
+
+# The methods that users call; the rest is called by the library with what it has checked.
+USERS_CALL = {
+    "__call__", "__getitem__", "forward", "fit", "fit_from", "save", "affine", "fold_into", "update", "set_epoch", "interval",
+    "state", "from_nll", "from_logits", "from_probs", "from_binary_logits", "from_binary_probs", "from_top_label", "collect",
+    "cat", "calibrated_by", "one_vs_rest", "predict", "predict_proba", "from_predictions", "from_estimator", "adapt",
+    "from_sampling_rates", "decide", "temperature", "read", "label",
+}  # fmt: skip
+
+
+def _method(where: str, cls: type, name: str) -> Callable[..., Any]:
+    if isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):
+        return getattr(cls, name)  # type: ignore[no-any-return]
+    return getattr(_instance(where, cls), name)  # type: ignore[no-any-return]
+
+
+def _instance(where: str, cls: type) -> Any:
+    if cls is Predictions:
+        return predictions()
+    if cls is calibrant.BinaryPairs:
+        return predictions().top_label()
+    positional, keywords = arguments(where, cls, None)
+    made = cls(*positional, **keywords)
+    if isinstance(made, calibrant.calibrators.Chain | nn.Module) and hasattr(made, "fit_rows"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logits, labels = sample()
+            two = cls.__name__ in {"PlattScaling", "BetaCalibration", "QuadraticScaling", "VennAbers"}
+            try:
+                made.fit(logits, labels)
+            except CalibrantError:
+                if not two:
+                    raise
+                made.fit(logits[:, :2], labels % 2)
+    return made
+
+
+def cases(
+    family: str, *, values: Iterable[str] = tuple(HOSTILE)
+) -> Iterator[tuple[Case, Callable[[], Callable[..., Any]]]]:
+    """Yield every case of ``family`` with one of ``values``, and the maker of what it calls."""
+    for where, make in subjects(family):
+        try:
+            names = list(parameters(make()))
+        except KeyError:  # told by `unknown`
+            continue
+        for name in names:
+            for value in values:
+                yield Case(where, name, value), make
+
+
+def unknown(family: str) -> list[str]:
+    """Return what is missing in ``VALID`` to call everything of ``family``."""
+    missing = []
+    for where, make in subjects(family):
+        try:
+            arguments(where, make(), None)
+        except KeyError as error:
+            missing.append(str(error))
+    return missing
+
+
+class _HangsError(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _limit(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _HangsError
+
+    # the processor's time, since a busy machine is slow; what only waits is stopped by the clock, later
+    limits = {signal.SIGPROF: (signal.ITIMER_PROF, seconds), signal.SIGALRM: (signal.ITIMER_REAL, 10 * seconds)}
+    before = {number: signal.signal(number, stop) for number in limits}
+    try:
+        for timer, limit in limits.values():
+            signal.setitimer(timer, limit)
+        yield
+    finally:
+        for number, (timer, _) in limits.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
+
+
+SENTENCE = re.compile(r"expected .+", re.DOTALL)
+
+
+def fault(case: Case, call: Callable[..., Any]) -> str | None:
+    """Return what is wrong with how ``call`` takes the hostile argument, or None."""
+    positional, keywords = arguments(case.where, call, case)
+    quiet = io.StringIO()
+    try:
+        with (
+            _limit(SECONDS),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(quiet),
+            contextlib.redirect_stderr(quiet),
+        ):
+            warnings.simplefilter("ignore")
+            answer = call(*positional, **keywords)
+    except CalibrantError as error:
+        return _fault_of_message(str(error))
+    except _HangsError:
+        return f"hangs for {SECONDS} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"
+    return "returns NaN" if isinstance(answer, float) and math.isnan(answer) else None
+
+
+def _fault_of_message(text: str) -> str | None:
+    if "\n" in text or len(text) > LONGEST_MESSAGE:
+        return f"more than one short sentence: {text[:120]!r}"
+    return None if SENTENCE.match(text) or "expected" in text else f"no 'expected …, got …' in {text[:120]!r}"
+
+
+def faults(family: str, *, values: Iterable[str] = tuple(HOSTILE)) -> Iterator[tuple[Case, str]]:
+    """Yield (case, what is wrong) for the cases of ``family`` with one of ``values``; runs in a scratch folder."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        try:
+            lacking = set()
+            for case, make in cases(family, values=values):
+                try:
+                    wrong = fault(case, make())
+                except KeyError as error:
+                    wrong = None if case.where in lacking else str(error)
+                    lacking.add(case.where)
+                if wrong:
+                    yield case, wrong
+        finally:
+            os.chdir(here)
+
+
+def main(families: list[str]) -> int:
+    """Print the faults of ``families`` and how many cases were tried."""
+    total = 0
+    for family in families:
+        tried = sum(1 for _ in cases(family))
+        found = 0
+        shown: dict[tuple[str, str, str], list[str]] = {}
+        for case, wrong in faults(family):
+            found += 1
+            shown.setdefault((case.where, case.parameter, wrong[:60]), [wrong]).append(case.value)
+        for (where, parameter, _), (wrong, *values) in shown.items():
+            sys.stdout.write(f"{where}({parameter}=…): {wrong}\n    for {', '.join(values)}\n")
+        total += found
+        callables = len(list(members(family)))
+        sys.stdout.write(f"{family}: {found} faults in {tried} cases of {callables} callables\n")
+        sys.stdout.flush()
+    return min(total, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or list(FAMILIES)))

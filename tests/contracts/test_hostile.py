@@ -1,0 +1,45 @@
+"""Every public callable takes wrong arguments in one sentence: see ``hostile.py`` for the cases and the families held to it."""
+
+import pytest
+from tests.contracts import hostile
+
+# What is tried in `make test`; the slow test tries all.
+QUICK = {
+    "None",
+    "str",
+    "-1",
+    "nan",
+    "[]",
+    "Predictions",
+    "float matrix",
+    "3-d",
+    "complex matrix",
+    "labels K",
+    "missing path",
+}
+
+
+@pytest.mark.parametrize("family", hostile.CLEAN)
+def test_everything_public_can_be_called(family: str) -> None:
+    assert hostile.unknown(family) == []
+
+
+@pytest.mark.parametrize("family", hostile.CLEAN)
+def test_wrong_arguments_get_one_sentence(family: str) -> None:
+    assert [f"{case}: {wrong}" for case, wrong in hostile.faults(family, values=QUICK)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", hostile.WHOLE)
+def test_the_whole_matrix_of_wrong_arguments_gets_one_sentence(family: str) -> None:
+    assert [f"{case}: {wrong}" for case, wrong in hostile.faults(family)] == []
+
+
+def test_a_fault_is_found() -> None:
+    def careless(labels: object) -> float:
+        return float(labels)  # type: ignore[arg-type]
+
+    case = hostile.Case("scores.careless", "labels", "str")
+    assert "ValueError" in str(hostile.fault(case, careless))
+    assert hostile.fault(hostile.Case("scores.careless", "labels", "1.5"), careless) is None
+    assert hostile.fault(hostile.Case("scores.careless", "labels", "nan"), careless) == "returns NaN"

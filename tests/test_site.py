@@ -1,0 +1,42 @@
+"""The documentation site: names in tables lead to their reference, and the search works from a folder."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Any:
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("family", ["loss", "calibrator", "metric"])
+def test_every_name_that_leads_a_row_is_linked(hooks: Any, family: str) -> None:
+    page = (ROOT / "docs" / f"choose-a-{family}.md").read_text()
+    plain = [line for line in page.splitlines() if line.startswith("| `")]
+    linked = [line for line in hooks.linked(page).splitlines() if line.startswith("| [`")]
+    assert plain
+    assert len(linked) == len(plain)
+
+
+def test_code_links_and_other_words_stay_as_they_are(hooks: Any) -> None:
+    text = "```\n| `ECE` |\n```\n| [`ECE`](x.md) | `other` |\n`ECE` in a sentence"
+    assert hooks.linked(text) == text
+    assert hooks.linked("| `ECE(norm=2)` |") == "| [`ECE(norm=2)`][calibrant.metrics.ECE] |"
+
+
+def test_the_search_needs_no_server_and_nothing_from_elsewhere() -> None:
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "  - offline" in settings
+    assert "polyfills: [assets/iframe-worker.js]" in settings
+    assert (ROOT / "docs" / "assets" / "iframe-worker.js").exists()

@@ -1,0 +1,48 @@
+"""Every warning points at the user's line: no stack level is written down anywhere."""
+
+from pathlib import Path
+
+import pytest
+
+import calibrant
+from calibrant import Predictions, losses
+from calibrant.calibrators import Chain, TemperatureScaling
+from calibrant.errors import BoundWarning, CalibrantWarning, DuplicateRowsWarning, UsageWarning, ZeroProbabilityWarning
+from calibrant.metrics import NLL
+
+SOURCE = Path(calibrant.__file__).parent
+EASY = [[2.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 1.0]], [0, 1, 0, 1]
+
+
+def test_no_stack_level_is_hard_coded() -> None:
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "_warn.py"]
+    found = [str(path) for path in files if "stacklevel" in path.read_text() or "warnings.warn(" in path.read_text()]
+    assert found == [], "warn with calibrant._warn.warn_user, which finds the user's line"
+
+
+def zero() -> object:
+    return NLL()(Predictions.from_logits([[0.0, -float("inf")], [0.0, 1.0]], [1, 1]))
+
+
+def duplicate() -> object:
+    data = Predictions.from_logits([[2.0, 0.5], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
+    return data[:2].calibrated_by(TemperatureScaling().fit(data.logits, data.labels))
+
+
+CASES = {
+    "a constructor": (UsageWarning, lambda: losses.InverseFocalLoss(30.0)),
+    "a metric": (ZeroProbabilityWarning, zero),
+    "a fit": (BoundWarning, lambda: TemperatureScaling().fit(*EASY)),
+    "a fit inside another": (BoundWarning, lambda: Chain(TemperatureScaling(), TemperatureScaling()).fit(*EASY)),
+    "a calibrated copy": (DuplicateRowsWarning, duplicate),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_warning_points_at_the_users_line(case: str) -> None:
+    category, call = CASES[case]
+    with pytest.warns(CalibrantWarning) as caught:
+        call()
+    ours = [warning for warning in caught if issubclass(warning.category, category)]
+    assert ours
+    assert {warning.filename for warning in ours} == {__file__}
