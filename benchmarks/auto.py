@@ -22,6 +22,7 @@ from torch import Tensor
 from calibrant.calibrators import (
     AutoCalibrator,
     BetaCalibration,
+    Calibrator,
     DirichletCalibration,
     EnsembleTemperatureScaling,
     Identity,
@@ -31,7 +32,6 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.calibrators._base import Calibrator
 from calibrant.errors import CalibrantError, CalibrantWarning
 
 # Model families that fixed the constants of calibrators/auto.py; all others judge it. No family is on both sides.

@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks.probmetrics_methods import peers
 from calibrant import Predictions, calibrators
 from calibrant.binning import EqualMass, EqualWidth
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.calibrators._log_temperature import mean_log_loss
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.evaluate import compare

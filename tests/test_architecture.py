@@ -21,6 +21,7 @@ _leakage
 _memory
 _places
 _files
+_figures
 _pairs
 predictions
 _data
@@ -116,6 +117,17 @@ def order_faults(parts: tuple[str, ...], text: str) -> list[str]:
     return faults
 
 
+def private_faults(parts: tuple[str, ...], text: str) -> list[str]:
+    """Return the imports of another family's private modules or names; the top-level foundations are for all."""
+    faults = []
+    for line, target in imports_of(ast.parse(text), parts[:-1]):
+        if target[0] != "calibrant" or len(target) < 3 or target[1] == family_of(parts) or target[1].startswith("_"):
+            continue
+        if any(part.startswith("_") for part in target[2:]):
+            faults.append(f"line {line}: {'.'.join(target)} is private to {target[1]}")
+    return faults
+
+
 def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
     """Return the imports of heavy packages that loading the module ``parts`` would carry out."""
     if family_of(parts) == "adapters" and parts[-1] != "__init__":
@@ -135,6 +147,19 @@ def show(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=show)
 def test_a_module_imports_only_from_layers_before_its_own(path: Path) -> None:
     assert order_faults(parts_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_a_module_imports_no_private_name_of_another_family(path: Path) -> None:
+    assert private_faults(parts_of(path), path.read_text()) == []
+
+
+def test_a_private_import_is_found_and_one_at_home_is_not() -> None:
+    text = (
+        "from calibrant.metrics._base import Metric\nfrom calibrant import _check\nfrom calibrant._check import refuse"
+    )
+    assert len(private_faults(("calibrant", "report", "sums"), text)) == 1
+    assert private_faults(("calibrant", "metrics", "proper"), text) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=show)

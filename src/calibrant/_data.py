@@ -1,7 +1,10 @@
 """The one check of data that is to be measured."""
 
 from calibrant._check import refuse
+from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
+
+Data = Predictions | BinaryPairs
 
 
 def need_rows(data: Predictions | BinaryPairs, *, what: object) -> Predictions | BinaryPairs:
@@ -26,3 +29,21 @@ def need_rows(data: Predictions | BinaryPairs, *, what: object) -> Predictions |
     if len(data) == 0:
         raise refuse(f"at least one row for {what}", "a selection of none", "check how the rows were selected")
     return data
+
+
+def need_predictions(data: Data, *, metric: object) -> Predictions:
+    """Return ``data`` if it holds all K probabilities of at least one row.
+
+    Args:
+        data: What was passed.
+        metric: The metric, for the message.
+
+    Raises:
+        InputError: If it holds top-label pairs only, or no rows.
+    """
+    checked = need_rows(data, what=metric)
+    if isinstance(checked, Predictions):
+        return checked
+    raise InputError(
+        f"expected predictions over all classes for {metric}, got top-label pairs; use a top-label metric such as ECE()"
+    )

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from calibrant.calibrators import (
     AutoCalibrator,
+    Calibrator,
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
     TemperatureMixture,
     TemperatureScaling,
 )
-from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._simplex import MixtureChunk, fit_mixture_weights
 from calibrant.errors import BoundWarning, InputError
 from calibrant.rows import MemoryRows

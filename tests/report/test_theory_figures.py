@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from calibrant._figures import Curve, Plot
 from calibrant.report.theory_figures import page, theory_figure, write_theory
 from calibrant.theory import FIGURES, FigureNumbers, figure_numbers
-from calibrant.theory._plots import Curve, Plot
 
 QUICK = ["minimisers", "proper-part", "bounds", "isolines", "arrows", "difference"]
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from calibrant._figures import Arrows, Heat, Isolines, Plot
 from calibrant.errors import InputError
 from calibrant.theory import FIGURES, figure_numbers, focal_logit, small_logit_slope
-from calibrant.theory._plots import Arrows, Heat, Isolines, Plot
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 

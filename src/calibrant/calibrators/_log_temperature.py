@@ -60,9 +60,9 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         if rows.count >= 4 * _SAMPLE:
             thin = ready.prepared(Rows.sample, rows.count // _SAMPLE)
             mass = float(thin.total(Rows.mass_of))
-            start = _near(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
+            start = near_minimum(TemperatureSums(thin, mass), start, pull) if mass > 0 else start
         if rows.count * rows.classes >= 1 << 16:
-            start = _near(data, start, pull)
+            start = near_minimum(data, start, pull)
     return certified_root(data, start=start, pull=pull)
 
 
@@ -236,7 +236,7 @@ class Rows:
         return first, second
 
 
-def _near(data: Passes, start: float, pull: float) -> float:
+def near_minimum(data: Passes, start: float, pull: float) -> float:
     """Return about where the optimum is, by float32 arithmetic; ``start`` if that fails."""
     if data.margin == 0:
         return start

@@ -1,7 +1,7 @@
 """Temperature scaling: one number that softens or sharpens all logits."""
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid
 from calibrant.calibrators._focal_search import Search, smallest_temperature, warn_at_end
 from calibrant.calibrators._grids import PRESETS, Grid, check_binning, check_grid, check_weights_count, resolve
-from calibrant.calibrators._log_temperature import fit_log_temperature
+from calibrant.calibrators._log_temperature import Passes, certified_root, fit_log_temperature, near_minimum
 from calibrant.rows import RowSource
 
 __all__ = ["TemperatureScaling"]
@@ -73,6 +73,28 @@ class TemperatureScaling(Calibrator):
         self.binning = check_binning(binning)
         self.grid = check_grid(grid)
         self._declare("log_temperature", "certificate")
+
+    @classmethod
+    def from_passes(cls, passes: Passes, *, classes: int) -> Self:
+        """Return temperature scaling fitted by log-loss on rows that no one place holds, and that only give sums.
+
+        Float32 passes lead near the optimum; it is then certified in float64. The result carries no sketch of its rows,
+        so that the leakage guard does not hold.
+
+        Args:
+            passes: ``mass`` (the sum of the weights), ``margin`` (the mean of z_y − max z), and ``moments(beta, dtype)``
+                (the sums of the mean and of the variance of z − max z under softmax(beta z)).
+            classes: K.
+
+        Raises:
+            FitError: If the search did not end.
+        """
+        root = certified_root(passes, start=near_minimum(passes, 0.0, 0.0))
+        fitted = cls()
+        like = fitted.state_dict()
+        learned = {"log_temperature": root.x, "certificate": root.value, "classes": classes}
+        fitted.load_state_dict({name: torch.tensor(value, dtype=like[name].dtype) for name, value in learned.items()})
+        return fitted
 
     @property
     def temperature(self) -> float:

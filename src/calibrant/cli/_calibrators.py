@@ -7,7 +7,7 @@ from typing import Any
 from calibrant import calibrators
 from calibrant._leakage import check_not_fitted_on
 from calibrant._plain import to_plain
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError, LeakError
 from calibrant.predictions import BinaryPairs, Predictions

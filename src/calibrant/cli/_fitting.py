@@ -1,6 +1,6 @@
 """Fitting for the command line: what is fitted, what it did to the fitting data, and how that is said."""
 
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import describe, evidence_of, make_calibrator
 from calibrant.cli._files import STREAM
 from calibrant.cli._output import say_evidence, say_json, say_rows

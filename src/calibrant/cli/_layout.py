@@ -6,7 +6,7 @@ import torch
 
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import Array, read_arrays, write_arrays
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import with_logits
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions

@@ -1,7 +1,7 @@
 """Measuring for the command line: every split of a file, before and after a calibrator."""
 
 import calibrant
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import fitted_on, with_logits
 from calibrant.cli._options import Axes
 from calibrant.report.model import in_one_line

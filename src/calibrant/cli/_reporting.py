@@ -9,8 +9,7 @@ import typer
 import calibrant
 from calibrant._files import reason_of
 from calibrant._places import check_source, shown
-from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._options import Axes, refuse_typed
 from calibrant.errors import FileFormatError, LeakError

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrant._check import check_choice
 from calibrant._places import check_folder, check_suffix, check_target, shown
 from calibrant._warn import warn_user
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import make_calibrator
 from calibrant.cli._files import STREAM
 from calibrant.cli._options import refuse_typed, typed

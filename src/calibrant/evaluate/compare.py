@@ -11,12 +11,12 @@ from calibrant._data import need_rows
 from calibrant.errors import InputError
 from calibrant.evaluate.panel import check_metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredECE
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 from calibrant.statistics import PairedTest, holm, paired_test
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
-Data = Predictions | BinaryPairs
+from calibrant._data import Data
 
 
 @dataclass(frozen=True)

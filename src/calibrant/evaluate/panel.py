@@ -11,12 +11,12 @@ from calibrant._data import need_rows
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel"]
 
-Data = Predictions | BinaryPairs
+from calibrant._data import Data
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,15 @@ from torch import Tensor
 
 from calibrant._check import check_choice, check_count
 from calibrant.binning import Binning, EqualWidth
-from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
 
-Data = Predictions | BinaryPairs
+from calibrant._data import Data
 
 
 @dataclass(frozen=True)
@@ -184,6 +183,7 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
         FitError: If the outcomes are all alike, or are told apart perfectly by the confidence: no finite maximum exists.
 
     Examples:
+        >>> from calibrant import BinaryPairs
         >>> pairs = BinaryPairs.from_probs([0.9] * 10 + [0.6] * 10, [1] * 9 + [0] + [1] * 6 + [0] * 4)
         >>> line = calibration_line(pairs)
         >>> round(line.slope.estimate, 6), abs(round(line.intercept.estimate, 6))

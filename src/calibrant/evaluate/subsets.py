@@ -11,11 +11,10 @@ from calibrant._data import need_rows
 from calibrant.errors import InputError
 from calibrant.evaluate.panel import PanelRow, panel
 from calibrant.metrics import Metric
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["panel_by"]
 
-Data = Predictions | BinaryPairs
+from calibrant._data import Data
 
 
 def panel_by(
@@ -47,6 +46,7 @@ def panel_by(
         Group or class → its rows, in increasing order.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[2.0, 0.0], [0.0, 2.5], [3.0, 0.0]], [0, 1, 1], groups=[7, 7, 8])
         >>> [rows[0].value for rows in panel_by(data, "groups", uncertainty=False).values()]
         [1.0, 0.0]

@@ -8,14 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrant._check import refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import Data
 from calibrant.binning import Binning, EqualWidth
-from calibrant.errors import InputError
-from calibrant.predictions import BinaryPairs, Predictions
 
-__all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric", "need_predictions"]
+__all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
 
-Data = Predictions | BinaryPairs
 
 # What "calibrated" can mean: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022);
 # of every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies
@@ -50,6 +47,8 @@ class Metric(ABC):
         needs_classes: Whether it needs the probabilities of all classes, so that top-label pairs do not do.
 
     Examples:
+        >>> from calibrant import BinaryPairs
+        >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class MeanConfidence(Metric):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
@@ -81,12 +80,16 @@ class SumMetric(Metric, Generic[S]):
     """A metric that is a function of a sum: its state adds across batches, processes and machines.
 
     Examples:
+        >>> from calibrant import BinaryPairs
+        >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class Counted:
         ...     right: int
         ...
         ...     def __add__(self, other):
         ...         return Counted(self.right + other.right)
+        >>> from calibrant import BinaryPairs
+        >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class RightDecisions(SumMetric[Counted]):
         ...     better, bounds, notion, cite = "higher", (0.0, float("inf")), "accuracy", "–"
@@ -131,6 +134,8 @@ class MeanMetric(SumMetric[MeanState]):
     """A metric that is the mean of one number a row; a subclass gives the rows, and gets intervals and tests.
 
     Examples:
+        >>> from calibrant import BinaryPairs
+        >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class OneSided(MeanMetric):
         ...     better, bounds, notion, cite = "lower", (0.0, 1.0), "sharpness", "–"
@@ -155,24 +160,6 @@ class MeanMetric(SumMetric[MeanState]):
         if not isinstance(state, MeanState) or state.count < 1:
             raise refuse(f"a state of at least one row for {self}", shown(state), "make it with state(data)")
         return state.total / state.count
-
-
-def need_predictions(data: Data, *, metric: Metric) -> Predictions:
-    """Return ``data`` if it holds all K probabilities of at least one row.
-
-    Args:
-        data: What was passed.
-        metric: The metric, for the message.
-
-    Raises:
-        InputError: If it holds top-label pairs only, or no rows.
-    """
-    checked = need_rows(data, what=metric)
-    if isinstance(checked, Predictions):
-        return checked
-    raise InputError(
-        f"expected predictions over all classes for {metric}, got top-label pairs; use a top-label metric such as ECE()"
-    )
 
 
 def as_binning(binning: object) -> Binning:

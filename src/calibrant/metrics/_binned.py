@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from calibrant._check import refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
-from calibrant.metrics._base import Data, SumMetric, as_binning
+from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics._edges import confidence_for
 from calibrant.statistics import (
     BinnedRows,

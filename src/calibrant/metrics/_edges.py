@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calibrant._data import Data
 from calibrant._kernels import cpu, reference
 from calibrant.binning import Binning, EqualWidth
-from calibrant.metrics._base import Data
 from calibrant.predictions import Predictions
 
 _MARGIN = 1e-6  # relative; each path is within 2e-7 of the exact confidence

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._data import need_rows
-from calibrant.metrics._base import Data, MeanMetric
+from calibrant._data import Data, need_rows
+from calibrant.metrics._base import MeanMetric
 
 __all__ = ["Accuracy", "Error"]
 

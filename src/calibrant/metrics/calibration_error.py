@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant._measures import unweighted_errors
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import Data, check_norm
+from calibrant.metrics._base import check_norm
 from calibrant.metrics._binned import BinnedMetric, cells_interval
 from calibrant.statistics import Interval, need_groups
 

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from calibrant._check import refuse, shown
+from calibrant._data import Data, need_predictions
 from calibrant._kernels import cpu, reference
 from calibrant._numerics import row_chunks
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import Data, SumMetric, as_binning, need_predictions
+from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics.calibration_error import ECE
 from calibrant.predictions import Predictions
 from calibrant.statistics import (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.binning import EqualMass, MassSketch
-from calibrant.metrics._base import Data, Metric, SumMetric
+from calibrant.metrics._base import Metric, SumMetric
 
 __all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.binning import BinTable
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import Data
 from calibrant.metrics._binned import BinnedMetric, rooted_interval
 from calibrant.statistics import (
     Interval,

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant._data import Data, need_predictions
 from calibrant.errors import InputError
-from calibrant.metrics._base import Data, Metric, need_predictions
+from calibrant.metrics._base import Metric
 from calibrant.predictions import Predictions
 
 __all__ = ["SKCE", "KernelECE"]

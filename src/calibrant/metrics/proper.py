@@ -6,10 +6,11 @@ from math import inf
 import torch
 from torch import Tensor
 
+from calibrant._data import Data, need_predictions
 from calibrant._measures import brier_rows
 from calibrant._warn import warn_user
 from calibrant.errors import ZeroProbabilityWarning
-from calibrant.metrics._base import Data, MeanMetric, need_predictions
+from calibrant.metrics._base import MeanMetric
 
 __all__ = ["NLL", "Brier"]
 

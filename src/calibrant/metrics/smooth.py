@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._check import check_count
-from calibrant._data import need_rows
-from calibrant.metrics._base import Data, SumMetric
+from calibrant._data import Data, need_rows
+from calibrant.metrics._base import SumMetric
 from calibrant.statistics import need_independent, null_outcomes
 
 __all__ = ["SmoothECE"]

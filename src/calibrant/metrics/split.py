@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
+from calibrant._data import Data, need_predictions
 from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
-from calibrant.metrics._base import Data, MeanState, SumMetric, need_predictions
+from calibrant.metrics._base import MeanState, SumMetric
 from calibrant.metrics.proper import NLL
 from calibrant.predictions import Predictions
 

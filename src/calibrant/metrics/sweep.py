@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.binning import EqualMass, MassSketch, split_starts
-from calibrant.metrics._base import Data, SumMetric, check_norm
+from calibrant.metrics._base import SumMetric, check_norm
 
 __all__ = ["SweepECE"]
 

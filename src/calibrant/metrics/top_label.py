@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
 from calibrant.errors import InputError
-from calibrant.metrics._base import Data, SumMetric, as_binning
+from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics._binned import cells_interval, null_tables
 from calibrant.metrics._edges import confidence_for
 from calibrant.predictions import Predictions

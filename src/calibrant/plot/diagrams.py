@@ -12,7 +12,8 @@ from calibrant.statistics import consistency_bars
 
 __all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
 
-Data = Predictions | BinaryPairs
+from calibrant._data import Data
+
 BINS = 15
 LEVEL = 0.95
 

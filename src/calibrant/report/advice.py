@@ -8,8 +8,7 @@ from shlex import quote
 import torch
 from torch import Tensor
 
-from calibrant.calibrators import AutoCalibrator
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Data, Model, Subject
 from calibrant.report.verdict import Verdict

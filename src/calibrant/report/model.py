@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from calibrant._check import check_sequence, refuse, shown
+from calibrant._data import Data
 from calibrant.calibrators import Calibrator
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_data, check_label, check_names
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 
-Data = Predictions | BinaryPairs
 LONGEST_NAME = 60  # of a calibrator within a sentence
 
 

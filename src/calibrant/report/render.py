@@ -21,8 +21,7 @@ from calibrant._check import check_count, check_sequence, refuse, shown
 from calibrant._leakage import rows_of
 from calibrant._places import atomic_write
 from calibrant.binning import EqualWidth
-from calibrant.calibrators import AutoCalibrator
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.errors import InputError
 from calibrant.metrics import ECE

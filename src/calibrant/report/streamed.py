@@ -10,9 +10,8 @@ import torch
 
 from calibrant._check import check_count
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SumMetric
-from calibrant.metrics._binned import BinnedMetric
 from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
@@ -45,7 +44,7 @@ __all__ = ["diagnose_streamed"]
 LEVEL = 0.95
 _CURVE_POINTS = 200
 _MEANS: list[Metric] = [Accuracy(), NLL(), Brier()]
-_BINNED: list[BinnedMetric] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
+_BINNED: list[SumMetric[Any]] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
 _BESIDE = (
     "These figures are sums over rows that were read from disk in pieces. Left out is what needs all rows at once: the ECE of "

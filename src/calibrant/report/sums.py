@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._data import Data, need_predictions
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.calibrators._base import Calibrator
-from calibrant.metrics._base import Data, MeanMetric, Metric, SumMetric, need_predictions
+from calibrant.calibrators import Calibrator
+from calibrant.metrics import MeanMetric, Metric, SumMetric
 from calibrant.report.diagnosis import BINS
 from calibrant.statistics.null import CELLS, cell_outcomes
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from calibrant._figures import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
 from calibrant._places import atomic_write
 from calibrant.plot.style import COLOURS, LIGHT, MARKERS
-from calibrant.theory._plots import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

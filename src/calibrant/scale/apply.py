@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from calibrant._places import as_path, atomic_write, check_target, same_file
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import Predictions
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant._check import refuse
 from calibrant._places import as_path, atomic_write, check_source
 from calibrant._plain import to_plain
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError
 from calibrant.metrics import SumMetric
 from calibrant.predictions import Predictions

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._check import refuse
 from calibrant.binning import EqualWidth
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Metric, SumMetric
 from calibrant.scale.checkpoint import Checkpoint, States, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.binning import EqualMass
-from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric
 from calibrant.predictions import Predictions

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from calibrant._figures import Curve, FigureNumbers, Plot, floats
 from calibrant.scores import FocalScore
-from calibrant.theory._plots import Curve, FigureNumbers, Plot, floats
 from calibrant.theory.focal_map import focal_logit
 from calibrant.theory.inverse_map import inverse_calibration_map
 from calibrant.theory.proper_part import proper_part

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from calibrant._figures import Arrows, FigureNumbers, Heat, Isolines, floats, rows_of
 from calibrant.scores import FocalScore, LogScore
-from calibrant.theory._plots import Arrows, FigureNumbers, Heat, Isolines, floats, rows_of
 from calibrant.theory.focal_map import focal_map
 from calibrant.theory.proper_part import proper_part
 from calibrant.theory.temperature_fit import nearest_temperature

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from calibrant._check import check_choice
+from calibrant._figures import FigureNumbers
 from calibrant.theory._line_figures import (
     binary_fit_figure,
     bounds_figure,
@@ -11,7 +12,6 @@ from calibrant.theory._line_figures import (
     proper_part_figure,
     three_classes_figure,
 )
-from calibrant.theory._plots import FigureNumbers
 from calibrant.theory._simplex_figures import arrows_figure, difference_figure, isolines_figure
 
 __all__ = ["FIGURES", "figure_numbers"]

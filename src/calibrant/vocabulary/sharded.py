@@ -16,7 +16,6 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
 from calibrant.predictions import BinaryPairs
-from calibrant.vocabulary._temperature import temperature_of
 from calibrant.vocabulary._terms import called
 
 __all__ = ["ShardedLogits"]
@@ -165,7 +164,7 @@ class ShardedLogits:
             row = int(_first(excluded))
             raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
         below = own - self.row_max.double()
-        return temperature_of(_ShardedPasses(self, float(below.mean())), classes=self.classes)
+        return TemperatureScaling.from_passes(_ShardedPasses(self, float(below.mean())), classes=self.classes)
 
     def tempered(self, temperature: float) -> "ShardedLogits":
         """Return these logits divided by ``temperature`` > 0."""
