@@ -77,12 +77,15 @@ class RowSource(ABC):
         count: Rows.
         weighted: Whether they carry weights.
         device: Where the chunks lie.
+        rough: Whether an answer will do that is near the best: fits on such rows are compared and not kept. What is
+            selected from or prepared of rough rows is rough.
     """
 
     classes: int
     count: int
     weighted: bool
     device: torch.device
+    rough: bool = False
 
     @abstractmethod
     def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
@@ -126,6 +129,7 @@ class RowSource(ABC):
             InputError: If there are none.
         """
         chosen = self.prepared(_selected, select, parameters)
+        chosen.rough = self.rough
         chosen.count = int(self.total(_selected_count, select, parameters))
         if not chosen.count:
             raise InputError("expected at least one row, got none that is selected; use more rows")
@@ -219,7 +223,9 @@ class MemoryRows(RowSource):
     def prepared(self, make: Work, *parameters: Any) -> "MemoryRows":
         """Return what ``make`` makes of every chunk."""
         made = [one for chunk in self.chunks if (one := make(chunk, *parameters)) is not None]
-        return MemoryRows(made, classes=self.classes, count=self.count, weighted=self.weighted, device=self.device)
+        rows = MemoryRows(made, classes=self.classes, count=self.count, weighted=self.weighted, device=self.device)
+        rows.rough = self.rough
+        return rows
 
     def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
         """Return all rows as one chunk, however many."""
@@ -252,7 +258,9 @@ class LazyRows(RowSource):
         def made() -> Iterator[Any]:
             return (one for chunk in self.chunks() if (one := make(chunk, *parameters)) is not None)
 
-        return LazyRows(made, classes=self.classes, count=self.count, device=self.device)
+        rows = LazyRows(made, classes=self.classes, count=self.count, device=self.device)
+        rows.rough = self.rough
+        return rows
 
 
 class DistributedRows(RowSource):
@@ -277,7 +285,9 @@ class DistributedRows(RowSource):
 
     def prepared(self, make: Work, *parameters: Any) -> "DistributedRows":
         """Return what ``make`` makes of every chunk, on its rank."""
-        return DistributedRows(self.local.prepared(make, *parameters), self.group)
+        rows = DistributedRows(self.local.prepared(make, *parameters), self.group)
+        rows.rough = self.rough
+        return rows
 
     def _gathered(self, mine: Any) -> list[Any]:
         from torch import distributed

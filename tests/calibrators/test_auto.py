@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant import load
 from calibrant.calibrators import (
     AutoCalibrator,
+    Calibrator,
     Chain,
     Identity,
     IsotonicCalibration,
@@ -20,7 +21,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators._folds import fold_of
 from calibrant.calibrators.auto import IDENTITY_ODDS, RATE
 from calibrant.errors import InputError
-from calibrant.rows import Chunk
+from calibrant.rows import Chunk, RowSource
 from calibrant.theory import focal_map
 
 
@@ -82,12 +83,59 @@ def test_weights_are_those_of_the_formula() -> None:
     raw = np.array([IDENTITY_ODDS, 1.0, 1.0]) * np.exp(RATE * (total[0] - total))
     expected = raw / raw.sum()
     assert expected.min() > 0.01  # else some would have been left out
-    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-9)
+    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-6)  # folds are fitted to 1e-8 nats
     assert fitted.evidence is not None
-    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-12)
+    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-8)
     # and the answer is the weighted mean of the members' probabilities
     p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(expected, (Identity(), *candidates), strict=True))
     torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)  # the members were warm-started
+
+
+class _Counted(Calibrator):
+    """A power of the probabilities that counts its fits."""
+
+    power_of: Tensor
+    fits = 0
+
+    def __init__(self, power: float = 1.0) -> None:
+        super().__init__()
+        self.power = power
+        self._declare("power_of")
+
+    def _fit(self, rows: RowSource) -> None:
+        type(self).fits += 1
+        self.power_of = torch.tensor(self.power, dtype=torch.float64)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return logits * self.power_of.to(logits.dtype)
+
+
+def test_a_candidate_far_behind_is_given_up_and_one_that_is_not_sees_all_folds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    z, y = sample(2000)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    hopeless = AutoCalibrator(candidates=[TemperatureScaling(), _Counted(0.0)]).fit(z, y)
+    assert _Counted.fits == 1  # of five folds
+    assert hopeless.evidence is not None
+    given_up = hopeless.evidence.trials[2]
+    assert given_up.weight == 0
+    assert given_up.loss == pytest.approx(np.log(4), abs=1e-9 + 3 * given_up.error)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    useful = AutoCalibrator(candidates=[TemperatureScaling(), _Counted(0.4)]).fit(z, y)
+    assert _Counted.fits == 6  # five folds, and all rows
+    assert float(useful.weights[2]) > 0.1
+
+
+def test_chains_that_begin_alike_share_their_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample(300)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    chains = [Chain(_Counted(0.9), StructuredVectorScaling(prior=prior)) for prior in (0.5, 1.0)]
+    fitted = AutoCalibrator(folds=4, candidates=[_Counted(0.9), *chains]).fit(z, y)
+    used = sum(weight > 0 for weight in fitted.weights.tolist()[1:])
+    assert _Counted.fits == 4 + used
+    alone = AutoCalibrator(folds=4, candidates=[chains[1]]).fit(z, y)
+    torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-9)
 
 
 def test_keeping_the_decision_tries_only_what_keeps_it() -> None:

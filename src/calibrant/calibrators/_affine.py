@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.calibrators._lbfgs import lbfgs
-from calibrant.calibrators._newton import Derivatives, newton
+from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
+from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300
@@ -94,11 +94,15 @@ def fit_affine(
         )
 
     if len(first) <= _NEWTON_PARAMETERS and rows.count * len(first) ** 2 <= _NEWTON_WORK:
-        found = newton(derivatives, first[None], tolerance=_TOLERANCE, enough=_ENOUGH)
+        tolerance = ROUGH if rows.rough else _TOLERANCE
+        found = newton(
+            derivatives, first[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough
+        )
         theta, value, gradient = found.x[0], float(found.value), float(found.gradient)
     else:
         blocks = _blocks(rows, mass, strength, diagonal=diagonal)
-        theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks)
+        tolerance = ROUGH if rows.rough else TOLERANCE
+        theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks, tolerance=tolerance)
     if diagonal:
         v, b = theta.chunk(2)
         return Affine(identity + v, b.clone(), value, gradient)
@@ -160,17 +164,32 @@ def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix_hessian(chunk: AffineChunk, theta: Tensor) -> Tensor:
-    """Return its Hessian (K·(K+1), K·(K+1))."""
+    """Return its Hessian (K·(K+1), K·(K+1)).
+
+    Its entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are symmetric, so
+    that each pair is made once: a quarter of the multiplications.
+    """
     classes, x = chunk.x.shape[1], chunk.x
     matrix = theta.view(classes, classes + 1)
-    ones = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
-    p = torch.softmax(x + ones @ matrix.T, dim=1)
-    flat = (p[:, :, None] * ones[:, None, :]).flatten(1)  # (n, K·(K+1))
-    weighted = flat * chunk.weight[:, None]
-    total = -(weighted.T @ flat)
-    diagonal = total.view(classes, classes + 1, classes, classes + 1).diagonal(dim1=0, dim2=2)  # (K+1, K+1, K), a view
-    diagonal += (weighted.T @ ones).view(classes, classes + 1, classes + 1).permute(1, 2, 0)
-    return total
+    ones = torch.cat([x.T, torch.ones_like(x[None, :, 0])])  # (K+1, n)
+    p = torch.softmax(x.T + matrix @ ones, dim=0)
+    moments, at_moment = _pairs(ones)
+    weighted = moments.mul_(chunk.weight)
+    products, at_product = _pairs(p)
+    total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
+    own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
+    total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
+    return total.transpose(1, 2).reshape(classes * (classes + 1), -1)
+
+
+def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the products (F·(F+1)/2, n) of every two of the rows (F, n), and which of them belongs to (a, b) (F, F)."""
+    count = len(rows)
+    made = torch.cat([rows[a:] * rows[a] for a in range(count)])
+    index = torch.zeros(count, count, dtype=torch.int64, device=rows.device)
+    first, second = torch.triu_indices(count, count, device=rows.device)
+    index[first, second] = index[second, first] = torch.arange(len(first), device=rows.device)
+    return made, index
 
 
 def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -> Tensor:

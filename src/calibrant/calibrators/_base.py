@@ -128,6 +128,10 @@ class Calibrator(nn.Module, ABC):
     def _learn(self, rows: RowSource) -> None:
         """Fit without keeping a sketch of the rows: what a part of another calibrator does."""
         self._fit(rows)
+        self._note(rows)
+
+    def _note(self, rows: RowSource) -> None:
+        """Note that all that there is to learn was learned, from ``rows``."""
         self.classes.fill_(rows.classes)
         self._columns = int(rows.classes)
         self._update_facts()

@@ -1,6 +1,5 @@
 """Folds that depend on the rows' content alone: not on their order, on shards, or on how often a row stands there."""
 
-import torch
 from torch import Tensor
 
 from calibrant._leakage import hash_rows
@@ -28,11 +27,6 @@ def sampled(chunk: Chunk, rate: float) -> Tensor:
     """Return which rows (n,) belong to a random sample of about ``rate`` of them."""
     bits = (_bits(chunk) * _MIX[0]) >> 24 & ((1 << 32) - 1)
     return (bits < int(rate * (1 << 32))).to(chunk.labels.device)
-
-
-def fold_counts(chunk: Chunk, folds: int) -> Tensor:
-    """Return how many rows belong to each fold (folds,)."""
-    return torch.bincount(fold_of(chunk, folds), minlength=folds)
 
 
 def _bits(chunk: Chunk) -> Tensor:

@@ -13,8 +13,8 @@ from calibrant._check import check_count
 from calibrant._plain import build, config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import check_label_logits, wrong_mass
-from calibrant.calibrators._cross_fitting import cross_fitted, quietly
-from calibrant.calibrators._folds import fold_counts, sampled
+from calibrant.calibrators._cross_fitting import Scores, cross_fitted, quietly
+from calibrant.calibrators._folds import sampled
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
@@ -40,10 +40,7 @@ _GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
-_SELECTED, _FEWEST = (
-    1 << 24,
-    1 << 14,
-)  # logits, and rows, that a comparison of candidates is made on; all rows fit the winners
+_SELECTED, _FEWEST = 1 << 23, 1 << 13  # logits, and rows, on which candidates are compared; all rows fit the winners
 _ROWS_A_CLASS = 20  # … with fewer rows a class only temperatures and the structured vector: the others hurt there
 
 
@@ -53,7 +50,8 @@ class Trial:
 
     Attributes:
         name: The candidate as it is written.
-        loss: Cross-fitted mean log-loss; +inf if it could not be fitted or was not tried.
+        loss: Cross-fitted mean log-loss; +inf if it could not be fitted or was not tried. That of a candidate that was
+            given up early, far behind, is of the folds that it was scored on.
         gain: How much lower that is than doing nothing.
         error: Standard error of the gain, over rows.
         weight: Its share in the answer.
@@ -199,20 +197,19 @@ class AutoCalibrator(Calibrator):
         return [member for member in self.members if isinstance(member, Calibrator)]
 
     def _fit(self, rows: RowSource) -> None:
-        rows.total(_checked)
-        wrong = float(rows.total(wrong_mass))
+        _, wrong = rows.totals([(_checked,), (wrong_mass,)])
         fresh = [renewed(member) for member in self._members()]
         few = _selection_rows(rows)
-        tried = [m == 0 or (wrong >= MIN_ERRORS and self._suits(one, few)) for m, one in enumerate(fresh)]
-        filled = int((few.total(fold_counts, self.folds) > 0).sum())
-        sums = [cross_fitted(one, few, self.folds) if yes else None for one, yes in zip(fresh, tried, strict=True)]
-        self._weigh(sums, few.mass)
+        tried = [m == 0 or (float(wrong) >= MIN_ERRORS and self._suits(one, few)) for m, one in enumerate(fresh)]
+        scores = cross_fitted(fresh, tried, few, self.folds, far=-math.log(LEAST) / RATE)
+        self._weigh(scores)
+        every = few if few.count == rows.count else rows
         for m, member in enumerate(fresh):
-            used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, rows))
+            used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
-                member._learn(rows)
+                member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
-        self.counts = torch.tensor([float(rows.count), wrong, float(filled)], dtype=torch.float64)
+        self.counts = torch.tensor([float(rows.count), float(wrong), float(scores.folds)], dtype=torch.float64)
 
     def _suits(self, member: Calibrator, rows: RowSource) -> bool:
         """Return whether a usual candidate is worth its time here; candidates that were named always are."""
@@ -231,21 +228,19 @@ class AutoCalibrator(Calibrator):
         enough = not isinstance(first, CentredIsotonic) and rows.count >= _ROWS_A_CLASS * classes
         return classes <= _FEW_CLASSES or enough
 
-    def _weigh(self, found: Sequence[Tensor | None], total: float) -> None:
-        """Set weights, losses and standard errors from each candidate's sums of loss, gain and squared gain."""
-        made = torch.full((3, len(found)), math.inf, dtype=torch.float64)  # loss, standard error, −log weight
-        for m, sums in enumerate(found):
-            if sums is None or not bool(torch.isfinite(sums).all()):
-                continue
-            loss, gain, square = sums.tolist()
-            mean = gain / total
-            made[0, m] = loss / total
-            made[1, m] = math.sqrt(max(square - mean * gain, 0.0)) / total
-            made[2, m] = -RATE * gain - (math.log(IDENTITY_ODDS) if m == 0 else 0.0)
-        weights = torch.softmax(-made[2], dim=0)
+    def _weigh(self, scores: Scores) -> None:
+        """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its folds."""
+        total, mass = scores.weight.sum(), scores.mass
+        gain, square = scores.sums()
+        mean = gain / mass
+        base = scores.weight @ scores.raw / total
+        self.losses = torch.where(mass > 0, base - mean, math.inf)
+        self.errors = torch.where(mass > 0, (square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
+        log_weights = torch.where(mass == total, RATE * gain, -math.inf)
+        log_weights[0] += math.log(IDENTITY_ODDS)
+        weights = torch.softmax(log_weights, dim=0)
         weights = torch.where(weights < LEAST, 0.0, weights)
         self.weights = weights / weights.sum()
-        self.losses, self.errors = made[0], made[1]
 
     def _transform(self, logits: Tensor) -> Tensor:
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
@@ -301,23 +296,28 @@ def _calibrator(one: object) -> Calibrator:
 
 
 def _selection_rows(rows: RowSource) -> RowSource:
-    """Return the rows that candidates are compared on: all of few, else a random sample that is held in memory."""
+    """Return the rows that candidates are compared on, in memory: all of few, else a random sample.
+
+    Rows whose logits are many even so, as of a last layer over a vocabulary, stay where they are.
+    """
     most = max(_FEWEST, _SELECTED // rows.classes)
-    if rows.count <= 2 * most:
+    if rows.count > 2 * most:
+        rows = rows.where(sampled, most / rows.count)
+    if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * _SELECTED:
         return rows
-    return MemoryRows.of_chunk(rows.where(sampled, most / rows.count).gathered(values=4 * most * rows.classes))
+    return MemoryRows.of_chunk(rows.gathered(values=4 * _SELECTED))
 
 
 def _kind(member: Calibrator) -> str:
     """Return the class's name; of a chain, its stages' too."""
     if isinstance(member, Chain):
-        return f"Chain({', '.join(_kind(stage) for stage in member.stages if isinstance(stage, Calibrator))})"
+        return f"Chain({', '.join(_kind(stage) for stage in member.parts())})"
     return type(member).__name__
 
 
 def _name(member: Calibrator) -> str:
     if isinstance(member, Chain):
-        return f"Chain({', '.join(_name(stage) for stage in member.stages if isinstance(stage, Calibrator))})"
+        return f"Chain({', '.join(_name(stage) for stage in member.parts())})"
     return f"{type(member).__name__}({shown(member)})"
 
 

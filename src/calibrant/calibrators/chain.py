@@ -35,27 +35,28 @@ class Chain(Calibrator):
         self._update_facts()
 
     def _update_facts(self) -> None:
-        self.preserves_argmax = all(stage.preserves_argmax for stage in self._calibrators())
+        self.preserves_argmax = all(stage.preserves_argmax for stage in self.parts())
 
-    def _calibrators(self) -> list[Calibrator]:
+    def parts(self) -> list[Calibrator]:
+        """Return the stages in order."""
         return [stage for stage in self.stages if isinstance(stage, Calibrator)]
 
     def _fit(self, rows: RowSource) -> None:
-        first, *later = self._calibrators()
+        first, *later = self.parts()
         first._learn(rows)
         for before, stage in pairwise([first, *later]):
             rows = rows.prepared(through, before)
             stage._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        for stage in self._calibrators():
+        for stage in self.parts():
             logits = stage(logits)
         return logits
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return the stages' affine maps as one."""
-        scale, shift = self._calibrators()[0].affine()
-        for stage in self._calibrators()[1:]:
+        scale, shift = self.parts()[0].affine()
+        for stage in self.parts()[1:]:
             outer, offset = stage.affine()
             shift = (outer * shift if outer.dim() == 1 else outer @ shift) + offset
             if outer.dim() == 1:

@@ -133,7 +133,7 @@ class ParquetSource(RowSource):
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "ParquetSource":
         """Return a source whose chunks are ``make(chunk, *parameters)``, made anew in each pass."""
         made = ParquetSource(self.passes, (*self.steps, (make, parameters)))
-        made.count = self.count
+        made.count, made.rough = self.count, self.rough
         return made
 
 
