@@ -22,12 +22,14 @@ _memory
 _places
 _files
 _figures
+_beside | _outputs
 _pairs
 predictions
 _data
 rows
 top_k
 splits
+_tables
 binning
 scores
 _objective

@@ -1,5 +1,6 @@
 """Probabilities of binary events and their outcomes: what every binned error is computed from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._beside import (
+    Features,
+    WeightKind,
+    need_positive,
+    settle_beside,
+    taken_or_none,
+    weights_and_features,
+)
 from calibrant._check import (
     as_tensor,
     check_groups,
@@ -27,6 +36,9 @@ class BinaryPairs:
         predicted: (N,) int64 class of which ``p`` is the confidence, or None.
         labels: (N,) int64 true class, or None.
         groups: (N,) int64 group of each row, or None.
+        weights: (N,) as in ``Predictions``, or None.
+        weight_kind: "frequency" or "sampling", required with weights.
+        features: Named columns (N,), as in ``Predictions``, or None.
 
     Examples:
         >>> BinaryPairs.from_probs([0.9, 0.6], [1, 0]).p
@@ -38,31 +50,57 @@ class BinaryPairs:
     predicted: Tensor | None = None
     labels: Tensor | None = None
     groups: Tensor | None = None
+    weights: Tensor | None = None
+    weight_kind: WeightKind | None = None
+    features: Features | None = None
 
     def __post_init__(self) -> None:
         check_row_tensor(self.p, name="p", floating=True)
         for name in ("y", "predicted", "labels", "groups"):
             if (values := getattr(self, name)) is not None or name == "y":
                 check_row_tensor(values, name=name, rows=self.p.shape[0])
+        settle_beside(self, rows=int(self.p.shape[0]), device=self.p.device)
 
     @classmethod
-    def from_probs(cls, p: Any, y: Any, *, groups: Any = None) -> "BinaryPairs":
+    def from_probs(
+        cls,
+        p: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "BinaryPairs":
         """Make pairs from probabilities ``p`` (N,) in [0, 1] and outcomes ``y`` (N,) in {0, 1}."""
         p = check_unit_interval(as_tensor(p, name="p"), name="p")
         y = as_tensor(y, name="y")
         y = y.to(torch.int64) if y.dtype == torch.bool else y
         y = check_labels(y, rows=p.shape[0], classes=2)
-        return cls(p, y.to(torch.float64), groups=check_groups(groups, rows=p.shape[0]))
+        clusters = check_groups(groups, rows=p.shape[0])
+        beside = {"weights": need_positive(weights), "weight_kind": weight_kind, "features": features}
+        return cls(p, y.to(torch.float64), groups=clusters, **beside)
 
     @classmethod
-    def from_top_label(cls, conf: Any, pred: Any, label: Any, *, groups: Any = None) -> "BinaryPairs":
+    def from_top_label(
+        cls,
+        conf: Any,
+        pred: Any,
+        label: Any,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "BinaryPairs":
         """Make pairs from top-label confidences (N,), predicted classes (N,) and true classes (N,)."""
         p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
         largest = 1 << 31
         predicted = check_labels(as_tensor(pred, name="pred"), rows=p.shape[0], classes=largest)
         labels = check_labels(as_tensor(label, name="label"), rows=p.shape[0], classes=largest)
         y = (predicted == labels).to(torch.float64)
-        return cls(p, y, predicted, labels, check_groups(groups, rows=p.shape[0]))
+        beside = {"weights": need_positive(weights), "weight_kind": weight_kind, "features": features}
+        return cls(p, y, predicted, labels, check_groups(groups, rows=p.shape[0]), **beside)
 
     def top_label(self) -> "BinaryPairs":
         """Return self: these are pairs already."""
@@ -85,10 +123,9 @@ class BinaryPairs:
         """Return the selected rows (a slice, a boolean mask or row numbers)."""
         chosen = check_selection(rows, count=len(self))
 
-        def take(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[chosen]
-
-        return BinaryPairs(self.p[chosen], self.y[chosen], take(self.predicted), take(self.labels), take(self.groups))
+        names = ("predicted", "labels", "groups")
+        beside = {name: taken_or_none(getattr(self, name), chosen) for name in names}
+        return BinaryPairs(self.p[chosen], self.y[chosen], **beside, **weights_and_features(self, chosen))
 
 
 def check_selection(rows: Any, *, count: int) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant._check import check_choice, check_count
 from calibrant._kernels import cpu, cuda_sums
-from calibrant._numerics import row_chunks
+from calibrant._tables import BinTable
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
@@ -21,74 +21,6 @@ __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 TIE = 1e-12  # a probability through log and exp, as calibrators give it, is off by less; nearer ones count as equal
 _BLOCK = 1 << 15
 _MANY_BINS = 10_000  # beyond, rounding of a product may be off by a bin, and a search among the edges decides
-_FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
-
-
-@dataclass(frozen=True, eq=False)
-class BinTable:
-    """Counts and sums a bin: a sum that merges across batches, processes and machines.
-
-    Args:
-        count: (B,) int64, samples in each bin.
-        sum_p: (B,) float64, sum of the probabilities.
-        sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
-        total: Samples seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
-    """
-
-    count: Tensor
-    sum_p: Tensor
-    sum_y: Tensor
-    total: int
-
-    @classmethod
-    def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int) -> "BinTable":
-        """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin."""
-        total = int(index.shape[0])
-        if total and int(index.min()) < 0:
-            keep = index >= 0
-            index, p, y = index[keep], p[keep], y[keep]
-        if index.is_cuda and bins <= _FEW_BINS:
-            return cls(*_device_sums(index, p, y, bins), total=total)
-        return cls(
-            count=torch.bincount(index, minlength=bins),
-            sum_p=torch.bincount(index, weights=p.to(torch.float64), minlength=bins),
-            sum_y=torch.bincount(index, weights=y.to(torch.float64), minlength=bins),
-            total=total,
-        )
-
-    def __add__(self, other: "BinTable") -> "BinTable":
-        if self.count.shape != other.count.shape:
-            raise InputError(
-                f"expected tables of equally many bins, got {self.count.shape[0]} and {other.count.shape[0]}; "
-                "merge tables of one binning only"
-            )
-        return BinTable(
-            self.count + other.count, self.sum_p + other.sum_p, self.sum_y + other.sum_y, self.total + other.total
-        )
-
-    @property
-    def gap(self) -> Tensor:
-        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
-        return (self.sum_p - self.sum_y) / self.count.clamp_min(1)
-
-    @property
-    def weight(self) -> Tensor:
-        """(B,) float64: share of all samples in each bin."""
-        return self.count.to(torch.float64) / max(self.total, 1)
-
-    def errors(self, *, norm: float = 1) -> Tensor:
-        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…)."""
-        if norm == 1:
-            return (self.weight * self.gap.abs()).sum(dim=-1)
-        return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
-
-    def error(self, *, norm: float = 1) -> float:
-        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm): ECE for ``norm=1``, RMS calibration error for 2."""
-        return float(self.errors(norm=norm))
-
-    def maximum(self) -> float:
-        """Return the largest |gap| of a non-empty bin: MCE."""
-        return float(self.gap.abs().max())
 
 
 class Binning(ABC):
@@ -101,26 +33,12 @@ class Binning(ABC):
         """Return the B′ + 1 increasing edges (float64) that ``p`` (N,) gives."""
 
     @abstractmethod
-    def assign(self, p: Tensor) -> Tensor:
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) int64 of each of ``p`` (N,), or −1 where no bin holds it."""
 
     @abstractmethod
-    def table(self, p: Tensor, y: Tensor) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-
-
-def _device_sums(index: Tensor, p: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return counts, Σp and Σy a bin as one matrix product: millions of atomic additions into a few bins would queue."""
-    totals = p.new_zeros(bins, 3, dtype=torch.float64)
-    names = torch.arange(bins, device=index.device)
-    for rows in row_chunks(index.shape[0], bins, device=index.device):
-        member = (index[rows, None] == names).double()
-        columns = torch.stack(
-            [torch.ones_like(p[rows], dtype=torch.float64), p[rows].double(), y[rows].double()], dim=1
-        )
-        totals += member.T @ columns
-    count, sum_p, sum_y = totals.unbind(dim=1)
-    return count.round().long(), sum_p, sum_y
+    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
 
 
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
@@ -150,16 +68,18 @@ class EqualWidth(Binning):
         """Return i / B for i = 0 … B, in float64."""
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
-    def assign(self, p: Tensor) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,)."""
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) of each of ``p`` (N,), which weights do not change."""
         edges = self.edges(p)
         if self.bins > _MANY_BINS:
             return index_of(p, edges)
         # in blocks whose temporaries stay in the cache
         return torch.cat([self._assign(part.to(torch.float64), edges) for part in p.split(_BLOCK)])
 
-    def table(self, p: Tensor, y: Tensor) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
+    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        if weight is not None:
+            return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins, weight=weight)
         if p.is_cuda and self.bins <= cuda_sums.MOST_BINS and p.shape[0] and cuda_sums.available():
             return BinTable(*cuda_sums.bin_sums(p, y, self.edges(p)), total=p.shape[0])
         if cpu.serves(p) and self.bins <= _MANY_BINS:
@@ -218,9 +138,15 @@ class EqualMass(Binning):
         upper = upper[upper >= 0]
         return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
 
-    def assign(self, p: Tensor) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop."""
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
+
+        With ``weight`` (N,) the mass below a value is compared with the ends of the parts that ``numpy.array_split`` makes of M:
+        the sum of int64 counts, or as many as there are positive sampling weights, which are scaled to that sum.
+        """
         p = p.to(torch.float64).contiguous()
+        if weight is not None:
+            return self._assign_weighted(p, weight)
         if self.ties == "interpolated":
             index = torch.bucketize(p, self._interpolated_edges(p), right=False) - 1
             return torch.where((index >= 0) & (index < self.bins), index, -1)
@@ -228,21 +154,43 @@ class EqualMass(Binning):
         starts = split_starts(p.shape[0], self.bins)[1:].to(p.device)
         return torch.bucketize(p, _sorted(p)[starts - 1] + TIE, right=False)
 
-    def table(self, p: Tensor, y: Tensor) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-        return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins)
+    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
 
-    def sketch(self, p: Tensor, y: Tensor) -> "MassSketch":
+    def sketch(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
         """Return the state of pairs ``p`` (N,), ``y`` (N,) that merges before the bins are known."""
-        return MassSketch.from_pairs(self, p, y)
+        return MassSketch.from_pairs(self, p, y, weight=weight)
+
+    def _assign_weighted(self, p: Tensor, weight: Tensor) -> Tensor:
+        ranked, order = torch.sort(p)
+        up_to = weight[order].cumsum(0)
+        if self.ties == "interpolated":
+            edges = self.edges_between(ranked, up_to)
+            index = torch.bucketize(p, edges, right=False) - 1
+            return torch.where((index >= 0) & (index < self.bins), index, -1)
+        return torch.bucketize(p, ranked[part_ends(up_to, self.bins, int((weight > 0).sum()))] + TIE, right=False)
 
     def _interpolated_edges(self, p: Tensor) -> Tensor:
+        return self.edges_between(_sorted(p.to(torch.float64)), torch.arange(1, p.shape[0] + 1, device=p.device))
+
+    def edges_between(self, value: Tensor, up_to: Tensor) -> Tensor:
+        """Return the papers' interpolated edges (B + 1,) for ascending values (M,), of which ``up_to`` (M,) rows are not larger.
+
+        Raises:
+            InputError: For sampling weights, which are no ranks to interpolate between.
+        """
+        if up_to.is_floating_point():
+            raise InputError(
+                "expected counted rows for interpolated bins, got sampling weights; use EqualMass(ties='together')"
+            )
         # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and clamps
-        ranked = _sorted(p.to(torch.float64))
-        at = torch.linspace(0, p.shape[0], self.bins + 1, dtype=torch.float64, device=p.device)
-        below = at.floor().long().clamp_max(p.shape[0] - 1)
-        above = (below + 1).clamp_max(p.shape[0] - 1)
-        return ranked[below] + (at - below).clamp(0, 1) * (ranked[above] - ranked[below])
+        rows = int(up_to[-1])
+        at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=value.device)
+        below = at.floor().long().clamp_max(rows - 1)
+        above = (below + 1).clamp_max(rows - 1)
+        low, high = (value[torch.searchsorted(up_to, rank, right=True)] for rank in (below, above))
+        return low + (at - below).clamp(0, 1) * (high - low)
 
 
 def split_starts(rows: int, bins: int) -> Tensor:
@@ -250,6 +198,22 @@ def split_starts(rows: int, bins: int) -> Tensor:
     size, larger = divmod(rows, bins)
     part = torch.arange(bins)
     return part * size + part.clamp_max(larger)
+
+
+def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
+    """Return the places (bins − 1,) of the last entry of each part but the last, of entries in ascending order.
+
+    Args:
+        up_to: (M,) cumulated int64 counts, or cumulated float64 sampling weights, which are scaled to the sum ``rows``.
+        bins: Parts, as ``numpy.array_split`` makes of the counts' sum or of ``rows``.
+        rows: Entries of positive weight.
+    """
+    if not up_to.is_floating_point():
+        return torch.searchsorted(up_to, split_starts(int(up_to[-1]), bins)[1:].to(up_to.device))
+    starts = split_starts(rows, bins)[1:].to(up_to.device, torch.float64)
+    scaled = up_to * (rows / float(up_to[-1]))
+    rounding = 1e-9 * rows  # of cumulated weights: an end that is a whole number of rows stays one
+    return torch.searchsorted(scaled, starts - rounding).clamp_max(up_to.shape[0] - 1)
 
 
 def _sorted(p: Tensor) -> Tensor:
@@ -268,9 +232,11 @@ class MassSketch:
     Args:
         binning: The equal-mass bins to make.
         value: (M,) increasing largest values of the cells.
-        count: (M,) int64 rows.
+        count: (M,) int64 rows, or float64 sums of sampling weights.
         sum_p: (M,) float64 sum of probabilities.
         sum_y: (M,) float64 sum of outcomes.
+        squares: (M,) float64 sums of squared sampling weights; None for counts.
+        rows: Rows with a positive sampling weight; 0 for counts.
     """
 
     CELLS: ClassVar[int] = 1 << 16
@@ -280,15 +246,22 @@ class MassSketch:
     count: Tensor
     sum_p: Tensor
     sum_y: Tensor
+    squares: Tensor | None = None
+    rows: int = 0
 
     @classmethod
-    def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor) -> "MassSketch":
-        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}."""
-        p = p.to(torch.float64)
-        return cls._gather(binning, p, torch.ones_like(p, dtype=torch.int64), p, y.to(torch.float64))
+    def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
+        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        p, y = p.to(torch.float64), y.to(torch.float64)
+        if weight is None:
+            return cls._gather(binning, p, [torch.ones_like(p, dtype=torch.int64), p, y])
+        sums = [weight, p * weight, y * weight]
+        if not weight.is_floating_point():
+            return cls._gather(binning, p, sums)
+        return cls._gather(binning, p, [*sums, weight.square()], rows=int((weight > 0).sum()))
 
     @classmethod
-    def _gather(cls, binning: EqualMass, value: Tensor, count: Tensor, sum_p: Tensor, sum_y: Tensor) -> "MassSketch":
+    def _gather(cls, binning: EqualMass, value: Tensor, columns: list[Tensor], *, rows: int = 0) -> "MassSketch":
         key, code = torch.unique(value, return_inverse=True)
         if key.shape[0] > cls.CELLS:
             if binning.ties == "interpolated":
@@ -301,32 +274,36 @@ class MassSketch:
         size = int(code.max()) + 1
         largest = torch.zeros(size, dtype=torch.float64, device=value.device)
         largest.scatter_reduce_(0, code, value, reduce="amax")
-        counts = torch.zeros(size, dtype=torch.int64, device=value.device).index_add_(0, code, count)
-        return cls(binning, largest, counts, *(torch.bincount(code, w, size) for w in (sum_p, sum_y)))
+        count, *sums = columns
+        counts = torch.zeros(size, dtype=count.dtype, device=value.device).index_add_(0, code, count)
+        return cls(binning, largest, counts, *(torch.bincount(code, w, size) for w in sums), rows=rows)
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
         if self.binning != other.binning:
             raise InputError(
                 f"expected sketches for {self.binning}, got {other.binning}; merge those of one metric only"
             )
-        columns = ("value", "count", "sum_p", "sum_y")
-        joined = [torch.cat([getattr(self, name), getattr(other, name)]) for name in columns]
-        return MassSketch._gather(self.binning, *joined)
+        if (self.squares is None) != (other.squares is None):
+            raise InputError(
+                "expected sketches of one kind of weights, got sampling weights in one only; measure all parts with weights"
+            )
+        names = ["value", "count", "sum_p", "sum_y"] + ["squares"] * (self.squares is not None)
+        value, *sums = (torch.cat([getattr(self, name), getattr(other, name)]) for name in names)
+        return MassSketch._gather(self.binning, value, sums, rows=self.rows + other.rows)
 
     def table(self) -> BinTable:
         """Return the bin table of all rows together."""
-        ranked = torch.repeat_interleave(self.value, self.count) if self.binning.ties == "interpolated" else None
-        if ranked is not None:
-            index = torch.bucketize(self.value, self.binning.edges(ranked), right=False) - 1
-            index = torch.where((index >= 0) & (index < self.binning.bins), index, -1)
+        up_to, bins = self.count.cumsum(0), self.binning.bins
+        if self.binning.ties == "interpolated":
+            index = torch.bucketize(self.value, self.binning.edges_between(self.value, up_to), right=False) - 1
+            index = torch.where((index >= 0) & (index < bins), index, -1)
         else:
-            up_to = self.count.cumsum(0)
-            starts = split_starts(int(up_to[-1]), self.binning.bins)[1:].to(up_to.device)
-            last_before = torch.searchsorted(up_to, starts - 1, right=True)
-            index = torch.bucketize(self.value, self.value[last_before] + TIE, right=False)
-        inside, bins = index >= 0, self.binning.bins
-        counts = torch.zeros(bins, dtype=torch.int64, device=index.device).index_add_(
-            0, index[inside], self.count[inside]
-        )
-        sum_p, sum_y = (torch.bincount(index[inside], w[inside], bins) for w in (self.sum_p, self.sum_y))
-        return BinTable(counts, sum_p, sum_y, int(self.count.sum()))
+            index = torch.bucketize(self.value, self.value[part_ends(up_to, bins, self.rows)] + TIE, right=False)
+        inside = index >= 0
+
+        def gathered(values: Tensor) -> Tensor:
+            return values.new_zeros(bins).index_add_(0, index[inside], values[inside])
+
+        sums = [gathered(values) for values in (self.count, self.sum_p, self.sum_y)]
+        squares = None if self.squares is None else gathered(self.squares)
+        return BinTable(*sums, self.count.sum().item(), squares)

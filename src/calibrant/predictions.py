@@ -3,7 +3,7 @@
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -11,12 +11,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from calibrant._beside import (
+    Features,
+    WeightKind,
+    joined_fields,
+    labels_and_groups,
+    settle_beside,
+    spread_beside,
+    taken_or_none,
+    weights_and_features,
+)
 from calibrant._check import (
     as_tensor,
     check_count,
     check_flag,
-    check_groups,
-    check_labels,
     check_logits,
     check_matrix,
     check_probs,
@@ -28,6 +36,7 @@ from calibrant._check import (
 from calibrant._kernels import cpu, reference
 from calibrant._leakage import check_not_fitted_on
 from calibrant._numerics import row_chunks
+from calibrant._outputs import outputs_of
 from calibrant._pairs import BinaryPairs, check_selection
 from calibrant.errors import InputError
 
@@ -40,8 +49,8 @@ class Calibrated(Protocol):
     top_label: bool
     fit_rows: Tensor
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K)."""
+    def __call__(self, logits: Tensor, *beside: Any) -> Tensor:
+        """Return calibrated logits (N, K); ``beside`` are the features, for one that declares ``needs_features``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +63,10 @@ class Predictions:
         groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
         decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
         given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
+        weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
+        weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
+            "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
+        features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
 
     Examples:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
@@ -68,6 +81,9 @@ class Predictions:
     groups: Tensor | None = None
     decision: Tensor | None = None
     given_probs: Tensor | None = None
+    weights: Tensor | None = None
+    weight_kind: WeightKind | None = None
+    features: Features | None = None
 
     def __post_init__(self) -> None:
         rows = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape[0]
@@ -76,6 +92,7 @@ class Predictions:
                 check_row_tensor(values, name=name, rows=rows)
         if self.given_probs is not None:
             check_row_tensor(self.given_probs, name="given_probs", dims=2, rows=rows, floating=True)
+        settle_beside(self, rows=rows, device=self.logits.device)
 
     @classmethod
     def from_logits(
@@ -87,6 +104,9 @@ class Predictions:
         ignore_index: int | None = None,
         groups: Any = None,
         unchecked_kind: bool = False,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
     ) -> "Predictions":
         """Make predictions from logits.
 
@@ -97,16 +117,20 @@ class Predictions:
             ignore_index: Rows whose label is this number are dropped; None keeps all.
             groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
             unchecked_kind: Accept logits that look like probabilities.
+            weights: (N,) or as ``labels``: numbers ≥ 0, or None; one a sample is repeated over the inner axes.
+            weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
+            features: Name → (N,) or as ``labels``: numbers or names, or None.
 
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
         check_flag(unchecked_kind, name="unchecked_kind")
+        more = spread_beside(logits, labels, class_dim, ignore_index, weights=weights, features=features)
         matrix, labels, groups = flatten(logits, labels, groups, class_dim, ignore_index, name="logits")
         check_matrix(matrix, name="logits")
         sums = cpu.row_statistics(matrix, dtype=torch.float32) if cpu.serves(matrix) else None
         row_max = check_logits(matrix, unchecked_kind=unchecked_kind, row_max=None if sums is None else sums.top)
-        made = cls(matrix, *_check_beside(matrix, labels, groups))
+        made = cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
         made.__dict__.update(row_max=row_max, float32_sums=sums)  # the check has read them already
         return made
 
@@ -119,6 +143,9 @@ class Predictions:
         class_dim: int = 1,
         ignore_index: int | None = None,
         groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
     ) -> "Predictions":
         """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
 
@@ -128,28 +155,53 @@ class Predictions:
             class_dim: As there.
             ignore_index: As there.
             groups: As there.
+            weights: As there.
+            weight_kind: As there.
+            features: As there.
         """
+        more = spread_beside(probs, labels, class_dim, ignore_index, weights=weights, features=features)
         matrix, labels, groups = flatten(probs, labels, groups, class_dim, ignore_index, name="probs")
         check_probs(matrix)
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        return cls(wide.log(), *_check_beside(matrix, labels, groups), given_probs=matrix)
+        beside = labels_and_groups(matrix, labels, groups)
+        return cls(wide.log(), *beside, given_probs=matrix, weight_kind=weight_kind, **more)
 
     @classmethod
-    def from_binary_logits(cls, logits: Any, labels: Any = None, *, groups: Any = None) -> "Predictions":
+    def from_binary_logits(
+        cls,
+        logits: Any,
+        labels: Any = None,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
         """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
         z = as_tensor(logits, name="logits")
         z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
         if not z.is_floating_point() or z.dim() != 1:
             raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
-        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, groups=groups, unchecked_kind=True)
+        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
+        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **more)
 
     @classmethod
-    def from_binary_probs(cls, probs: Any, labels: Any = None, *, groups: Any = None) -> "Predictions":
+    def from_binary_probs(
+        cls,
+        probs: Any,
+        labels: Any = None,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
         """Make two-class predictions from the probability (N,) of class 1."""
         p = as_tensor(probs, name="probs")
         p = p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p
         p = check_unit_interval(p, name="probs")
-        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, groups=groups)
+        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
+        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **more)
 
     @classmethod
     def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> "Predictions":
@@ -159,51 +211,25 @@ class Predictions:
             model: Returns logits (N, K) for a batch of inputs.
             loader: Batches of inputs and labels (N,).
         """
-        if not isinstance(model, nn.Module):
-            raise refuse("a torch.nn.Module", type(model).__name__, "pass logits you have to from_logits")
-        if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):
-            raise refuse("a loader of (inputs, labels) batches", type(loader).__name__, "pass a DataLoader")
-        training = model.training
-        parameter = next(model.parameters(), None)
-        device = parameter.device if parameter is not None else torch.device("cpu")
-        model.eval()
-        try:
-            with torch.no_grad():
-                pairs = [_outputs(model, batch, device) for batch in loader]
-        finally:
-            model.train(training)
-        if not pairs:
-            raise refuse("at least one batch", "an empty loader", "check the data set")
-        return cls.from_logits(torch.cat([z for z, _ in pairs]), torch.cat([y for _, y in pairs]))
+        return cls.from_logits(*outputs_of(model, loader))
 
     @staticmethod
     def cat(parts: "Sequence[Predictions]") -> "Predictions":
         """Return the rows of all ``parts`` in order."""
         parts = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Predictions | Tensor) else [parts]
-        for part in parts:
-            if not isinstance(part, Predictions):
-                raise refuse("a list of Predictions", f"{type(part).__name__} in it", "make each with from_logits")
-        if not parts:
-            raise refuse("at least one part", "none", "pass the parts as a list")
-        if len({part.logits.shape[1] for part in parts}) > 1:
-            raise refuse("parts with equally many classes", "different ones", "concatenate predictions of one model")
-
-        def join(name: str) -> Tensor | None:
-            columns = [getattr(part, name) for part in parts]
-            if all(column is None for column in columns):
-                return None
-            if any(column is None for column in columns):
-                raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
-            return torch.cat(columns)
-
-        names = ("labels", "groups", "decision", "given_probs")
-        return Predictions(torch.cat([p.logits for p in parts]), *map(join, names))
+        if wrong := [type(part).__name__ for part in parts if not isinstance(part, Predictions)]:
+            raise refuse("a list of Predictions", f"{wrong[0]} in it", "make each with from_logits")
+        return Predictions(**joined_fields(parts, ("logits", "labels", "groups", "decision", "given_probs", "weights")))
 
     def __len__(self) -> int:
         return int(self.logits.shape[0])
 
     def __repr__(self) -> str:
         beside = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
+        beside |= {
+            f"{self.weight_kind} weights": self.weights,
+            "features " + "·".join(self.features or ()): self.features,
+        }
         extras = [name for name, values in beside.items() if values is not None]
         labelled = "labelled" if self.labels is not None else "unlabelled"
         return f"Predictions({len(self)} rows, {self.classes} classes, {', '.join([labelled, *extras])})"
@@ -212,12 +238,9 @@ class Predictions:
         """Return the selected rows (a slice, a boolean mask or row numbers)."""
         chosen = check_selection(rows, count=len(self))
 
-        def take(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[chosen]
-
-        return Predictions(
-            self.logits[chosen], take(self.labels), take(self.groups), take(self.decision), take(self.given_probs)
-        )
+        names = ("labels", "groups", "decision", "given_probs")
+        beside = {name: taken_or_none(getattr(self, name), chosen) for name in names}
+        return Predictions(self.logits[chosen], **beside, **weights_and_features(self, chosen))
 
     @property
     def classes(self) -> int:
@@ -329,7 +352,8 @@ class Predictions:
 
     def top_label(self) -> BinaryPairs:
         """Reduce to pairs (confidence, decision was right)."""
-        return BinaryPairs(self.confidence, self.correct.double(), self.predicted, self.labels, self.groups)
+        pairs = (self.confidence, self.correct.double(), self.predicted, self.labels, self.groups)
+        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
 
     def one_vs_rest(self, class_index: int) -> BinaryPairs:
         """Reduce to pairs (probability of class ``class_index``, label is that class)."""
@@ -340,7 +364,8 @@ class Predictions:
             p = self.given_probs[:, class_index].double()
         else:
             p = (self.logits[:, class_index].double() - self.log_norm).exp()
-        return BinaryPairs(p, (labels == class_index).double(), None, labels, self.groups)
+        pairs = (p, (labels == class_index).double(), None, labels, self.groups)
+        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
 
     def calibrated_by(self, calibrator: Calibrated, *, allow_fit_rows: bool = False) -> "Predictions":
         """Return these predictions with ``calibrator`` applied to the logits.
@@ -358,34 +383,14 @@ class Predictions:
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             raise refuse(
-                "a fitted calibrator", type(calibrator).__name__, "fit one of calibrant.calibrators or load a saved one"
+                "a fitted calibrator", type(calibrator).__name__, "fit one of calibrant.calibrators, or load it"
             )
         if not check_flag(allow_fit_rows, name="allow_fit_rows"):
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         decision = self.predicted if calibrator.top_label else self.decision
-        return replace(self, logits=calibrator(self.logits), decision=decision, given_probs=None)
-
-
-def _outputs(model: nn.Module, batch: Any, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return logits and labels of one batch, on the CPU."""
-    if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
-        raise refuse("batches of two tensors (inputs, labels)", type(batch).__name__, "pass a DataLoader of pairs")
-    try:
-        logits = model(batch[0].to(device))
-    except RuntimeError as error:  # PyTorch's word for shapes that do not fit
-        got = f"{type(model).__name__} on inputs {tuple(batch[0].shape)}: {error}"
-        raise refuse("a model that accepts the loader's inputs", got, "pass the loader it was made for") from error
-    if not isinstance(logits, Tensor):
-        raise refuse("a model that returns logits", type(logits).__name__, "wrap it so that it returns its logits")
-    return logits.cpu(), batch[1].cpu()
+        inputs = (self.logits, self.features) if getattr(calibrator, "needs_features", False) else (self.logits,)
+        return replace(self, logits=calibrator(*inputs), decision=decision, given_probs=None)
 
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:
     return values.gather(1, classes[:, None])[:, 0]
-
-
-def _check_beside(matrix: Tensor, labels: Any, groups: Any) -> tuple[Tensor | None, Tensor | None]:
-    rows, classes = matrix.shape
-    if labels is not None:
-        labels = check_labels(as_tensor(labels, name="labels").to(matrix.device), rows=rows, classes=classes)
-    return labels, check_groups(groups, rows=rows)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._beside import Features, check_features, join_columns, taken
 from calibrant._check import as_tensor, check_groups, check_labels, check_logits, check_weights
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.errors import InputError
@@ -34,7 +35,7 @@ class Chunk:
         labels: (n,) int64 in [0, K).
         weight: (n,) float64 > 0, or None for 1 each.
         groups: (n,) int64, or None.
-        features: Named columns (n,).
+        features: Named columns (n,): numbers as tensors, names as arrays of text.
         start: Number of the first row in what the caller gave.
         place: What goes before a message about these rows: a file and row group, or nothing.
     """
@@ -43,7 +44,7 @@ class Chunk:
     labels: Tensor
     weight: Tensor | None = None
     groups: Tensor | None = None
-    features: Mapping[str, Tensor] = field(default_factory=dict)
+    features: Features = field(default_factory=dict)
     start: int = 0
     place: str = ""
 
@@ -63,7 +64,7 @@ class Chunk:
             return None if values is None else values[rows.to(values.device) if isinstance(rows, Tensor) else rows]
 
         start = self.start + (rows.start or 0) if isinstance(rows, slice) else self.start
-        features = {name: values[rows] for name, values in self.features.items()}
+        features = {name: taken(values, rows) for name, values in self.features.items()}
         return Chunk(
             self.logits[rows], self.labels[rows], take(self.weight), take(self.groups), features, start, self.place
         )
@@ -203,8 +204,7 @@ class MemoryRows(RowSource):
         w = None
         if weight is not None:
             w = check_weights(as_tensor(weight, name="sample_weight").to(z.device), rows=rows)
-        columns = {name: as_tensor(values, name=name) for name, values in (features or {}).items()}
-        whole = Chunk(z, y, w, check_groups(groups, rows=rows), columns)
+        whole = Chunk(z, y, w, check_groups(groups, rows=rows), check_features(features, rows=rows) or {})
         if w is not None and not bool((w > 0).all()):
             whole = whole.where(w > 0)
         return cls.of_chunk(whole)
@@ -342,6 +342,6 @@ def _concatenated(left: Chunk, right: Chunk) -> Chunk:
     def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
         return None if a is None or b is None else torch.cat([a, b])
 
-    features = {name: torch.cat([values, right.features[name]]) for name, values in left.features.items()}
+    features = {name: join_columns([left.features[name], right.features[name]], name=name) for name in left.features}
     logits, labels = torch.cat([left.logits, right.logits]), torch.cat([left.labels, right.labels])
     return Chunk(logits, labels, both(left.weight, right.weight), both(left.groups, right.groups), features, left.start)

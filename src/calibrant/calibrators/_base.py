@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _plain
+from calibrant._beside import fitting_weights, need_positive
 from calibrant._check import refuse
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant._leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
@@ -23,11 +24,13 @@ class Calibrator(nn.Module, ABC):
     Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, declare
     learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
     Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
-    decision already taken). One that is an affine map also gives ``affine``.
+    decision already taken), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
+    also gives ``affine``.
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
+    needs_features: bool = False
 
     classes: Tensor
     fit_rows: Tensor
@@ -250,9 +253,9 @@ def _update_facts(module: nn.Module, _: Any) -> None:
 
 
 def _rows_of(data: Predictions) -> MemoryRows:
-    weights, features = getattr(data, "weights", None), getattr(data, "features", None)
     labels = data.need_labels()
-    return MemoryRows.of(data.logits, labels, weight=weights, groups=data.groups, features=features)
+    weight = fitting_weights(need_positive(data.weights))
+    return MemoryRows.of(data.logits, labels, weight=weight, groups=data.groups, features=data.features)
 
 
 def _hashes(chunk: Chunk) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from calibrant._check import check_number
-from calibrant._data import need_rows
+from calibrant._data import need_rows, need_unweighted
 from calibrant.errors import InputError
 from calibrant.evaluate.panel import check_metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredECE
@@ -194,7 +194,7 @@ def _list(names: Sequence[str]) -> str:
 
 def _check_same_rows(a: Data, b: Data) -> None:
     for data in (a, b):
-        need_rows(data, what="a comparison")
+        need_unweighted(need_rows(data, what="a comparison"), what="a comparison")
     if len(a) != len(b):
         raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:

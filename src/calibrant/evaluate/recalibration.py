@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice, check_count
+from calibrant._data import need_unweighted
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
@@ -63,6 +64,7 @@ def optimal_ece(
     References:
         Wang et al. 2021, Figure 4.
     """
+    need_unweighted(predictions, what="the optimal ECE")
     if not 0 < low < high:
         raise InputError(f"expected 0 < low < high, got {low} and {high}; choose a range of temperatures")
     check_count(steps, name="steps", low=3)
@@ -130,6 +132,7 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement).
     """
+    need_unweighted(predictions, what="a refinement")
     check_choice(score, name="score", choices=("log", "brier"))
     metric = NLL() if score == "log" else Brier()
     labels = predictions.need_labels()
@@ -192,6 +195,7 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
     References:
         Cox 1958; Van Calster et al. 2019.
     """
+    need_unweighted(data, what="a calibration line")
     score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
     y = data.correct.double().cpu()
     ones = torch.ones_like(score)

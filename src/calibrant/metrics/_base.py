@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import refuse, shown
-from calibrant._data import Data
+from calibrant._data import Data, need_rows
 from calibrant.binning import Binning, EqualWidth
 
 __all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
@@ -118,10 +118,17 @@ class SumMetric(Metric, Generic[S]):
 
 @dataclass(frozen=True)
 class MeanState:
-    """Sum of one number a row, and the rows."""
+    """Sum of one number a row, and the rows; of weighted rows both are sums of weights."""
 
     total: float
-    count: int
+    count: float
+
+    @classmethod
+    def of(cls, rows: Tensor, weight: Tensor | None) -> "MeanState":
+        """Return the sum of ``rows`` (N,), with ``weight`` (N,) or once each."""
+        if weight is None:
+            return cls(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
+        return cls(float((rows.double() * weight).sum()), weight.sum().item())
 
     def __add__(self, other: "MeanState") -> "MeanState":
         if not isinstance(other, MeanState):
@@ -148,16 +155,16 @@ class MeanMetric(SumMetric[MeanState]):
 
     @abstractmethod
     def rows(self, data: Data) -> Tensor:
-        """Return the numbers (N,) in float64 whose mean is the metric."""
+        """Return the numbers (N,) in float64 whose mean, by the weights of ``data`` if it has any, is the metric."""
 
     def state(self, data: Data) -> MeanState:
         """Return sum and count of the rows."""
-        rows = self.rows(data)
-        return MeanState(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
+        counted = need_rows(data, what=self)
+        return MeanState.of(self.rows(counted), counted.weights)
 
     def value(self, state: MeanState) -> float:
         """Return the mean."""
-        if not isinstance(state, MeanState) or state.count < 1:
+        if not isinstance(state, MeanState) or state.count <= 0:
             raise refuse(f"a state of at least one row for {self}", shown(state), "make it with state(data)")
         return state.total / state.count
 

@@ -34,8 +34,10 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
 
     def cells(self, data: Data) -> BinnedRows:
         """Return (confidence, decision was right) in bins."""
-        p = confidence_for(self.binning, need_rows(data, what=self))
-        return BinnedRows(self.binning.assign(p), p, data.correct, self.binning.bins)
+        data = need_rows(data, what=self)
+        p = confidence_for(self.binning, data)
+        index = self.binning.assign(p, weight=data.weights)
+        return BinnedRows(index, p, data.correct, self.binning.bins, data.weights)
 
     @abstractmethod
     def errors(self, table: BinTable) -> Tensor:
@@ -48,7 +50,8 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
     def state(self, data: Data) -> BinTable | MassSketch:
         """Return the bin table; for equal-mass bins, whose edges all data decide, a sketch that merges."""
         if isinstance(self.binning, EqualMass):
-            return self.binning.sketch(need_rows(data, what=self).confidence, data.correct)
+            data = need_rows(data, what=self)
+            return self.binning.sketch(data.confidence, data.correct, weight=data.weights)
         return self._table(data)
 
     def value(self, state: BinTable | MassSketch) -> float:
@@ -58,7 +61,8 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
 
     def _table(self, data: Data) -> BinTable:
-        return self.binning.table(confidence_for(self.binning, need_rows(data, what=self)), data.correct)
+        data = need_rows(data, what=self)
+        return self.binning.table(confidence_for(self.binning, data), data.correct, weight=data.weights)
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""

@@ -82,7 +82,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         predictions = need_predictions(data, metric=self)
         if isinstance(self.binning, EqualMass):
             pairs = (predictions.one_vs_rest(k) for k in range(predictions.classes))
-            sketches = tuple(self.binning.sketch(one.p, one.y) for one in pairs)
+            sketches = tuple(self.binning.sketch(one.p, one.y, weight=one.weights) for one in pairs)
             return ClassTables(predictions.classes, sketches=sketches)
         return ClassTables(predictions.classes, self._table(predictions))
 
@@ -162,12 +162,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
         labels = predictions.need_labels()
         # the compiled loop reads a float32 copy of half precision, which must not be as large as the logits
         copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED
-        sums = predictions.float64_sums if predictions.given_probs is None and not copied else None
+        plain = predictions.given_probs is None and predictions.weights is None and not copied
+        sums = predictions.float64_sums if plain else None
         if sums is not None and isinstance(self.binning, EqualWidth) and self.binning.bins <= _MOST_BINS:
             edges = self.binning.edges(sums.others)
             count, sum_p, sum_y, near = cpu.class_bins(predictions.logits, labels, sums.top, sums.others, edges)
             table = BinTable(count, sum_p, sum_y, total=len(predictions) - near.shape[0])
             return table + self._plain_table(_by_pytorch(predictions[near])) if near.shape[0] else table
+        if predictions.weights is not None:
+            return self._weighted_table(predictions, predictions.weights)
         return self._plain_table(predictions)
 
     def _plain_table(self, predictions: Predictions) -> BinTable:
@@ -184,6 +187,20 @@ class ClasswiseECE(SumMetric[ClassTables]):
             _count_in(sum_y, hit)
         return BinTable(count, sum_p, sum_y, len(predictions))
 
+    def _weighted_table(self, predictions: Predictions, weight: Tensor) -> BinTable:
+        labels, size = predictions.need_labels(), predictions.classes * self.binning.bins
+        count, sum_p, sum_y, squares = torch.zeros(4, size, dtype=torch.float64, device=labels.device)
+        for rows, p, cell in self._cells(predictions):
+            hit, w = cell.gather(1, labels[rows, None])[:, 0], weight[rows, None].double()
+            inside, each = cell >= 0, w.expand_as(p)
+            for sums, values in ((count, each), (sum_p, each * p), (squares, each.square())):
+                sums.index_add_(0, cell[inside], values[inside])
+            sum_y.index_add_(0, hit[hit >= 0], w[hit >= 0, 0])
+        total = weight.sum().item()
+        if not weight.is_floating_point():
+            return BinTable(count.round().long(), sum_p, sum_y, total)
+        return BinTable(count, sum_p, sum_y, total, squares)
+
     def _signed(self, predictions: Predictions, table: BinTable) -> Tensor:
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), predictions.need_labels()
         signed = torch.empty(len(predictions), dtype=torch.float64, device=labels.device)
@@ -198,8 +215,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
         offset = torch.arange(classes, device=predictions.logits.device) * bins
         columns = None
         if isinstance(self.binning, EqualMass):  # its bins need a whole column at a time
-            pairs = (predictions.one_vs_rest(k).p for k in range(classes))
-            columns = torch.stack([self.binning.assign(p).int() for p in pairs], dim=1)
+            pairs, weight = (predictions.one_vs_rest(k).p for k in range(classes)), predictions.weights
+            columns = torch.stack([self.binning.assign(p, weight=weight).int() for p in pairs], dim=1)
         for rows in row_chunks(len(predictions), classes):
             if predictions.given_probs is not None:
                 p = predictions.given_probs[rows].double()

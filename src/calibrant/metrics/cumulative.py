@@ -15,7 +15,7 @@ __all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
 
 def cumulated(sketch: MassSketch) -> Tensor:
     """Return Σ_{p_i ≤ v} (p_i − y_i) / N (M + 1,) before the first and after each distinct confidence v, ascending."""
-    residual = (sketch.sum_p - sketch.sum_y) / int(sketch.count.sum())
+    residual = (sketch.sum_p - sketch.sum_y) / sketch.count.sum()
     return torch.cat([residual.new_zeros(1), residual.cumsum(0)])
 
 
@@ -25,7 +25,8 @@ class SketchMetric(SumMetric[MassSketch]):
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by confidence: exact up to 65,536 distinct values, then by cells of that many."""
-        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
+        data = need_rows(data, what=self)
+        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,12 @@ class SpiegelhalterZ(Metric):
 
     def __call__(self, data: Data) -> float:
         """Return Z; 0 where all confidences are 0, ½ or 1 and none is contradicted, ±inf where one is."""
-        p, y = need_rows(data, what=self).confidence, data.correct.double()
-        excess = float(((p - y) * (2 * p - 1)).sum())
-        variance = float(((1 - 2 * p).square() * p * (1 - p)).sum())
+        data = need_rows(data, what=self)
+        p, y = data.confidence, data.correct.double()
+        once = torch.ones_like(p) if data.weights is None else data.weights.double()
+        twice = once.square() if data.weight_kind == "sampling" else once  # a count is so many independent rows
+        excess = float((once * (p - y) * (2 * p - 1)).sum())
+        variance = float((twice * (1 - 2 * p).square() * p * (1 - p)).sum())
         if variance == 0:
             return 0.0 if excess == 0 else math.copysign(math.inf, excess)
         return excess / math.sqrt(variance)

@@ -12,6 +12,7 @@ from calibrant.metrics._binned import BinnedMetric, rooted_interval
 from calibrant.statistics import (
     Interval,
     PairedTest,
+    left_over,
     need_errors,
     need_independent,
     normal_quantile,
@@ -129,19 +130,18 @@ def square_error(table: BinTable) -> Tensor:
     Row i of bin b adds 2 δ_b ε_i + δ_b² − θ to first order, of variance 4 δ_b² a (1 − a) + δ_b⁴ within the bin; the square of ε
     adds 2 (a (1 − a) / N)² a bin.
     """
-    rate = table.sum_y / table.count.clamp_min(1)
-    noise = rate * (1 - rate)
-    square = (table.gap.square() - noise / (table.count - 1).clamp_min(1)).clamp_min(0)
+    noise = table.rate * (1 - table.rate)
+    square = (table.gap.square() - noise / left_over(table)).clamp_min(0)
     linear = (table.weight * (4 * square * noise + square.square())).sum(dim=-1)
     linear = linear - (table.weight * square).sum(dim=-1).square()
-    quadratic = 2 * torch.where(table.count > 1, noise / max(table.total, 1), 0.0).square().sum(dim=-1)
-    return (linear.clamp_min(0) / max(table.total, 1) + quadratic).sqrt()
+    each = table.weight / table.effective.clamp_min(1)  # 1 / N, where each row counts once
+    quadratic = 2 * torch.where(table.effective > 1, noise * each, 0.0).square().sum(dim=-1)
+    return (linear.clamp_min(0) / max(table.effective_total, 1) + quadratic).sqrt()
 
 
 def few_bins_decide(table: BinTable, square: Tensor, error: Tensor, *, level: float) -> Tensor:
     """Return whether (…) a square is neither far above 0 nor shared by many bins, so that no normal interval holds."""
-    rate = table.sum_y / table.count.clamp_min(1)
-    noise = rate * (1 - rate)
+    noise = table.rate * (1 - table.rate)
     shared = noise.sum(dim=-1).square() / noise.square().sum(dim=-1).clamp_min(1e-300)
     half = normal_quantile((1 + level) / 2) * error
     return (square < CLEAR * half) & (shared < FEWEST_BINS)

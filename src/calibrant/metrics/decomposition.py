@@ -51,8 +51,7 @@ class CalibrationLoss(BinnedMetric):
         """Return the loss (…) of tables (…, B)."""
         if self.score == "brier":
             return (table.weight * table.gap.square()).sum(dim=-1)
-        filled = table.count.clamp_min(1)
-        rate, mean = table.sum_y / filled, (table.sum_p / filled).clamp(0, 1)
+        rate, mean = table.rate, (table.sum_p / table.filled).clamp(0, 1)
         divergence = _cross(rate, mean) - _cross(rate, rate)
         return (table.weight * torch.where(table.count > 0, divergence, 0.0)).sum(dim=-1)
 
@@ -87,7 +86,7 @@ class RefinementLoss(BinnedMetric):
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the loss (…) of tables (…, B)."""
-        rate = table.sum_y / table.count.clamp_min(1)
+        rate = table.rate
         left = rate * (1 - rate) if self.score == "brier" else _cross(rate, rate)
         return (table.weight * left).sum(dim=-1)
 

@@ -58,13 +58,16 @@ class KernelECE(Metric):
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
-        p, hot = _vectors(need_predictions(data, metric=self), metric=self)
-        width = chosen_width(p) if self.width is None else self.width
+        predictions = need_predictions(data, metric=self)
+        p, hot = _vectors(predictions, metric=self)
+        weight = predictions.weights
+        width = chosen_width(_some(p, weight)) if self.width is None else self.width
         total = 0.0
-        for rows, log_kernel in _log_kernels(p, width):
+        for rows, log_kernel in _log_kernels(p, width, weight):
             expected = torch.softmax(log_kernel, dim=1) @ hot
-            total += float((expected - p[rows]).abs().pow(self.norm).sum())
-        return total / p.shape[0]
+            errors = (expected - p[rows]).abs().pow(self.norm).sum(dim=1)
+            total += float(errors.sum() if weight is None else errors @ weight[rows].double())
+        return total / (p.shape[0] if weight is None else float(weight.sum()))
 
 
 @dataclass(frozen=True)
@@ -100,30 +103,49 @@ class SKCE(Metric):
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
-        p, hot = _vectors(need_predictions(data, metric=self), metric=self)
-        residual, rows = hot - p, p.shape[0]
-        some = p[:: max(1, rows // SUBSAMPLE)]
+        predictions = need_predictions(data, metric=self)
+        p, hot = _vectors(predictions, metric=self)
+        some = _some(p, predictions.weights)
         width = float(torch.cdist(some, some).mean()) if self.width is None else self.width
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
-        total = -float(residual.square().sum())  # the pairs (i, i), whose kernel is 1
+        rows, weight = p.shape[0], _once(p, predictions.weights)
+        residual = weight[:, None] * (hot - p)
+        # a counted row makes pairs with its repetitions, any other row none with itself
+        alone = weight if predictions.weight_kind != "sampling" else weight.square()
+        total = -float((alone * (hot - p).square().sum(dim=1)).sum())  # the pairs (i, i), whose kernel is 1
         for part in _tiles(rows, rows):
             kernel = torch.cdist(p[part], p, compute_mode="donot_use_mm_for_euclid_dist").div_(-width).exp_()
             total += float((kernel @ residual * residual[part]).sum())
-        return total / (rows * (rows - 1))
+        return total / float(weight.sum().square() - alone.sum())
+
+
+def _once(p: Tensor, weight: Tensor | None) -> Tensor:
+    return torch.ones_like(p[:, 0]) if weight is None else weight.double()
+
+
+def _some(p: Tensor, weight: Tensor | None) -> Tensor:
+    """Return about ``SUBSAMPLE`` rows, evenly spaced; of counted rows as if each stood there so many times."""
+    if weight is None or weight.is_floating_point():
+        return p[:: max(1, p.shape[0] // SUBSAMPLE)]
+    up_to = weight.cumsum(0)
+    rows = int(up_to[-1])
+    return p[torch.searchsorted(up_to, torch.arange(0, rows, max(1, rows // SUBSAMPLE), device=p.device), right=True)]
 
 
 def chosen_width(p: Tensor) -> float:
-    """Return the width of ``WIDTHS`` with the largest leave-one-out likelihood of (a part of) the rows ``p`` (N, K)."""
-    some = p[:: max(1, p.shape[0] // SUBSAMPLE)]
+    """Return the width of ``WIDTHS`` with the largest leave-one-out likelihood of the rows ``p`` (N, K)."""
 
     def likelihood(width: float) -> float:
-        return sum(float(torch.logsumexp(kernel, dim=1).sum()) for _, kernel in _log_kernels(some, width))
+        return sum(float(torch.logsumexp(kernel, dim=1).sum()) for _, kernel in _log_kernels(p, width))
 
     return max(WIDTHS, key=likelihood)
 
 
-def _log_kernels(p: Tensor, width: float) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows j and log k(p_j; p_i) (n, N) with −inf at i = j: the Dirichlet densities of p_i / width + 1 at p_j."""
+def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+    """Yield rows j and log w_i k(p_j; p_i) (n, N): the Dirichlet densities of p_i / width + 1 at p_j.
+
+    At i = j it is −inf, or for a count w_j that of the other w_j − 1 repetitions.
+    """
     log_p = p.clamp_min(SMALLEST).log()
     alpha = p / width
     normaliser = torch.lgamma(torch.tensor(1 / width + p.shape[1], dtype=torch.float64)) - torch.lgamma(alpha + 1).sum(
@@ -131,7 +153,12 @@ def _log_kernels(p: Tensor, width: float) -> Iterator[tuple[slice, Tensor]]:
     )
     for rows in _tiles(p.shape[0], p.shape[0]):
         log_kernel = log_p[rows] @ alpha.T + normaliser
-        log_kernel[torch.arange(rows.stop - rows.start), torch.arange(rows.start, rows.stop)] = -math.inf
+        here = torch.arange(rows.stop - rows.start), torch.arange(rows.start, rows.stop)
+        own = log_kernel[here]
+        if weight is not None:
+            log_kernel = log_kernel + weight.double().log()
+        repeated = weight is not None and not weight.is_floating_point()
+        log_kernel[here] = own + (weight[rows] - 1).double().log() if weight is not None and repeated else -math.inf
         yield rows, log_kernel
 
 
@@ -144,8 +171,11 @@ def _tiles(rows: int, columns: int) -> Iterator[slice]:
 def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tensor]:
     """Return probabilities and one-hot labels (N, K) in float64."""
     labels = predictions.need_labels()
-    if len(predictions) < 2:
-        raise InputError(f"expected at least two rows for {metric}, got {len(predictions)}; it compares rows in pairs")
+    weight, counted = predictions.weights, len(predictions)
+    if weight is not None and not weight.is_floating_point():
+        counted = int(weight.sum())
+    if counted < 2:
+        raise InputError(f"expected at least two rows for {metric}, got {counted}; it compares rows in pairs")
     p = predictions.given_probs.double() if predictions.given_probs is not None else predictions.log_probs.exp()
     hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
     return p, hot

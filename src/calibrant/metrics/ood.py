@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
+from calibrant._data import need_unweighted
 from calibrant.metrics.split import entropy_rows
 from calibrant.predictions import Predictions
 
@@ -75,6 +76,8 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
         tensor([0., 1., 1.], dtype=torch.float64)
     """
     check_choice(score, name="score", choices=("entropy", "confidence"))
+    for data in (inside, outside):
+        need_unweighted(data, what="an ROC curve")
     if score == "entropy":
         return roc_curve(entropy_rows(outside), entropy_rows(inside))
     return roc_curve(inside.confidence, outside.confidence)

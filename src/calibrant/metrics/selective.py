@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_rows
+from calibrant._data import Data, need_rows, need_unweighted
 from calibrant.binning import EqualMass, MassSketch
 from calibrant.metrics._base import SumMetric
 
 __all__ = ["AURC", "RiskCoverage", "risk_coverage"]
+
+_MOST_RISKS = 1 << 24  # rows, up to which the risk at each is summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +54,12 @@ class AURC(SumMetric[MassSketch]):
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by confidence: exact up to 65,536 distinct values."""
-        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
+        data = need_rows(data, what=self)
+        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
     def value(self, state: MassSketch) -> float:
         """Return the area of a state."""
-        return float(_risks(state).mean())
+        return _area(state)
 
 
 def risk_coverage(data: Data) -> RiskCoverage:
@@ -73,10 +76,28 @@ def risk_coverage(data: Data) -> RiskCoverage:
     References:
         El-Yaniv & Wiener 2010.
     """
-    need_rows(data, what="a risk–coverage curve")
+    need_unweighted(need_rows(data, what="a risk–coverage curve"), what="a risk–coverage curve")
     risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
     kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
     return RiskCoverage(kept / risk.shape[0], risk)
+
+
+def _area(sketch: MassSketch) -> float:
+    """Return the mean risk over the share of rows kept, by sums of 1/k between ends that need not be whole numbers.
+
+    Let a rows come before a value of n rows, e of which err, with w errors before them. The risk at the k-th row is
+    (w + (k − a) e/n) / k, and its sum over the value is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers.
+    Sampling weights are scaled to as many as there are rows.
+    """
+    if sketch.squares is None and int(sketch.count.sum()) <= _MOST_RISKS:
+        return float(_risks(sketch).mean())
+    scale = 1.0 if sketch.squares is None else sketch.rows / float(sketch.count.sum())
+    count = sketch.count.flip(0).double() * scale
+    wrong = count - sketch.sum_y.flip(0) * scale
+    last, errors = count.cumsum(0), wrong.cumsum(0)
+    before, rate = last - count, wrong / count
+    harmonic = torch.special.digamma(last + 1) - torch.special.digamma(before + 1)
+    return float((wrong + (errors - wrong - before * rate) * harmonic).sum() / last[-1])
 
 
 def _risks(sketch: MassSketch) -> Tensor:

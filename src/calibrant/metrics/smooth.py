@@ -23,10 +23,10 @@ FINE = 16  # parts of a cell that a row's place is told apart by before it is sh
 
 @dataclass(frozen=True)
 class LatticeState:
-    """Sum of confidence − correct on a lattice of [0, 1], and the rows."""
+    """Sum of confidence − correct on a lattice of [0, 1], and the rows; of weighted rows both are sums of weights."""
 
     residual: Tensor
-    count: int
+    count: float
 
     def __add__(self, other: "LatticeState") -> "LatticeState":
         return LatticeState(self.residual + other.residual, self.count + other.count)
@@ -65,13 +65,15 @@ class SmoothECE(SumMetric[LatticeState]):
 
     def state(self, data: Data) -> LatticeState:
         """Return the summed residuals on the lattice."""
-        p, y = need_rows(data, what=self).confidence, data.correct
+        data = need_rows(data, what=self)
+        p, y = data.confidence, data.correct
+        once = p.new_ones(1).expand(p.shape[0]) if data.weights is None else data.weights
         parts = self.cells * FINE
         sums = torch.zeros(parts, dtype=torch.float64, device=p.device)
-        for part, hit in zip(p.split(BLOCK), y.split(BLOCK), strict=True):
+        for part, hit, weight in zip(p.split(BLOCK), y.split(BLOCK), once.split(BLOCK), strict=True):
             place = (part * parts).long().clamp_(max=parts - 1)
-            sums.scatter_add_(0, place, part - hit.double())
-        return LatticeState(_share(sums.view(self.cells, FINE)), len(data))
+            sums.scatter_add_(0, place, (part - hit.double()) * weight)
+        return LatticeState(_share(sums.view(self.cells, FINE)), once.sum().item())
 
     def value(self, state: LatticeState) -> float:
         """Return the error of a state."""

@@ -121,9 +121,11 @@ def entropy_rows(predictions: Predictions) -> Tensor:
 
 
 def _sum(rows: Tensor, predictions: Predictions, where: Where) -> MeanState:
+    weight = predictions.weights
     if where != "all":
-        rows = rows[predictions.correct == (where == "correct")]
-    return MeanState(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
+        chosen = predictions.correct == (where == "correct")
+        rows, weight = rows[chosen], None if weight is None else weight[chosen]
+    return MeanState.of(rows, weight)
 
 
 def _mean(state: MeanState, where: Where) -> float:

@@ -43,16 +43,18 @@ class SweepECE(SumMetric[MassSketch]):
 
     def state(self, data: Data) -> MassSketch:
         """Return counts and sums by value."""
-        return EqualMass(1).sketch(need_rows(data, what=self).confidence, data.correct)
+        data = need_rows(data, what=self)
+        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
     def value(self, state: MassSketch) -> float:
         """Return the error of a state."""
         zero = state.sum_p.new_zeros(1)
         rows = torch.cat([state.count.new_zeros(1), state.count.cumsum(0)])
         sum_p, sum_y = (torch.cat([zero, sums.cumsum(0)]) for sums in (state.sum_p, state.sum_y))
-        best = _cut(rows, 1)
-        for bins in range(2, int(rows[-1]) + 1):
-            cut = _cut(rows, bins)
+        total = int(rows[-1]) if state.squares is None else state.rows
+        best = _cut(rows, 1, total)
+        for bins in range(2, total + 1):
+            cut = _cut(rows, bins, total)
             rates = sum_y[cut].diff() / rows[cut].diff()
             if bool((rates.diff() < 0).any()):
                 break
@@ -62,9 +64,17 @@ class SweepECE(SumMetric[MassSketch]):
         return float((count / rows[-1] * gap.abs() ** self.norm).sum() ** (1 / self.norm))
 
 
-def _cut(rows: Tensor, bins: int) -> Tensor:
-    """Return the positions in the cumulated counts ``rows`` where non-empty equal-mass bins begin, and the end."""
-    total = int(rows[-1])
+def _cut(rows: Tensor, bins: int, total: int) -> Tensor:
+    """Return the positions in the cumulated counts ``rows`` where non-empty equal-mass bins begin, and the end.
+
+    Args:
+        rows: (M + 1,) cumulated int64 counts, or float64 sampling weights, which are scaled to the sum ``total``.
+        bins: Bins.
+        total: Rows.
+    """
     starts = split_starts(total, bins).to(rows.device)
-    cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), rows.new_tensor([rows.shape[0] - 1])]))
+    if rows.is_floating_point():
+        starts = (starts.double() - 1e-9 * total) * (float(rows[-1]) / total)
+    last = torch.tensor([rows.shape[0] - 1], device=rows.device)
+    cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), last]))
     return cut

@@ -60,7 +60,8 @@ class TopLabelECE(SumMetric[TopLabelTable]):
 
     def cells(self, data: Data) -> BinnedRows:
         """Return the rows in the bins of their predicted class."""
-        predicted = need_rows(data, what=self).predicted
+        data = need_rows(data, what=self)
+        predicted, weight = data.predicted, data.weights
         if predicted is None:
             raise InputError("expected pairs with predicted classes, got bare pairs; make them with from_top_label")
         classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
@@ -69,11 +70,11 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         if isinstance(self.binning, EqualMass):
             for k in torch.unique(predicted).tolist():
                 rows = predicted == k
-                index[rows] = self.binning.assign(p[rows])
+                index[rows] = self.binning.assign(p[rows], weight=None if weight is None else weight[rows])
         else:
             index = self.binning.assign(p)
         index = torch.where(index >= 0, index + predicted * bins, -1)
-        return BinnedRows(index, p, data.correct, classes * bins)
+        return BinnedRows(index, p, data.correct, classes * bins, weight)
 
     def state(self, data: Data) -> TopLabelTable:
         """Return the bin table.
@@ -116,4 +117,5 @@ def _padded(table: BinTable, size: int) -> BinTable:
     def pad(values: Tensor) -> Tensor:
         return torch.nn.functional.pad(values, (0, size - values.shape[0]))
 
-    return BinTable(pad(table.count), pad(table.sum_p), pad(table.sum_y), table.total)
+    squares = None if table.squares is None else pad(table.squares)
+    return BinTable(pad(table.count), pad(table.sum_p), pad(table.sum_y), table.total, squares)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from calibrant._check import as_tensor, check_number, refuse
+from calibrant._data import need_unweighted
 from calibrant.errors import InputError
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
 from calibrant.predictions import BinaryPairs, Predictions
@@ -261,6 +262,7 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
 
 
 def _check_rows(data: Data, *, name: str) -> None:
+    need_unweighted(data, what="the gate")
     if isinstance(data, Predictions):
         data.need_labels()
     if data.groups is not None and len(data.groups.unique()) < len(data):

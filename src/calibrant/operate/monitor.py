@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._check import refuse
+from calibrant._data import need_unweighted
 from calibrant.errors import InputError
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import Evidence, gather, names_of, since_change
@@ -327,6 +328,7 @@ def show_time(seconds: float) -> str:
 
 
 def _check(data: Data, *, name: str) -> None:
+    need_unweighted(data, what="the monitor")
     if isinstance(data, Predictions) and data.labels is None:
         raise InputError(f"expected labels in {name}, got none; pass only rows whose labels have come")
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._check import check_count, check_number, refuse
+from calibrant._data import need_unweighted
 from calibrant.binning import EqualWidth
 from calibrant.operate.bounds import Moments, log_above, log_below, whole_gap_p
 from calibrant.operate.check import DIRECTION
@@ -179,6 +180,7 @@ def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float 
         raise refuse("predictions or an accuracy to assume", got, "pass one of them")
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if predictions is not None:
+        need_unweighted(predictions, what="a plan")
         p = np.quantile(predictions.confidence.cpu().numpy(), quantiles)
     else:
         from scipy.special import betaincinv

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrant._check import check_sequence, refuse, shown
+from calibrant._data import need_unweighted
 from calibrant.binning import Binning
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -27,11 +28,12 @@ def check_data(data: Any) -> None:
 
 
 def check_rows(data: Predictions | BinaryPairs) -> None:
-    """Refuse data without rows.
+    """Refuse data without rows, and rows with weights, which no picture shows.
 
     Args:
         data: Predictions or pairs.
     """
+    need_unweighted(data, what="a picture or a report")
     if not len(data):
         raise refuse("at least one row to draw", "none", "check the selection")
 

@@ -34,7 +34,7 @@ from calibrant.statistics.means import (
 )
 from calibrant.statistics.null import HasNull, null_band, null_draws, null_outcomes, redraw
 from calibrant.statistics.paired import PairedTest, holm, paired_bootstrap, two_sample_test
-from calibrant.statistics.squares import BinnedRows, paired_square_test, squared_error
+from calibrant.statistics.squares import BinnedRows, left_over, paired_square_test, squared_error
 
 __all__ = [
     "BinnedEstimate",
@@ -56,6 +56,7 @@ __all__ = [
     "holm",
     "interval",
     "interval_ends",
+    "left_over",
     "mean_error",
     "mean_interval",
     "need_errors",

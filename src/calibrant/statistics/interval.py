@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_count, check_number, refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import need_rows, need_unweighted
 from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
@@ -71,7 +71,7 @@ def interval(
     check_count(seed, name="seed", low=0)
     if null is not None and (not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] < 2):
         raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
-    need_rows(predictions, what=metric)
+    need_unweighted(need_rows(predictions, what=metric), what="an interval")
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
     rows = _finite_rows(metric, predictions)
@@ -123,7 +123,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
     check_count(draws, name="draws")
     check_count(seed, name="seed", low=0)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    need_rows(predictions, what=metric)
+    need_unweighted(need_rows(predictions, what=metric), what="an interval")
     rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
         raise NoIntervalError(

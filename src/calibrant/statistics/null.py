@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._check import check_count, check_number, refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import need_rows, need_unweighted
 from calibrant._numerics import row_chunks
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import quantiles
@@ -94,7 +94,7 @@ def null_draws(
     """
     check_count(draws, name="draws")
     check_count(seed, name="seed", low=0)
-    need_rows(predictions, what=metric)
+    need_unweighted(need_rows(predictions, what=metric), what="the level if calibrated")
     if not callable(metric) or isinstance(metric, type):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if isinstance(metric, HasNull):

@@ -36,16 +36,25 @@ class BinnedRows:
         p: (N,) probability.
         y: (N,) outcome.
         bins: B.
+        weight: (N,) int64 counts or float64 sampling weights, or None for 1 each.
     """
 
     index: Tensor
     p: Tensor
     y: Tensor
     bins: int
+    weight: Tensor | None = None
 
     def table(self) -> BinTable:
         """Return the sums."""
-        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins)
+        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight)
+
+    @property
+    def shares(self) -> Tensor:
+        """(N,) float64: the part of the whole that each row stands for."""
+        if self.weight is None:
+            return torch.full_like(self.p, 1 / self.p.shape[0], dtype=torch.float64)
+        return self.weight.double() / self.weight.sum()
 
 
 def squared_error(table: BinTable) -> Tensor:
@@ -62,9 +71,21 @@ def squared_error(table: BinTable) -> Tensor:
     References:
         Kumar, Liang & Ma 2019, Definition 5.1; Bröcker 2012.
     """
-    rate = table.sum_y / table.count.clamp_min(1)
-    variance = rate * (1 - rate) / (table.count - 1).clamp_min(1)
-    return (table.weight * torch.where(table.count > 1, table.gap.square() - variance, 0.0)).sum(dim=-1)
+    variance = table.rate * (1 - table.rate) / left_over(table)
+    return (table.weight * torch.where(table.effective > 1, table.gap.square() - variance, 0.0)).sum(dim=-1)
+
+
+def left_over(table: BinTable) -> Tensor:
+    """Return n − 1 (B,), with n the rows of equal weight that a bin's are worth, and 1 in a bin of one row.
+
+    The expected a (1 − a) of weighted outcomes is their variance times 1 − 1/n, so a (1 − a) / (n − 1) is unbiased for that
+    of their mean.
+
+    Args:
+        table: Counts and sums.
+    """
+    left = table.effective - 1
+    return torch.where(left > 0, left, 1)
 
 
 def paired_square_test(
