@@ -8,9 +8,10 @@ from shlex import quote
 import torch
 from torch import Tensor
 
+from calibrant._data import Data
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report.model import Data, Model, Subject
+from calibrant.report.model import Model, Subject
 from calibrant.report.verdict import Verdict
 from calibrant.statistics import paired_bootstrap
 

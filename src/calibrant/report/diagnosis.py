@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._data import Data
 from calibrant.binning import EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram, diagram_of
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report.model import Data, Model
+from calibrant.report.model import Model
 
 BINS = 15
 MOST_ROWS = 20  # of a table of classes or groups; the rest is counted

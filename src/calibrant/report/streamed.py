@@ -44,7 +44,7 @@ __all__ = ["diagnose_streamed"]
 LEVEL = 0.95
 _CURVE_POINTS = 200
 _MEANS: list[Metric] = [Accuracy(), NLL(), Brier()]
-_BINNED: list[SumMetric[Any]] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
+_BINNED: list[ECE | MCE | DebiasedECE] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
 _BESIDE = (
     "These figures are sums over rows that were read from disk in pieces. Left out is what needs all rows at once: the ECE of "
