@@ -20,6 +20,8 @@ Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
 
 _KINDS = ("frequency", "sampling")
+WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
+FEATURE, _TEXT = "feature:", "feature_text:"
 _MOST = 1 << 53  # beyond, float64 sums of whole numbers round
 
 
@@ -265,3 +267,45 @@ def fitting_weights(weights: Tensor | None) -> Tensor | None:
     if weights is None or not weights.is_floating_point():
         return None if weights is None else weights.double()
     return weights * (float((weights > 0).sum()) / float(weights.sum()))
+
+
+def stored_beside(data: Any, *, text: bool) -> dict[str, Any]:
+    """Return weights and features as arrays under the names that files have for them.
+
+    Args:
+        data: Predictions or pairs.
+        text: Whether the format holds text; where not, names are stored as the code points of their letters, (N, letters).
+    """
+    found: dict[str, Any] = {}
+    if data.weights is not None:
+        found[f"{data.weight_kind}_weights"] = data.weights.detach().cpu().contiguous().numpy()
+    for name, column in (data.features or {}).items():
+        if isinstance(column, Tensor):
+            found[FEATURE + name] = column.detach().cpu().contiguous().numpy()
+        elif text:
+            found[FEATURE + name] = column
+        else:
+            wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
+            found[_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
+    return found
+
+
+def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the arguments ``weights``, ``weight_kind`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
+    found: dict[str, Any] = {"weights": None, "weight_kind": None, "features": {}}
+    for name in WEIGHT_NAMES:
+        if prefix + name in arrays:
+            found["weights"], found["weight_kind"] = arrays[prefix + name], name.removesuffix("_weights")
+    for name, values in arrays.items():
+        if name.startswith(prefix + FEATURE):
+            found["features"][name.removeprefix(prefix + FEATURE)] = values
+        elif name.startswith(prefix + _TEXT):
+            codes = np.ascontiguousarray(values, dtype=np.int32)
+            found["features"][name.removeprefix(prefix + _TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
+    found["features"] = found["features"] or None
+    return found
+
+
+def is_beside(name: str) -> bool:
+    """Return whether an array of a file is a feature, whatever its own name says."""
+    return FEATURE in name or _TEXT in name

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibrant._beside import WEIGHT_NAMES, beside_stored, is_beside, stored_beside
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import Array, read_arrays, write_arrays
 from calibrant._places import as_path, shown
@@ -31,7 +32,13 @@ _STALE = [
     "decision",
 ]
 _SPELLINGS = {"validation": "val", "valid": "val"}
-_NAMES = {"labels": ("labels", "label"), "groups": ("groups", "group"), "pred": ("pred",), "decision": ("decision",)}
+_NAMES = {
+    "labels": ("labels", "label"),
+    "groups": ("groups", "group"),
+    "pred": ("pred",),
+    "decision": ("decision",),
+    "weights": WEIGHT_NAMES,
+}
 
 
 def load_splits(
@@ -42,7 +49,8 @@ def load_splits(
     Args:
         path: A ``.npz``, ``.safetensors`` or ``.parquet`` file with ``logits`` or ``probs`` and ``labels``; or
             ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels`` (any split name may stand before the
-            underscore); or ``conf``, ``pred``, ``label``. ``groups`` and ``decision`` may be beside them.
+            underscore); or ``conf``, ``pred``, ``label``. ``groups``, ``decision``, ``frequency_weights`` or
+            ``sampling_weights``, and features named ``feature:region`` may be beside them.
         class_dim: The class axis of logits or probabilities with more than two, such as (N, K, H, W) or (N, T, K);
             they are flattened to one row a position, and ``groups`` (N,) repeated over the positions;
             where there are none, each sample is a group.
@@ -129,6 +137,8 @@ def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[s
     found: dict[str, str] = {}
     spelled: dict[str, str] = {}
     for name in listed:
+        if is_beside(name):
+            continue
         stem, kind = _take_apart(name)
         if kind not in _KINDS or stem in spelled.values():
             continue
@@ -196,6 +206,8 @@ def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predicti
         prefix = "" if name == UNNAMED else f"{name}_"
         for field, values in _columns(data, singular=str(path).endswith(".parquet")).items():
             arrays[prefix + field] = values.detach().cpu().contiguous().numpy()
+        for field, column in stored_beside(data, text=not str(path).endswith(".safetensors")).items():
+            arrays[prefix + field] = column
     write_arrays(path, arrays)
 
 
@@ -235,16 +247,24 @@ def _load_split(
     prefix = stem.removesuffix("_")
     where = f"{shown(path)}, split {prefix!r}" if prefix else shown(path)
     try:
+        beside = beside_stored(arrays, stem)
         if kind == "conf":
-            return _pairs(stem, values, find("pred"), labels, groups, axes)
+            return _pairs(stem, values, find("pred"), labels, groups, axes, beside)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
-        return _with_decision(make(values, labels, groups=groups, **axes), decision, labels, axes["ignore_index"])
+        made = make(values, labels, groups=groups, **axes, **beside)
+        return _with_decision(made, decision, labels, axes["ignore_index"])
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 
 
 def _pairs(
-    stem: str, conf: Array, pred: Array | None, label: Array | None, groups: Array | None, axes: Mapping[str, Any]
+    stem: str,
+    conf: Array,
+    pred: Array | None,
+    label: Array | None,
+    groups: Array | None,
+    axes: Mapping[str, Any],
+    beside: dict[str, Any],
 ) -> BinaryPairs:
     if pred is None or label is None:
         raise InputError(f"expected {stem}pred and {stem}label beside {stem}conf, got neither or one; add them")
@@ -254,7 +274,10 @@ def _pairs(
         kept = label != axes["ignore_index"]
         conf, pred, label = conf[kept], pred[kept], label[kept]
         groups = None if groups is None else groups[kept]
-    return BinaryPairs.from_top_label(conf, pred, label, groups=groups)
+        if beside["weights"] is not None:
+            beside["weights"] = beside["weights"][kept]
+        beside["features"] = {name: values[kept] for name, values in (beside["features"] or {}).items()}
+    return BinaryPairs.from_top_label(conf, pred, label, groups=groups, **beside)
 
 
 def _with_decision(

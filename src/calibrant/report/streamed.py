@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from calibrant._check import check_count
+from calibrant._check import check_count, refuse
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SumMetric
@@ -98,7 +98,7 @@ def diagnose_streamed(
     check_label(source, name="source")
     check_calibrator(calibrator)
     check_execution(executor, progress)
-    rows = ParquetRows(path)
+    rows = _unweighted(ParquetRows(path))
     shown = Subject(name or Path(path).name, calibrator, source or os.fspath(path), split)
     class_names = check_names(class_names, classes=rows.classes)
     passes = [None] if calibrator is None else [None, calibrator]
@@ -232,6 +232,12 @@ def _mean_interval(metric: Metric, sums: MomentSums) -> tuple[float, float] | No
 
 def _edges() -> list[float]:
     return [float(edge) for edge in EqualWidth(BINS).edges(torch.zeros(1)).tolist()]
+
+
+def _unweighted(rows: ParquetRows) -> ParquetRows:
+    if rows.weight_kind is not None:
+        raise refuse("rows without weights for a report", f"{rows.weight_kind} weights", "leave that column out")
+    return rows
 
 
 def _class_tables(states: States) -> dict[int, BinTable]:

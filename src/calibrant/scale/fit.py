@@ -44,6 +44,6 @@ def fit_streamed(
     start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None
     what = f"{type(calibrator).__name__} {calibrator.config()!r} from {start!r}"
     passes = Passes(rows, what, executor=executor, journal=checkpoint, progress=progress)
-    calibrator.fit_from(ParquetSource(passes))
+    calibrator.fit_from(ParquetSource.of(passes))
     passes.remove()
     return calibrator

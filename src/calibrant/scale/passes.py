@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,19 @@ class ParquetSource(RowSource):
 
     def __init__(self, passes: Passes, steps: tuple[Step, ...] = ()) -> None:
         self.passes, self.steps = passes, steps
-        self.classes, self.count, self.weighted = passes.rows.classes, passes.rows.rows, False
+        self.classes, self.count = passes.rows.classes, passes.rows.rows
+        self.weighted = passes.rows.weight_kind is not None
         self.device = torch.device("cpu")
+
+    @classmethod
+    def of(cls, passes: Passes) -> "ParquetSource":
+        """Return the rows that count: those of weight 0 are left out, and sampling weights are scaled to the mean 1."""
+        source = cls(passes)
+        if passes.rows.weight_kind is None:
+            return source
+        count, mass = source.total(_counted)
+        source.count = int(count)
+        return source.prepared(_scaled, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
 
     def fold(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass."""
@@ -158,16 +169,28 @@ def _chunks(rows: ParquetRows, shard: Shard, steps: tuple[Step, ...]) -> Iterato
     for piece in rows.read(shard):
         if piece.labels is None:
             raise InputError("expected a column label to fit on, got none; add it")
-        weight = getattr(piece, "weights", None)
+        weight = None if piece.weights is None else piece.weights.double()
         place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
-        whole = Chunk(piece.logits, piece.labels, weight, piece.groups, {}, start, place)
+        whole = Chunk(piece.logits, piece.labels, weight, piece.groups, piece.features or {}, start, place)
         start += len(piece)
+        if weight is not None:
+            whole = whole.where(weight > 0)
+            if not len(whole):
+                continue
         for chunk in chunks_of(whole):
             made: Any = chunk
             for make, parameters in steps:
                 made = None if made is None else make(made, *parameters)
             if made is not None:
                 yield made
+
+
+def _counted(chunk: Chunk) -> tuple[Tensor, Tensor]:
+    return torch.tensor(len(chunk), dtype=torch.float64), chunk.weights.sum()
+
+
+def _scaled(chunk: Chunk, factor: float) -> Chunk:
+    return replace(chunk, weight=chunk.weights * factor)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._beside import WEIGHT_NAMES, beside_stored, is_beside
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import reason_of
 from calibrant._places import as_path, check_source, shown
@@ -78,6 +79,7 @@ class ParquetRows:
             raise FileFormatError(f"expected a parquet file or a folder of them, got none at {shown(path)}; {remedy}")
         self.files = files
         self.kind, self.classes = "", 0
+        self.beside: tuple[str, ...] | None = None
         self.shards: list[Shard] = []
         for file in files:
             self._add(file)
@@ -88,6 +90,11 @@ class ParquetRows:
     def rows(self) -> int:
         """N."""
         return sum(shard.rows for shard in self.shards)
+
+    @property
+    def weight_kind(self) -> str | None:
+        """What the weights mean, "frequency" or "sampling"; None where there are none."""
+        return next((name.removesuffix("_weights") for name in self.beside or () if name in WEIGHT_NAMES), None)
 
     @property
     def folder(self) -> Path:
@@ -157,7 +164,13 @@ class ParquetRows:
                     f"expected {self.kind} over {self.classes} classes as in the first file, got {kind} over {classes} in "
                     f"{file}; keep one model's outputs in a folder"
                 )
-            self.kind, self.classes = kind, classes
+            beside = tuple(sorted(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name)))
+            if self.beside not in (None, beside):
+                raise FileFormatError(
+                    f"expected weights and features {list(self.beside or ())} as in the first file, got {list(beside)} in "
+                    f"{file}; give all files of a folder the same columns"
+                )
+            self.kind, self.classes, self.beside = kind, classes, beside
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]
@@ -175,7 +188,8 @@ class ParquetRows:
             if labels is not None:
                 check_labels(as_tensor(labels, name="labels"), rows=len(matrix), classes=self.classes, remedy=_RELABEL)
             make = Predictions.from_probs if self.kind == "probs" else Predictions.from_logits
-            found = make(matrix, labels, groups=groups)
+            arrays = {name: _plain(columns[name]) for name in self.beside or ()}
+            found = make(matrix, labels, groups=groups, **beside_stored(arrays))
             if "decision" not in columns:
                 return found
             decision = check_labels(
@@ -184,6 +198,12 @@ class ParquetRows:
             return replace(found, decision=decision)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
+
+
+def _plain(column: Any) -> Any:
+    if column.null_count:
+        raise InputError("expected weights and features without nulls, got some; fill or drop them")
+    return column.to_numpy(zero_copy_only=False)
 
 
 def _integers(column: Any) -> Any:

@@ -43,7 +43,9 @@ def state_from_plain(plain: Any, like: Any) -> Any:
 
 
 def _rebuild(plain: Any, like: Any) -> Any:
-    if isinstance(like, Tensor):
+    if isinstance(like, Tensor) or (
+        isinstance(plain, Mapping) and "shape" in plain
+    ):  # of weights, which ``like`` lacks
         if "int" in plain:
             return torch.tensor(plain["int"], dtype=torch.int64).reshape(plain["shape"])
         values = [float.fromhex(value) for value in plain["float"]]
@@ -58,7 +60,7 @@ def _rebuild(plain: Any, like: Any) -> Any:
         items = plain["items"]
         likes = like if len(like) == len(items) else like[:1] * len(items)
         return tuple(_rebuild(item, one) for item, one in zip(items, likes, strict=True))
-    if isinstance(like, float):
+    if isinstance(plain, Mapping) and "number" in plain:
         return float.fromhex(plain["number"])
     if isinstance(plain, Mapping | list):
         raise TypeError("a number was expected")

@@ -54,7 +54,10 @@ def shard_states(
         calibrator: Applied to every piece first, or None.
     """
     states: States = {}
-    for piece in rows.read(shard):
+    for whole in rows.read(shard):
+        piece = whole if whole.weights is None else whole[whole.weights > 0]
+        if not len(piece):
+            continue
         data = piece if calibrator is None else piece.calibrated_by(calibrator)
         states = add_states(states, {metric: metric.state(data) for metric in metrics})
     return states
@@ -133,5 +136,11 @@ def collect_states(
 
 
 def finish(states: Mapping[SumMetric[Any], Any], metrics: Iterable[SumMetric[Any]], n: int) -> list[StreamedFigure]:
-    """Return the figures of finished states."""
+    """Return the figures of finished states.
+
+    Raises:
+        InputError: If no row had a positive weight.
+    """
+    if not states:
+        raise refuse("at least one row of positive weight", "none", "check the column of weights")
     return [StreamedFigure(repr(metric), metric.value(states[metric]), n) for metric in metrics]
