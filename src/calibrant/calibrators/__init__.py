@@ -19,6 +19,7 @@ from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicCalibration
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.platt import PlattScaling
+from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.quadratic import QuadraticScaling
 from calibrant.calibrators.scaling_binning import ScalingBinning
 from calibrant.calibrators.spline import SplineCalibration
@@ -42,6 +43,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "PriorShift",
     "QuadraticScaling",
     "ScalingBinning",
     "SplineCalibration",

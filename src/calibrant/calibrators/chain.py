@@ -1,11 +1,15 @@
 """Calibrators one after the other."""
 
 from itertools import pairwise
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
+from calibrant._check import refuse
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import through
+from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 
@@ -40,6 +44,29 @@ class Chain(Calibrator):
     def parts(self) -> list[Calibrator]:
         """Return the stages in order."""
         return [stage for stage in self.stages if isinstance(stage, Calibrator)]
+
+    def adapt(self, logits: Any) -> Self:
+        """Let the ``PriorShift`` among the stages estimate the priors of new rows, from what the stages before it return.
+
+        Args:
+            logits: (N, K) logits of the model for unlabelled rows, or ``Predictions``.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If not exactly one stage is a ``PriorShift``.
+        """
+        self._need_fit()
+        stages = self.parts()
+        shifts = [(at, stage) for at, stage in enumerate(stages) if isinstance(stage, PriorShift)]
+        if len(shifts) != 1:
+            raise refuse("one PriorShift among the stages", str(len(shifts)), "chain a calibrator and one PriorShift()")
+        place, shift = shifts[0]
+        z = unweighted_logits(logits)
+        with torch.no_grad():
+            for stage in stages[:place]:
+                z = stage(z)
+        shift.adapt(z)
+        return self
 
     def _fit(self, rows: RowSource) -> None:
         first, *later = self.parts()

@@ -1,0 +1,179 @@
+"""Prior shift: the closed form, the certified maximum, the confusion matrix, the intervals, and a real long-tailed network."""
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import Predictions, load
+from calibrant.calibrators import Chain, Identity, PriorShift, StructuredMatrixScaling, VectorScaling
+from calibrant.errors import BoundWarning, InputError, NotFittedError
+from calibrant.metrics import ECE, NLL
+
+SOURCE, NEW = (
+    torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64),
+    torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64),
+)
+
+
+def draw(rows: int, priors: Tensor, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the exact log-posteriors under ``SOURCE`` of normal clusters, and labels drawn with ``priors``."""
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.multinomial(priors, rows, True, generator=g)
+    x = 1.6 * torch.eye(4, dtype=torch.float64)[labels] + torch.randn(rows, 4, generator=g, dtype=torch.float64)
+    return 1.6 * x + SOURCE.log(), labels
+
+
+def test_given_priors_are_the_closed_form() -> None:
+    z = torch.tensor([[2.0, 0.5, -1.0]], dtype=torch.float64)
+    labels = [0] * 5 + [1] * 3 + [2] * 2
+    fitted = PriorShift(priors=[0.2, 0.2, 0.6]).fit(torch.randn(10, 3), labels)
+    raw = z.softmax(dim=1) * torch.tensor([0.2 / 0.5, 0.2 / 0.3, 0.6 / 0.2], dtype=torch.float64)
+    torch.testing.assert_close(fitted(z).softmax(dim=1), raw / raw.sum(), rtol=0, atol=1e-12)
+    assert PriorShift().fit(torch.randn(10, 3), labels)(z).tolist() == z.tolist()
+
+
+def test_sampling_rates_are_undone() -> None:
+    z, y = draw(40_000, SOURCE, seed=1)
+    rates = torch.tensor([0.1, 0.5, 1.0, 1.0], dtype=torch.float64)
+    kept = torch.rand(len(y), generator=torch.Generator().manual_seed(2), dtype=torch.float64) < rates[y]
+    resampled = z[kept] + rates.log()  # what a model of the kept rows would say
+    fitted = PriorShift.from_sampling_rates(rates).fit(resampled, y[kept])
+    torch.testing.assert_close(fitted(resampled), z[kept])
+    assert float((fitted.new_priors - SOURCE).abs().max()) < 0.02
+
+
+def test_the_likelihood_is_at_its_maximum() -> None:
+    z, y = draw(2000, SOURCE, seed=3)
+    new, _ = draw(1000, NEW, seed=4)
+    fitted = PriorShift().fit(z, y).adapt(new)
+    assert fitted.gap < 1e-7
+    ratio, q = new.softmax(dim=1) / fitted.source_priors, torch.full((4,), 0.25, dtype=torch.float64)
+    for _ in range(3000):  # EM by its definition (Saerens et al. 2002, eq. 2.9)
+        q = (ratio * q / (ratio @ q)[:, None]).mean(dim=0)
+    torch.testing.assert_close(fitted.new_priors, q, rtol=0, atol=1e-6)
+
+
+def test_the_confusion_matrix_gives_the_priors_it_was_made_with() -> None:
+    z, y = draw(4000, SOURCE, seed=5)
+    fitted = PriorShift(method="bbse").fit(z, y)
+    assert math.isnan(fitted.adapt(z).gap)  # on the source itself the source's priors solve the equations
+    torch.testing.assert_close(fitted.new_priors, fitted.source_priors, rtol=0, atol=1e-12)
+    assert float((fitted.adapt(draw(4000, NEW, seed=6)[0]).new_priors - NEW).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize(("method", "least"), [("em", 0.9), ("bbse", 0.9)])
+@pytest.mark.parametrize(
+    "truth", [NEW, torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64)], ids=["inside", "at zero"]
+)
+def test_intervals_cover(method: str, least: float, truth: Tensor) -> None:
+    hits = torch.zeros(4)
+    for seed in range(60):
+        calibrator = Identity() if seed % 2 else VectorScaling()
+        z, y = draw(300, SOURCE, seed=2 * seed)
+        chain = Chain(calibrator, PriorShift(method=method)).fit(z, y)  # type: ignore[arg-type]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BoundWarning)
+            chain.adapt(draw(400, truth, seed=2 * seed + 1)[0])
+        ends = [(one.low, one.high) for one in _shift(chain).intervals]
+        hits += torch.tensor([low <= q <= high for (low, high), q in zip(ends, truth.tolist(), strict=True)])
+    assert float((hits / 60).mean()) >= least + 0.03  # 240 intervals of 95 %
+    assert float((hits / 60).min()) >= least - 0.05
+
+
+def test_a_prior_that_ends_at_zero_is_said_and_floored() -> None:
+    z, y = draw(2000, SOURCE, seed=7)
+    new, _ = draw(500, torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64), seed=8)
+    with pytest.warns(BoundWarning, match=r"a prior of 0 for .*0\.001 is used instead"):
+        fitted = PriorShift().fit(z, y).adapt(new)
+    assert float(fitted.new_priors.min()) == pytest.approx(0.001, rel=0.02)
+    assert any(one.high > 0.005 for one in fitted.intervals)
+    with pytest.warns(BoundWarning, match="probability is now 0"):
+        gone = PriorShift(floor=0).fit(z, y).adapt(new)
+    assert bool((gone(new).softmax(dim=1)[:, gone.new_priors == 0] == 0).all())
+
+
+def test_a_chain_adapts_its_member_and_is_saved_with_it(tmp_path: Path) -> None:
+    z, y = draw(2000, SOURCE, seed=9)
+    new, truth = draw(2000, NEW, seed=10)
+    chain = Chain(VectorScaling(), PriorShift()).fit(2 * z, y)
+    before = chain(2 * new)
+    assert chain.adapt(Predictions.from_logits(2 * new, truth)) is chain
+    alone = PriorShift().fit(chain.stages[0](2 * z), y).adapt(chain.stages[0](2 * new))
+    torch.testing.assert_close(chain(2 * new), alone(chain.stages[0](2 * new)))
+    loss = torch.nn.functional.cross_entropy
+    assert float(loss(chain(2 * new), truth)) < float(loss(before, truth)) - 0.05
+    chain.save(tmp_path / "c.safetensors")
+    again = load(tmp_path / "c.safetensors")
+    assert torch.equal(again(2 * new), chain(2 * new))
+    assert [str(one) for one in _shift(again).intervals] == [str(one) for one in _shift(chain).intervals]
+    refitted = chain.fit(2 * z, y)
+    torch.testing.assert_close(refitted(2 * new), before)
+    with pytest.raises(NotFittedError, match="call adapt"):
+        _ = _shift(refitted).intervals
+
+
+def test_it_folds_into_the_last_layer() -> None:
+    z, y = draw(500, SOURCE, seed=11)
+    chain = Chain(VectorScaling(), PriorShift(priors=NEW)).fit(z, y)
+    layer = torch.nn.Linear(3, 4).double()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(chain.fold_into(layer)(x), chain(layer(x)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda z, y: PriorShift([0.5, 0.6, 0, 0]), "sum to 1, got 4 that sum to 1.1"),
+        (lambda z, y: PriorShift([0.5, -0.5, 1, 0]), "each of priors"),
+        (lambda z, y: PriorShift([0.5, 0.5]).fit(z, y), "expected 4 priors or rates, one a class, got 2"),
+        (lambda z, y: PriorShift([0.25] * 4, rates=[1] * 4), "priors or rates, got both"),
+        (lambda z, y: PriorShift(rates=[0, 1, 1, 1]), "each of rates"),
+        (lambda z, y: PriorShift(rates=3), "rates"),
+        (lambda z, y: PriorShift(method="mcem"), "method"),  # type: ignore[arg-type]
+        (lambda z, y: PriorShift(floor=1.0), "floor"),
+        (lambda z, y: PriorShift(floor=0.3).fit(z, y).adapt(z), "a floor below 1/4"),
+        (lambda z, y: PriorShift([0.25] * 4).fit(z, y).adapt(z), "priors to estimate, got given ones"),
+        (lambda z, y: PriorShift().adapt(z), "fitted"),
+        (lambda z, y: PriorShift().fit(z, y).adapt(z[:, :3]), r"\(N, 4\) as in fit"),
+        (lambda z, y: PriorShift().fit(z, y).adapt(z * math.nan), "NaN"),
+        (lambda z, y: PriorShift().fit(z, y.clamp_max(2)).adapt(z), "every class in fit, got none of 3"),
+        (lambda z, y: PriorShift([0.25] * 4).fit(z, y.clamp_max(2)), "every class in fit, got none of 3"),
+        (lambda z, y: PriorShift(method="bbse").fit(0 * z, y).adapt(z), "tells the classes apart"),
+        (lambda z, y: Chain(VectorScaling()).fit(z, y).adapt(z), "one PriorShift among the stages, got 0"),
+        (lambda z, y: Chain(PriorShift(), PriorShift()).fit(z, y).adapt(z), "got 2"),
+        (lambda z, y: Chain(PriorShift()).adapt(z), "fitted"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(make: Callable[[Tensor, Tensor], object], message: str) -> None:
+    with pytest.raises((InputError, NotFittedError), match=message):
+        make(*draw(200, SOURCE, seed=12))
+
+
+def test_a_long_tailed_network_meets_its_balanced_test_set(data: Path) -> None:
+    path = data / "logits/cifar10lt-resnet110.npz"
+    from calibrant import load_predictions
+
+    val, test = (load_predictions(path, split) for split in ("val", "test"))
+    assert isinstance(val, Predictions)
+    assert isinstance(test, Predictions)
+    chain = Chain(StructuredMatrixScaling(), PriorShift()).fit(val.logits, val.need_labels())
+    plain = NLL()(test.calibrated_by(chain))
+    unlabelled = Predictions.from_logits(test.logits)  # adapt never sees a label
+    after = test.calibrated_by(chain.adapt(unlabelled))
+    truth = Chain(chain.stages[0], PriorShift([0.1] * 10)).fit(val.logits, val.need_labels())
+    assert float((_shift(chain).new_priors - 0.1).abs().max()) < 0.025
+    assert NLL()(after) < 0.655 < 0.73 < plain
+    assert NLL()(after) - NLL()(test.calibrated_by(truth)) < 0.006
+    assert ECE()(after) < 0.038
+
+
+def _shift(chain: object) -> PriorShift:
+    assert isinstance(chain, Chain)
+    shift = chain.stages[-1]
+    assert isinstance(shift, PriorShift)
+    return shift
