@@ -14,6 +14,7 @@ LAYERS = """
 errors
 _warn
 _check
+_arguments
 _plain
 _numerics
 _kernels

@@ -25,12 +25,12 @@ def refuse(expected: str, got: str, remedy: str) -> InputError:
     return InputError(f"expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}")
 
 
-def shown(value: Any) -> str:
-    """Return ``value`` for a message: its repr if that is short, else what it is."""
+def shown(value: Any, *, most: int = 60) -> str:
+    """Return ``value`` for a message: its repr if that has at most ``most`` characters, else what it is."""
     if isinstance(value, Tensor | np.ndarray):
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value)
-    return text if len(text) <= 60 and "\n" not in text else f"a value of type {type(value).__name__}"
+    return text if len(text) <= most and "\n" not in text else f"a value of type {type(value).__name__}"
 
 
 def as_tensor(values: Any, *, name: str) -> Tensor:
@@ -282,10 +282,13 @@ def check_number(
     return number
 
 
-def check_count(value: Any, *, name: str, low: int = 1) -> int:
-    """Return ``value`` as int if it is an integer ≥ ``low``."""
+def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 1) -> int:
+    """Return ``value`` as int if it is an integer in [``low``, ``high``]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
         raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number")
+    if value > high:
+        most = "2⁶³ − 1" if high == (1 << 63) - 1 else f"{high}"
+        raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number")
     return int(value)
 
 
@@ -348,8 +351,6 @@ def flatten(
     class_dim = _check_axis(class_dim)
     if ignore_index is not None:
         ignore_index = check_count(ignore_index, name="ignore_index", low=-(1 << 63))
-        if ignore_index >= 1 << 63:
-            raise refuse("ignore_index below 2⁶³", str(ignore_index), "name a label that occurs")
     if labels is not None:
         labels = as_tensor(labels, name="labels")
     if tensor.dim() > 2 or (tensor.dim() == 2 and class_dim not in (1, -1)):

@@ -1,6 +1,6 @@
 """The one check of data that is to be measured."""
 
-from calibrant._check import refuse
+from calibrant._check import refuse, shown
 from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -24,12 +24,13 @@ def need_rows(data: Data, *, what: object) -> Data:
         >>> len(need_rows(Predictions.from_logits([[2.0, 0.0]]), what="the panel"))
         1
     """
+    named = what if isinstance(what, str) else shown(what, most=200)
     if not isinstance(data, Predictions | BinaryPairs):
         kind = f"a {type(data).__name__}"
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
-        raise refuse(f"Predictions or BinaryPairs for {what}", kind, remedy)
+        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy)
     if len(data) == 0:
-        raise refuse(f"at least one row for {what}", "a selection of none", "check how the rows were selected")
+        raise refuse(f"at least one row for {named}", "a selection of none", "check how the rows were selected")
     return data if data.weights is None else _counted(data, what=what)
 
 

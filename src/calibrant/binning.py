@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, check_count
+from calibrant._arguments import check_bins
+from calibrant._check import check_choice
 from calibrant._kernels import cpu, cuda_sums
 from calibrant._tables import BinTable
 from calibrant.errors import InputError
@@ -62,7 +63,7 @@ class EqualWidth(Binning):
     bins: int = 15
 
     def __post_init__(self) -> None:
-        check_count(self.bins, name="bins")
+        check_bins(self.bins)
 
     def edges(self, p: Tensor) -> Tensor:
         """Return i / B for i = 0 … B, in float64."""
@@ -125,7 +126,7 @@ class EqualMass(Binning):
     ties: Literal["together", "interpolated"] = "together"
 
     def __post_init__(self) -> None:
-        check_count(self.bins, name="bins")
+        check_bins(self.bins)
         check_choice(self.ties, name="ties", choices=("together", "interpolated"))
 
     def edges(self, p: Tensor) -> Tensor:

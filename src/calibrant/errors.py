@@ -43,7 +43,13 @@ __all__ = [
 
 
 class CalibrantError(Exception):
-    """The base of all errors: one ``except`` catches whatever Calibrant refuses."""
+    """The base of all errors: one ``except`` catches whatever Calibrant refuses.
+
+    A message is one line, whatever representation of a value it shows.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(" ".join(one.split()) if isinstance(one, str) and "\n" in one else one for one in args))
 
 
 class InputError(CalibrantError, ValueError):

@@ -15,8 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_kind
 from calibrant._beside import Features, check_features, join_columns, taken
-from calibrant._check import as_tensor, check_groups, check_labels, check_logits, check_weights
+from calibrant._check import (
+    as_tensor,
+    check_count,
+    check_flag,
+    check_groups,
+    check_labels,
+    check_logits,
+    check_weights,
+    refuse,
+    shown,
+)
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.errors import InputError
 
@@ -173,7 +184,11 @@ class MemoryRows(RowSource):
     def __init__(
         self, chunks: Sequence[Any], *, classes: int, count: int, weighted: bool, device: torch.device
     ) -> None:
-        self.chunks, self.classes, self.count, self.weighted, self.device = chunks, classes, count, weighted, device
+        if not isinstance(chunks, Sequence) or isinstance(chunks, str | bytes):
+            raise refuse("chunks as a list", shown(chunks), "use MemoryRows.of(logits, labels)")
+        _check_facts(classes, count, device)
+        self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
+        self.weighted = check_flag(weighted, name="weighted")
 
     @classmethod
     def of(
@@ -246,6 +261,9 @@ class LazyRows(RowSource):
     weighted = False
 
     def __init__(self, chunks: Callable[[], Iterator[Any]], *, classes: int, count: int, device: torch.device) -> None:
+        if not callable(chunks):
+            raise refuse("a function that returns an iterator over chunks", shown(chunks), "pass lambda: iter(chunks)")
+        _check_facts(classes, count, device)
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
 
     def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
@@ -272,6 +290,13 @@ class DistributedRows(RowSource):
     """
 
     def __init__(self, local: RowSource, group: Any = None) -> None:
+        check_kind(local, RowSource, name="local", remedy="make it with MemoryRows.of(logits, labels)")
+        from torch import distributed
+
+        if not distributed.is_available() or not distributed.is_initialized():
+            raise refuse("a process group", "none", "call torch.distributed.init_process_group first")
+        if group is not None and not isinstance(group, distributed.ProcessGroup):
+            raise refuse("a process group or None", shown(group), "make one with torch.distributed.new_group")
         self.local, self.group = local, group
         ranks = self._gathered((local.count, local.classes, local.weighted))
         if len({classes for _, classes, _ in ranks}) > 1:
@@ -303,11 +328,19 @@ def chunks_of(rows: Chunk) -> list[Chunk]:
     Args:
         rows: Rows in memory, N ≥ 1.
     """
+    check_kind(rows, Chunk, name="rows", remedy="use MemoryRows.of(logits, labels)")
     block = CHUNK_BYTES if rows.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
     step = max(1, block // (8 * rows.logits.shape[1]))
     if len(rows) <= step:
         return [rows]
     return [rows.where(slice(start, start + step)) for start in range(0, len(rows), step)]
+
+
+def _check_facts(classes: Any, count: Any, device: Any) -> None:
+    """Refuse numbers of classes and rows, and a device, that no rows have."""
+    check_count(classes, name="classes", low=2)
+    check_count(count, name="count", low=0)
+    check_kind(device, torch.device, name="device", remedy="pass logits.device")
 
 
 def _added(left: Any, right: Any) -> Any:

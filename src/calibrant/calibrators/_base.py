@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _plain
+from calibrant._arguments import check_linear
 from calibrant._beside import fitting_weights, need_positive
 from calibrant._check import refuse
 from calibrant._kernels.threads import one_thread_if_small
@@ -182,6 +183,7 @@ class Calibrator(nn.Module, ABC):
             InputError: If this calibrator is no affine map, or K differs.
         """
         self._need_fit()
+        check_linear(linear)
         if linear.out_features != self._columns:
             raise InputError(
                 f"expected a linear layer with {self._columns} outputs as in fit, got {linear.out_features}; "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrant._check import as_tensor, check_choice, check_number
+from calibrant._check import as_tensor, check_choice, check_number, shown
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.errors import InputError
 
@@ -79,5 +79,5 @@ def check_weights_count(binning: Binning) -> None:
 def check_binning(binning: Binning | None) -> Binning | None:
     """Return ``binning`` if it is None or a binning."""
     if binning is not None and not isinstance(binning, Binning):
-        raise InputError(f"expected a binning such as EqualWidth(15), got {binning!r}; see calibrant.binning")
+        raise InputError(f"expected a binning such as EqualWidth(15), got {shown(binning)}; see calibrant.binning")
     return binning

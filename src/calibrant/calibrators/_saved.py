@@ -12,6 +12,7 @@ from torch import Tensor
 
 import calibrant._files as files
 from calibrant import _plain, binning
+from calibrant._places import as_path, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._pool_0_1_0 import CANDIDATES
 from calibrant.errors import FileFormatError, InputError
@@ -32,8 +33,8 @@ def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> Non
     Raises:
         InputError: If the path does not end so.
     """
-    if not str(path).endswith(".safetensors"):
-        raise InputError(f"expected a path that ends in .safetensors, got {os.fspath(path)!r}; rename it")
+    if not str(path := as_path(path)).endswith(".safetensors"):
+        raise InputError(f"expected a path that ends in .safetensors, got {shown(path)!r}; rename it")
     state = {name: value for name, value in calibrator.state_dict().items() if not name.endswith("fit_rows")}
     arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
     arrays["fit_rows"] = calibrator.fit_rows.cpu().numpy()

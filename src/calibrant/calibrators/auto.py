@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import binning
-from calibrant._check import check_count
+from calibrant._check import check_count, check_flag
+from calibrant._check import shown as described
 from calibrant._plain import build, config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import check_label_logits, wrong_mass
@@ -146,7 +147,7 @@ class AutoCalibrator(Calibrator):
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__()
-        self.keep_argmax = bool(keep_argmax)
+        self.keep_argmax = check_flag(keep_argmax, name="keep_argmax")
         self.folds = check_count(folds, name="folds", low=2)
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
         tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in named]
@@ -289,7 +290,7 @@ def _calibrator(one: object) -> Calibrator:
     made = build(one, families=[family, binning]) if isinstance(one, Mapping) else one
     if not isinstance(made, Calibrator):
         raise InputError(
-            f"expected calibrators such as TemperatureScaling() as candidates, got {one!r}; pass a list of instances, or of "
+            f"expected calibrators such as TemperatureScaling() as candidates, got {described(one)}; pass a list of instances, or of "
             "configurations such as {'type': 'TemperatureScaling'}"
         )
     return made

@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import refuse
+from calibrant._check import refuse, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import through
 from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
@@ -33,7 +33,7 @@ class Chain(Calibrator):
     def __init__(self, *stages: Calibrator) -> None:
         super().__init__()
         if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
-            raise InputError(f"expected at least one calibrator, got {stages}; pass them in order")
+            raise InputError(f"expected at least one calibrator, got {shown(stages)}; pass them in order")
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self._update_facts()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count
+from calibrant._arguments import check_bins
 from calibrant._numerics import rank_in
 from calibrant.calibrators._bases import line
 from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, OneVsRest
@@ -45,7 +45,7 @@ class ScalingBinning(OneVsRest):
 
     def __init__(self, bins: int = 10) -> None:
         super().__init__()
-        self.bins = check_count(bins, name="bins")
+        self.bins = check_bins(bins)
         self._declare("coefficients", "edges", "values")
 
     def _fit(self, rows: RowSource) -> None:

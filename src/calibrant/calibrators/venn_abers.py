@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._check import check_row_tensor
 from calibrant._numerics import rank_in
 from calibrant.calibrators._one_vs_rest import OddsChunk, OneVsRest, log_odds
 from calibrant.calibrators._piecewise import pad
@@ -55,7 +56,8 @@ class VennAbers(OneVsRest):
             InputError: If the shape is not that of ``fit``.
         """
         self._need_fit()
-        if logits.dim() != 2 or logits.shape[1] != int(self.classes):
+        check_row_tensor(logits, name="logits", dims=2, floating=True)
+        if logits.shape[1] != int(self.classes):
             raise InputError(f"expected logits of shape (N, {int(self.classes)}), got {tuple(logits.shape)}; pass such")
         low, high = self._bounds(log_odds(logits))
         if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order

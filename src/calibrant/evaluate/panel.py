@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._arguments import check_sampling
+from calibrant._check import check_flag, refuse, shown
 from calibrant._data import need_rows
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
@@ -95,9 +96,8 @@ def panel(
         >>> [row.value for row in panel(data, uncertainty=False)][0]
         0.8
     """
-    check_count(draws, name="draws", low=2)
-    check_count(seed, name="seed", low=0)
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_flag(uncertainty, name="uncertainty")
+    check_sampling(draws=draws, seed=seed, level=level, low=2)
     need_rows(predictions, what="the panel")
     chosen = default_metrics(predictions) if metrics is None else check_metrics(metrics)
     return [_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, check_count
-from calibrant._data import need_unweighted
+from calibrant._arguments import check_level, check_seed
+from calibrant._check import check_choice, check_count, check_number, refuse, shown
+from calibrant._data import Data, need_rows, need_unweighted
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
@@ -18,8 +19,6 @@ from calibrant.predictions import Predictions
 from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
-
-from calibrant._data import Data
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,13 @@ def optimal_ece(
         Wang et al. 2021, Figure 4.
     """
     need_unweighted(predictions, what="the optimal ECE")
-    if not 0 < low < high:
+    for name, end in (("low", low), ("high", high)):
+        check_number(end, name=name, low=0, open_low=True)
+    if not low < high:
         raise InputError(f"expected 0 < low < high, got {low} and {high}; choose a range of temperatures")
-    check_count(steps, name="steps", low=3)
+    check_count(steps, name="steps", low=3, high=100_000)
     metric = ECE(EqualWidth(15) if binning is None else binning)
-    predictions.need_labels()
+    _need_labelled(predictions, what="the optimal ECE")
 
     def error(log_temperature: float) -> float:
         logits = predictions.logits.double() / math.exp(log_temperature)
@@ -135,17 +136,35 @@ def refinement(
     need_unweighted(predictions, what="a refinement")
     check_choice(score, name="score", choices=("log", "brier"))
     metric = NLL() if score == "log" else Brier()
-    labels = predictions.need_labels()
+    check_level(level)
+    labels = _need_labelled(predictions, what="a refinement")
     part = _folds(predictions, folds=folds, seed=seed)
     after = torch.empty(len(predictions), dtype=torch.float64)
     for fold in range(folds):
         rest = part != fold
-        fitted = calibrator().fit(predictions.logits[rest], labels[rest])
+        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest])
         after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
     before = metric.rows(predictions).cpu()
     gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level)[0]
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired Student's t")
     return Refinement(float(before.mean()), float(after.mean()), interval, gain.low > 0)
+
+
+def _need_labelled(predictions: Any, *, what: str) -> Tensor:
+    """Return the labels (N,) of ``predictions`` over all classes."""
+    if isinstance(need_rows(predictions, what=what), BinaryPairs):
+        raise refuse(f"predictions over all classes for {what}", "pairs", "load logits, not confidences alone")
+    labels: Tensor = predictions.need_labels()
+    return labels
+
+
+def _made(calibrator: Any) -> Calibrator:
+    """Return an unfitted calibrator made by ``calibrator``."""
+    made = calibrator() if callable(calibrator) and not isinstance(calibrator, Calibrator) else calibrator
+    if not isinstance(made, Calibrator) or made is calibrator:
+        remedy = 'pass a class such as TemperatureScaling, or lambda: FocalTemperatureScaling(search="line")'
+        raise refuse("a function that makes a calibrator", shown(calibrator), remedy)
+    return made
 
 
 def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
@@ -156,7 +175,7 @@ def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
     count = int(units.max()) + 1
     if check_count(folds, name="folds", low=2) > count:
         raise InputError(f"expected at most as many folds as rows or groups ({count}), got {folds}; use fewer folds")
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(check_seed(seed)))
     return (order % folds)[units].to(predictions.logits.device)
 
 
@@ -195,7 +214,8 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
     References:
         Cox 1958; Van Calster et al. 2019.
     """
-    need_unweighted(data, what="a calibration line")
+    check_level(level)
+    need_unweighted(need_rows(data, what="a calibration line"), what="a calibration line")
     score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
     y = data.correct.double().cpu()
     ones = torch.ones_like(score)

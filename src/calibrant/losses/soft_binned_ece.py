@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, check_number
+from calibrant._arguments import check_bins
+from calibrant._check import check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.true_class import confidence_beside
 from calibrant.losses.loss import Loss
@@ -49,7 +50,7 @@ class SoftBinnedECELoss(BatchPenalty):
         ignore_index: int = -100,
     ) -> None:
         super().__init__(strength, base, reduction, weight, ignore_index)
-        self.bins = check_count(bins, name="bins")
+        self.bins = check_bins(bins)
         self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
         self.norm = check_number(norm, name="norm", low=1)
 

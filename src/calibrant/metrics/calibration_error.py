@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from calibrant._arguments import check_sampling
 from calibrant._data import Data, need_rows
 from calibrant._measures import unweighted_errors
 from calibrant.binning import BinTable
@@ -66,6 +67,7 @@ class ECE(BinnedMetric):
         Raises:
             NoIntervalError: For a norm other than 1, for fewer than ten groups, and where chance outweighs the error.
         """
+        check_sampling(draws=draws, seed=seed, level=level)
         if self.norm != 1:
             raise NoIntervalError(
                 f"expected norm 1, got {self!r}, for which no interval is known to cover; use null_band"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_sampling
 from calibrant._check import refuse, shown
 from calibrant._data import Data, need_predictions
 from calibrant._kernels import cpu, reference
@@ -129,6 +130,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         Raises:
             NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
         """
+        check_sampling(draws=draws, seed=seed, level=level)
         predictions = need_predictions(data, metric=self)
         need_groups(data.groups, what=self)
         need_errors(data, what=self)

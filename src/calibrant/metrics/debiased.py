@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_sampling
 from calibrant._data import Data, need_rows
 from calibrant.binning import BinTable
 from calibrant.errors import InputError, NoIntervalError
@@ -111,6 +112,7 @@ class DebiasedECE(BinnedMetric):
         Raises:
             NoIntervalError: For clustered rows, few wrong decisions, and where few bins decide a square near 0.
         """
+        check_sampling(draws=draws, seed=seed, level=level)
         need_independent(need_rows(data, what=self), what=self)
         need_errors(data, what=self)
         table = self.cells(data).table()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice
-from calibrant._data import need_unweighted
+from calibrant._data import need_rows, need_unweighted
 from calibrant.metrics.split import entropy_rows
 from calibrant.predictions import Predictions
 
@@ -77,7 +77,7 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
     """
     check_choice(score, name="score", choices=("entropy", "confidence"))
     for data in (inside, outside):
-        need_unweighted(data, what="an ROC curve")
+        need_unweighted(need_rows(data, what="an ROC curve"), what="an ROC curve")
     if score == "entropy":
         return roc_curve(entropy_rows(outside), entropy_rows(inside))
     return roc_curve(inside.confidence, outside.confidence)

@@ -61,7 +61,7 @@ class SmoothECE(SumMetric[LatticeState]):
     cite = "Błasiok & Nakkiran 2023"
 
     def __post_init__(self) -> None:
-        check_count(self.cells, name="cells", low=16)
+        check_count(self.cells, name="cells", low=16, high=1 << 24)
 
     def state(self, data: Data) -> LatticeState:
         """Return the summed residuals on the lattice."""

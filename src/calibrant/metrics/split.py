@@ -108,6 +108,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
         >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
         tensor([0.], dtype=torch.float64)
     """
+    need_predictions(predictions, metric="the entropy")
     parts = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
         if predictions.given_probs is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_sampling
 from calibrant._data import Data, need_rows
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
 from calibrant.errors import InputError
@@ -107,6 +108,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         Raises:
             NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
         """
+        check_sampling(draws=draws, seed=seed, level=level)
         need_groups(need_rows(data, what=self).groups, what=self)
         cells = self.cells(data)
         need_errors(data, what=self)

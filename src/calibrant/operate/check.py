@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from calibrant._arguments import check_mapping
 from calibrant._check import as_tensor, check_number, refuse
 from calibrant._data import need_unweighted
 from calibrant.errors import InputError
@@ -147,7 +148,8 @@ def check(
         ("no_worse", no_worse),
     )
     for kind, limits in given:
-        asked += [(kind, name, _check_limit(kind, name, limit)) for name, limit in (limits or {}).items()]
+        named = check_mapping(limits, name=kind, example="{'ece': 0.03}")
+        asked += [(kind, name, _check_limit(kind, name, limit)) for name, limit in named.items()]
     if not asked:
         raise refuse("at least one limit", "none", "pass for example maximum={'ece': 0.03}")
     _check_rows(predictions, name="predictions")

@@ -3,8 +3,10 @@
 import os
 from typing import TypeVar
 
+from calibrant._places import as_path
 from calibrant.calibrators import Calibrator
-from calibrant.scale.execute import Executor, in_turn
+from calibrant.scale.checkpoint import check_calibrator
+from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, PassProgress
 from calibrant.scale.rows import ParquetRows
 
@@ -40,6 +42,10 @@ def fit_streamed(
         FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
         FitError: If the certificate is not reached.
     """
+    check_calibrator(calibrator, needed=True)
+    check_execution(executor, progress, figures=3)
+    if checkpoint is not None:
+        checkpoint = as_path(checkpoint, name="checkpoint")
     rows = ParquetRows(path)
     start = {name: value.tolist() for name, value in calibrator.state_dict().items()} if calibrator.fitted else None
     what = f"{type(calibrator).__name__} {calibrator.config()!r} from {start!r}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._arguments import check_kind
 from calibrant._beside import WEIGHT_NAMES, beside_stored, is_beside
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import reason_of
@@ -107,6 +108,7 @@ class ParquetRows:
 
     def read(self, shard: Shard) -> Iterator[Predictions]:
         """Yield the rows of ``shard`` in order, in pieces of about 16 MiB."""
+        check_kind(shard, Shard, name="shard", remedy="pass one of rows.shards")
         for _, piece in self.pieces(shard):
             yield piece
 

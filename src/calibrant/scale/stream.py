@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
+from calibrant._arguments import check_kind, check_list_of
 from calibrant._check import refuse
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import Calibrator
@@ -53,6 +52,10 @@ def shard_states(
         metrics: Metrics that are sums.
         calibrator: Applied to every piece first, or None.
     """
+    check_kind(rows, ParquetRows, name="rows", remedy="make them with ParquetRows(path)")
+    check_kind(shard, Shard, name="shard", remedy="pass one of rows.shards")
+    _check_sums(metrics)
+    check_calibrator(calibrator)
     states: States = {}
     for whole in rows.read(shard):
         piece = whole if whole.weights is None else whole[whole.weights > 0]
@@ -89,14 +92,9 @@ def evaluate_streamed(
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
     rows = rows_of(path)
-    if metrics is not None and (isinstance(metrics, Tensor | Metric | str) or not isinstance(metrics, Iterable)):
-        raise refuse("metrics as a list", type(metrics).__name__, "pass [Accuracy(), NLL()] or such")
-    chosen = sum_metrics() if metrics is None else list(metrics)
+    chosen = sum_metrics() if metrics is None else _check_sums(metrics)
     check_calibrator(calibrator)
     check_execution(executor, progress)
-    for metric in chosen:
-        if not isinstance(metric, SumMetric):
-            raise refuse("metrics that are sums", str(metric), "evaluate it in memory")
     done = Checkpoint(checkpoint, rows, chosen, calibrator)
     states = collect_states(rows, chosen, done, calibrator=calibrator, executor=executor, progress=progress)
     done.remove()
@@ -133,6 +131,15 @@ def collect_states(
         if progress is not None:
             progress(finished, rows.rows)
     return done.states
+
+
+def _check_sums(metrics: Any) -> list[SumMetric[Any]]:
+    """Return ``metrics`` as a list if all of them are sums."""
+    chosen = check_list_of(metrics, Metric, name="metrics", remedy="pass [Accuracy(), NLL()] or such")
+    for metric in chosen:
+        if not isinstance(metric, SumMetric):
+            raise refuse("metrics that are sums", str(metric), "evaluate it in memory")
+    return chosen
 
 
 def finish(states: Mapping[SumMetric[Any], Any], metrics: Iterable[SumMetric[Any]], n: int) -> list[StreamedFigure]:

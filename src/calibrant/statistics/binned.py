@@ -24,15 +24,18 @@ calibration) or that much of the chance part lies in bins with fewer than two ex
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse, shown
+from calibrant._arguments import check_kind, check_level
+from calibrant._check import check_number, check_row_tensor, refuse, shown
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
+from calibrant.statistics._tables import need_table
 from calibrant.statistics.interval import normal_quantile
 
 __all__ = [
@@ -85,7 +88,9 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         >>> estimate.plug_in.item() > estimate.corrected.item()
         True
     """
-    signed = table.gap * table.weight
+    signed = need_table(table).gap * table.weight
+    if spread is not None:
+        _check_spread(spread, table)
     spread = gap_variance(table).sqrt() if spread is None else spread
     corrected = unfold(signed.abs(), spread)
     return BinnedEstimate(signed.abs().sum(dim=-1), corrected.sum(dim=-1), spread.square().sum(dim=-1).sqrt())
@@ -116,7 +121,8 @@ def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
         table: Counts and sums (…, B).
         level: Of the interval it is for: z² pseudo-rows are added, as in Wilson's interval.
     """
-    pseudo = normal_quantile((1 + level) / 2) ** 2
+    pseudo = normal_quantile((1 + check_level(level)) / 2) ** 2
+    need_table(table)
     return gap_variance(table, pseudo=pseudo).sum(dim=-1).sqrt()
 
 
@@ -128,6 +134,9 @@ def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.9
         found: Its corrected error.
         level: Of the interval.
     """
+    need_table(table)
+    _need_estimate(found)
+    check_level(level)
     limit = MOST_CHANCE * normal_quantile((1 + level) / 2) * found.error
     filled = table.count.clamp_min(1)
     rate, mean = table.sum_y / filled, (table.sum_p / filled).clamp(0, 1)
@@ -179,10 +188,12 @@ def error_interval(
     Raises:
         NoIntervalError: If the correction for chance outweighs the interval (``chance_decides``).
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    if not isinstance(table, BinTable) or table.total < 1:
-        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
-    if not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] == 0:
+    check_level(level)
+    check_number(scale, name="scale", low=0, open_low=True)
+    need_table(table)
+    if error is not None:
+        check_number(error, name="error", low=0)
+    if not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] == 0 or null.is_complex():
         raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
@@ -206,7 +217,9 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
         gate: (…) the (1 + level) / 2 quantile of the plug-in of a calibrated model.
         level: Nominal coverage.
     """
-    half = normal_quantile((1 + level) / 2) * found.error
+    half = normal_quantile((1 + check_level(level)) / 2) * _need_estimate(found).error
+    if not isinstance(gate, Tensor) or gate.shape != found.plug_in.shape or not gate.is_floating_point():
+        raise refuse(f"gate of shape {tuple(found.plug_in.shape)}", shown(gate), "pass a quantile of null_draws")
     low = torch.where(found.plug_in > gate, (found.corrected - half).clamp_min(0), 0.0)
     return low, torch.maximum(found.centre + half, found.plug_in)
 
@@ -233,9 +246,19 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     """
     from scipy.stats import binom
 
-    count = table.count.cpu().double()
+    count = need_table(table).count.cpu().double()
     mean = (table.sum_p.cpu() / count.clamp_min(1)).clamp(0, 1)
-    tail = (1 - level) / 2
+    tail = (1 - check_level(level)) / 2
     ends = [torch.from_numpy(binom.ppf(q, count.numpy(), mean.numpy())) / count for q in (tail, 1 - tail)]
     low, high = (torch.where(count > 0, end, torch.nan) for end in ends)
     return low, high
+
+
+def _need_estimate(found: Any) -> BinnedEstimate:
+    return check_kind(found, BinnedEstimate, name="found", remedy="pass corrected_error(table)")
+
+
+def _check_spread(spread: Any, table: BinTable) -> None:
+    check_row_tensor(spread, name="spread", dims=table.gap.dim(), floating=True)
+    if spread.shape != table.gap.shape or not bool((spread >= 0).all()):
+        raise refuse(f"spread of shape {tuple(table.gap.shape)}, ≥ 0", shown(spread), "pass one number a bin, or None")

@@ -7,11 +7,14 @@ calibration are drawn together, as ξᵀS with independent standard normal ξ_g 
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_kind, check_level, check_sampling, check_sums
+from calibrant._check import check_row_tensor, refuse
 from calibrant.statistics.binned import table_error
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import student_quantile
@@ -29,6 +32,8 @@ def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
         rows: Rows in their bins.
         groups: (N,) group of each row; at least two of them.
     """
+    _need_binned(rows)
+    check_row_tensor(groups, name="groups", rows=rows.p.shape[0])
     _, code = torch.unique(groups.to(rows.index.device), return_inverse=True)
     count, total = int(code.max()) + 1, rows.p.shape[0]
     residual = torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) / total
@@ -44,7 +49,10 @@ def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
         sums: (G, B) Σ (p_i − y_i) / N.
         sizes: (G,) rows.
     """
+    sums, sizes = check_sums(sums, name="sums"), check_sums(sizes, name="sizes", dims=1)
     count = sums.shape[0]
+    if sizes.shape[0] != count or float(sizes.min()) < 0 or not 0 < float(sizes.sum()) < math.inf:
+        raise refuse(f"sizes ({count},) ≥ 0, not all 0", f"shape {tuple(sizes.shape)}", "pass the rows of each group")
     centred = sums - (sizes / sizes.sum())[:, None] * sums.sum(dim=0)
     return centred * math.sqrt(count / max(count - 1, 1))
 
@@ -60,7 +68,8 @@ def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
         sums: (G, B) of ``cluster_sums``.
         level: Of the interval.
     """
-    table = rows.table()
+    table = _need_binned(rows).table()
+    sums, level = _need_cells(sums, bins=rows.bins), check_level(level)
     signed = float((sums @ torch.sign(table.gap)).square().sum().sqrt())
     apart = float(sums.square().sum().sqrt())
     probability = (1 + level) / 2
@@ -76,6 +85,8 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:
         draws: Sets of gaps.
         seed: Same seed, same gaps.
     """
+    check_sampling(draws=draws, seed=seed)
+    sums = _need_cells(sums)
     count, rng = sums.shape[0], np.random.default_rng(seed)
     home, gaps = sums.cpu(), []
     for start in range(0, draws, step := max(1, _BLOCK // count)):
@@ -84,3 +95,15 @@ def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:
         root = torch.from_numpy(np.sqrt(rng.chisquare(count - 1, size=(size, 1)) / (count - 1)))
         gaps.append(normal @ home / root)
     return torch.cat(gaps).to(sums.device)
+
+
+def _need_binned(rows: Any) -> BinnedRows:
+    return check_kind(rows, BinnedRows, name="rows", remedy="pass the rows in their bins, metric.cells(data)")
+
+
+def _need_cells(sums: Any, *, bins: int | None = None) -> Tensor:
+    sums = check_sums(sums, name="sums")
+    if sums.shape[0] < 2 or (bins is not None and sums.shape[1] != bins) or not bool(torch.isfinite(sums).all()):
+        expected = f"finite sums (groups, {'bins' if bins is None else bins}) of at least two groups"
+        raise refuse(expected, f"shape {tuple(sums.shape)}", "make them with cluster_sums(rows, groups)")
+    return sums

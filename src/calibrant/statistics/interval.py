@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_level, check_sampling
 from calibrant._check import check_count, check_number, refuse, shown
 from calibrant._data import need_rows, need_unweighted
 from calibrant.errors import NoIntervalError
@@ -66,9 +67,7 @@ def interval(
         >>> interval(ECE(), data).low
         0.0
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    check_count(draws, name="draws", low=2)
-    check_count(seed, name="seed", low=0)
+    check_sampling(draws=draws, seed=seed, level=level, low=2)
     if null is not None and (not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] < 2):
         raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
     need_unweighted(need_rows(predictions, what=metric), what="an interval")
@@ -87,13 +86,13 @@ def _finite_rows(metric: object, predictions: Data) -> Tensor:
         if not callable(metric) or isinstance(metric, type):
             raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
         raise NoIntervalError(
-            f"expected a metric that is a mean over rows or knows its interval, got {metric!r}, for which none is known "
+            f"expected a metric that is a mean over rows or knows its interval, got {shown(metric, most=200)}, for which none is known "
             "to cover; compare it with null_band"
         )
     rows = metric.rows(predictions)
     if not bool(torch.isfinite(rows).all()):
         raise NoIntervalError(
-            f"expected a finite value in every row, got an infinite {metric!r}; give the calibrator a floor"
+            f"expected a finite value in every row, got an infinite {shown(metric, most=200)}; give the calibrator a floor"
         )
     return rows
 
@@ -120,9 +119,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
         >>> estimate.low < 0.8 < estimate.high
         True
     """
-    check_count(draws, name="draws")
-    check_count(seed, name="seed", low=0)
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_sampling(draws=draws, seed=seed, level=level)
     need_unweighted(need_rows(predictions, what=metric), what="an interval")
     rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
@@ -180,7 +177,7 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
     References:
         Wilson 1927; Brown, Cai & DasGupta 2001.
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_level(level)
     if check_count(successes, name="successes", low=0) > check_count(count, name="count"):
         raise refuse("at most as many successes as rows", f"{successes} of {count}", "pass successes before the count")
     z = normal_quantile((1 + level) / 2)

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse, shown
+from calibrant._arguments import check_level
+from calibrant._check import check_row_tensor, refuse, shown
+from calibrant._data import need_rows
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._results import Interval, PairedTest
@@ -87,7 +89,7 @@ def mean_interval(rows: Tensor, *, groups: Tensor | None = None, level: float = 
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
     spread = spread_of(contributions(rows, groups))
     if spread.units < 2:
@@ -121,7 +123,7 @@ def paired_test(differences: Tensor, *, groups: Tensor | None = None, level: flo
     References:
         Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_level(level)
     check_rows(differences, groups, name="differences", dims=(1, 2))
     columns = differences if differences.dim() == 2 else differences[:, None]
     return [_test(column, groups, level=level) for column in columns.unbind(dim=1)]
@@ -180,12 +182,13 @@ def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
     Raises:
         NoIntervalError: With the rows that would be needed.
     """
+    need_rows(data, what=what)
     right = int(data.correct.sum())
     fewest, kind = min((len(data) - right, "wrong"), (right, "right"))
     if fewest < FEWEST:
         rows = f"about {math.ceil(len(data) * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
         raise NoIntervalError(
-            f"expected at least {FEWEST} {kind} decisions for an interval of {what!r}, got {fewest} of {len(data):,}; "
+            f"expected at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest} of {len(data):,}; "
             f"measure on {rows}, or read the interval of Accuracy()"
         )
 
@@ -200,9 +203,12 @@ def need_groups(groups: Tensor | None, *, what: object) -> None:
     Raises:
         NoIntervalError: If there are fewer than ten groups.
     """
-    if groups is not None and (count := int(torch.unique(groups).shape[0])) < FEWEST:
+    if groups is None:
+        return
+    check_row_tensor(groups, name="groups")
+    if (count := int(torch.unique(groups).shape[0])) < FEWEST:
         raise NoIntervalError(
-            f"expected at least {FEWEST} groups of rows for the uncertainty of {what!r}, got {count}; "
+            f"expected at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}, got {count}; "
             "measure on more groups"
         )
 
@@ -217,9 +223,9 @@ def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
     Raises:
         NoIntervalError: If the rows have groups.
     """
-    if data.groups is not None:
+    if need_rows(data, what=what).groups is not None:
         raise NoIntervalError(
-            f"expected independent rows for the uncertainty of {what!r}, got groups, for which no method is known to hold; "
+            f"expected independent rows for the uncertainty of {shown(what, most=200)}, got groups, for which no method is known to hold; "
             "use ECE()"
         )
 

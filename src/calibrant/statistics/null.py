@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._arguments import check_generator, check_index, check_level, check_sampling
+from calibrant._check import check_count, check_row_tensor, refuse, shown
 from calibrant._data import need_rows, need_unweighted
 from calibrant._numerics import row_chunks
 from calibrant.predictions import BinaryPairs, Predictions
@@ -28,6 +29,7 @@ Floats = NDArray[np.float64]
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that
 # adds at most 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
 CELLS = 1024
+ROUNDING = 1e-9  # by which a sum of exponentials may leave [0, 1]
 
 
 @runtime_checkable
@@ -75,7 +77,7 @@ def null_band(
     References:
         Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_level(level)
     values = null_draws(metric, predictions, draws=draws, seed=seed).numpy()
     low, high = quantiles(values, level=level)
     return Interval(float(values.mean()), low, high, level, f"labels drawn from the probabilities, {draws} draws")
@@ -92,8 +94,7 @@ def null_draws(
         draws: Label sets drawn, ≥ 1.
         seed: Same seed, same values.
     """
-    check_count(draws, name="draws")
-    check_count(seed, name="seed", low=0)
+    check_sampling(draws=draws, seed=seed)
     need_unweighted(need_rows(predictions, what=metric), what="the level if calibrated")
     if not callable(metric) or isinstance(metric, type):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
@@ -119,7 +120,12 @@ def null_outcomes(index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int)
         >>> sums.tolist() == [[2.0, 0.0]] * 4
         True
     """
+    check_sampling(draws=draws, seed=seed)
+    rows = check_row_tensor(p, name="p").shape[0]
+    check_index(index, rows=rows, bins=check_count(bins, name="bins"))
     probabilities = p.detach().cpu().double().numpy()
+    if not (probabilities.min() >= -ROUNDING and probabilities.max() <= 1 + ROUNDING):
+        raise refuse("p in [0, 1]", shown(p), "pass probabilities")
     where = index.cpu().numpy()
     inside = where >= 0
     if not inside.all():
@@ -161,6 +167,8 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         predictions: Predictions over all classes, or pairs.
         generator: Source of randomness.
     """
+    need_rows(predictions, what="drawing labels")
+    check_generator(generator)
     if isinstance(predictions, BinaryPairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return BinaryPairs(predictions.p, happened.double().to(predictions.p.device), groups=predictions.groups)

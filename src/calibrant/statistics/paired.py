@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from calibrant._arguments import check_sampling
 from calibrant._check import check_count, check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.statistics._resampling import Floats, count_units, quantiles, resampled_means
@@ -47,9 +48,7 @@ def paired_bootstrap(
     References:
         Efron & Tibshirani 1993, chapter 16.
     """
-    check_count(draws, name="draws", low=2)
-    check_count(seed, name="seed", low=0)
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    check_sampling(draws=draws, seed=seed, level=level, low=2)
     check_rows(differences, groups, name="differences", dims=(1, 2))
     units = count_units(differences, groups)
     if units < 2:

@@ -15,13 +15,17 @@ both models share hides gaps of opposite sign from the first).
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_index, check_kind, check_level
+from calibrant._check import check_count, check_row_tensor, refuse
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._results import PairedTest
+from calibrant.statistics._tables import need_table
 from calibrant.statistics.means import student_quantile
 
 __all__ = ["BinnedRows", "paired_square_test", "squared_error"]
@@ -44,6 +48,11 @@ class BinnedRows:
     y: Tensor
     bins: int
     weight: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        rows = check_row_tensor(self.p, name="p").shape[0]
+        check_row_tensor(self.y, name="y", rows=rows)
+        check_index(self.index, rows=rows, bins=check_count(self.bins, name="bins"))
 
     def table(self) -> BinTable:
         """Return the sums."""
@@ -71,6 +80,7 @@ def squared_error(table: BinTable) -> Tensor:
     References:
         Kumar, Liang & Ma 2019, Definition 5.1; Bröcker 2012.
     """
+    need_table(table)
     variance = table.rate * (1 - table.rate) / left_over(table)
     return (table.weight * torch.where(table.effective > 1, table.gap.square() - variance, 0.0)).sum(dim=-1)
 
@@ -104,6 +114,8 @@ def paired_square_test(
     """
     from scipy.special import stdtr
 
+    check_level(level)
+    _check_pair(a, b, groups)
     code = torch.arange(a.p.shape[0], device=a.p.device)
     if groups is not None:
         code = torch.unique(groups.to(a.p.device), return_inverse=True)[1]
@@ -125,6 +137,15 @@ def paired_square_test(
     half = student_quantile((1 + level) / 2, units - 1) * error
     p_value = float(2 * stdtr(units - 1, -abs(difference) / error))
     return PairedTest(difference, difference - half, difference + half, p_value)
+
+
+def _check_pair(a: Any, b: Any, groups: Any) -> None:
+    for name, rows in (("a", a), ("b", b)):
+        check_kind(rows, BinnedRows, name=name, remedy="pass the rows in their bins, metric.cells(data)")
+    if a.p.shape != b.p.shape:
+        raise refuse("a and b on the same rows", f"{a.p.shape[0]} and {b.p.shape[0]}", "compare one test set")
+    if groups is not None:
+        check_row_tensor(groups, name="groups", rows=a.p.shape[0])
 
 
 def _pooled(first: float, second: float) -> float:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from calibrant._arguments import check_kind, check_list_of
 from calibrant.study.measures import MEASURES
-from calibrant.study.recipe import Study
+from calibrant.study.recipe import Study, check_study_kind
 from calibrant.study.tables import Summary
 
 __all__ = ["Agreement", "agreements", "printed_beside"]
@@ -37,6 +38,8 @@ def printed_beside(study: Study, line: Summary) -> dict[str, float]:
         study: The study.
         line: A line of its table.
     """
+    check_study_kind(study)
+    check_kind(line, Summary, name="line", remedy="pass one of study.summarise")
     like = {setting.label: setting.like for setting in study.settings}
     places = {"", line.setting, like.get(line.setting) or line.setting}
     return {p.measure: p.value for p in study.published if p.objective == line.objective and p.setting in places}
@@ -51,6 +54,8 @@ def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
         study: The study.
         lines: What ``summarise`` returned, with the published measures.
     """
+    check_study_kind(study)
+    check_list_of(lines, Summary, name="lines", remedy="pass what study.summarise returned")
     found = []
     for setting in dict.fromkeys(line.setting for line in lines):
         rows = [(line, printed_beside(study, line)) for line in lines if line.setting == setting]

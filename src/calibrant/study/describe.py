@@ -16,7 +16,7 @@ from calibrant.study._optim import rate_factor
 from calibrant.study.data import DATA_SETS, TOKENISED
 from calibrant.study.data.images import PAD, SOURCES, Options
 from calibrant.study.data.preview import preview
-from calibrant.study.recipe import Cell, Study
+from calibrant.study.recipe import Cell, Study, check_study_kind
 from calibrant.study.resolve import make_model
 
 __all__ = ["Choice", "describe"]
@@ -58,6 +58,7 @@ def describe(study: Study) -> list[Choice]:
         >>> found["clipping"]
         'gradient norm 2; SST Tree-LSTM: none'
     """
+    check_study_kind(study)
     known = tomllib.loads(resources.files("calibrant.study").joinpath("authors.toml").read_text(encoding="utf-8"))
     cells = {(cell.setting, cell.objective): cell for cell in reversed(list(study.cells()))}
     here = {name: say(study, list(reversed(cells.values()))) for name, say in HERE.items()}

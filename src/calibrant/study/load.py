@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice
+from calibrant._check import check_choice, shown
 from calibrant._files import reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study._tables import from_table
@@ -88,7 +88,7 @@ def _read(name: str | Path) -> str:
             raise FileFormatError(f"expected a study's TOML file, got no such file: {path}; check the path")
         return path.read_text(encoding="utf-8")
     if str(name) not in presets():
-        raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {str(name)!r}; choose one")
+        raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {shown(name)}; choose one")
     return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
 
 

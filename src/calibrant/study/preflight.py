@@ -12,7 +12,7 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageW
 from calibrant.study._optim import make_optimizers
 from calibrant.study.data import DATA_SETS, TOKENISED
 from calibrant.study.data.preview import preview
-from calibrant.study.recipe import Cell, Study
+from calibrant.study.recipe import Cell, Study, check_study_kind
 from calibrant.study.resolve import find_model, make_loss, make_model
 
 __all__ = ["check_folders", "check_study", "missing_folders"]
@@ -36,6 +36,7 @@ def check_study(study: Study) -> None:
         >>> from calibrant.study import load_study
         >>> check_study(load_study("digits"))
     """
+    check_study_kind(study)
     done: set[str] = set()
     for cell in study.cells():
         recipe = cell.recipe

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice, check_count, check_number
+from calibrant._arguments import check_kind, check_list_of, check_mapping
+from calibrant._check import check_choice, check_count, check_flag, check_number, check_sequence, refuse, shown
 from calibrant._plain import to_plain
 from calibrant.errors import InputError
 from calibrant.study._tables import from_table
@@ -89,8 +90,20 @@ class Training:
         check_choice(self.schedule, name="schedule", choices=("steps", "cosine"))
         check_choice(self.reduction, name="reduction", choices=("mean", "sum"))
         check_choice(self.select, name="select", choices=("last", "accuracy", "calibrated_nll"))
-        check_number(self.loss_factor, name="loss_factor", low=0, open_low=True)
-        for prefix in self.plain:
+        for name in ("lr", "momentum", "weight_decay", "decay"):
+            check_number(getattr(self, name), name=name, low=0)
+        for name in ("nesterov", "step_first", "drop_last", "channels_last"):
+            check_flag(getattr(self, name), name=name)
+        for name in ("loss_factor", *(("clip",) if self.clip is not None else ())):
+            check_number(getattr(self, name), name=name, low=0, open_low=True)
+        for milestone in check_sequence(self.milestones, name="milestones"):
+            check_count(milestone, name="each of milestones", low=0)
+        check_count(self.checkpoint_every, name="checkpoint_every", low=0)
+        check_mapping(self.rates, name="rates", example="{'embedding': 0.1}")
+        self._check_plain()
+
+    def _check_plain(self) -> None:
+        for prefix in check_sequence(self.plain, name="plain"):
             if prefix not in self.rates:
                 raise InputError(f"expected a rate for each of plain, got none for {prefix!r}; add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
@@ -123,6 +136,10 @@ class Recipe:
     fold: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("data", "model", "loss"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise refuse(f"{name} as a table", shown(getattr(self, name)), "write {'type': …} and its arguments")
+        check_kind(self.training, Training, name="training", remedy="pass Training(epochs, batch)")
         _check_seed(self.seed)
         check_count(self.fold, name="fold", low=0)
 
@@ -300,8 +317,17 @@ class Study:
     papers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for seed in self.seeds:
+        for seed in check_sequence(self.seeds, name="seeds"):
             _check_seed(seed)
+        kinds = {
+            "settings": Setting,
+            "objectives": Objective,
+            "figures": FigureSpec,
+            "published": Published,
+            "claims": Claim,
+        }
+        for name, kind in kinds.items():
+            check_list_of(getattr(self, name), kind, name=name, remedy="load a study with load_study")
         labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
         labels["figures"] = [figure.name for figure in self.figures]
         for name, values in {"seeds": list(self.seeds), **labels}.items():
@@ -341,10 +367,20 @@ class Study:
         return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
 
 
+def check_study_kind(study: Any) -> Study:
+    """Return ``study`` if it is a study."""
+    return check_kind(study, Study, name="study", remedy="load one with load_study")
+
+
+def check_recipe(recipe: Any) -> Recipe:
+    """Return ``recipe`` if it is a recipe."""
+    return check_kind(recipe, Recipe, name="recipe", remedy="make one, or take that of a study's cells")
+
+
 def _check_seed(seed: int) -> None:
     """Refuse what no generator takes as a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {seed!r}; choose another")
+        raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {shown(seed)}; choose another")
 
 
 def _folds(setting: Setting) -> int:

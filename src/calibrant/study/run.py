@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from calibrant._arguments import check_kind
 from calibrant._check import check_count
 from calibrant.errors import FitError, InputError
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.recipe import Cell, Recipe, Study
+from calibrant.study.recipe import Cell, Recipe, Study, check_recipe, check_study_kind
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
@@ -53,6 +54,8 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         FitError: If a training diverges, or loses its process again and again.
         InputError: If several workers are to run trainings of several devices.
     """
+    check_study_kind(study)
+    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     check_count(workers, name="workers")
     check_study(study)
     cells = list(study.cells())
@@ -95,6 +98,8 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         store: Where the run is kept.
         accelerator: Lightning Fabric's.
     """
+    check_recipe(recipe)
+    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on data loaders and clusters, none used here
         try:

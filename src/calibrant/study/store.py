@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from calibrant._arguments import check_kind
 from calibrant._files import read_arrays, write_arrays
-from calibrant._places import atomic_write
+from calibrant._places import as_path, atomic_write
 from calibrant.errors import FileFormatError
 from calibrant.predictions import Predictions
 from calibrant.splits import load_splits, save_predictions
-from calibrant.study.recipe import Recipe
+from calibrant.study.recipe import Recipe, check_recipe
 from calibrant.study.train import Outcome
 
 __all__ = ["Run", "Store"]
@@ -51,7 +52,7 @@ class Store:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
+        self.root = as_path(root, name="root")
 
     def folder(self, recipe: Recipe) -> Path:
         """Return the folder of a recipe's run."""
@@ -78,7 +79,8 @@ class Store:
 
     def save(self, recipe: Recipe, outcome: Outcome) -> None:
         """Keep a finished run. The record is written last, so that an interrupted save does not count as finished."""
-        self.checkpoint(recipe)
+        self.checkpoint(check_recipe(recipe))
+        check_kind(outcome, Outcome, name="outcome", remedy="pass what study.training returned")
         folder = self.folder(recipe)
         save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
         learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
@@ -103,7 +105,7 @@ class Store:
         Raises:
             FileFormatError: If it is not finished or a file of it is broken.
         """
-        folder = self.folder(recipe)
+        folder = self.folder(check_recipe(recipe))
         splits = load_splits(folder / "predictions.npz")
         ood = load_splits(folder / "ood.npz") if recipe.data.get("ood") else {}
         return Run(splits["val"], splits["test"], self._record(folder), ood)  # type: ignore[arg-type]

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._arguments import check_kind, check_list_of
+from calibrant._check import check_choice, check_sequence
 from calibrant._places import atomic_write
 from calibrant.binning import EqualMass
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.predictions import Predictions
 from calibrant.statistics import null_band, two_sample_test
-from calibrant.study.measures import COLUMNS, Fits
-from calibrant.study.recipe import Claim, Recipe, Study
+from calibrant.study.measures import COLUMNS, MEASURES, Fits
+from calibrant.study.recipe import Claim, Recipe, Study, check_study_kind
 from calibrant.study.store import Store
 
 __all__ = [
@@ -157,6 +159,8 @@ def collect(study: Study, store: Store) -> list[Measured]:
         study: The study.
         store: Where its runs are kept.
     """
+    check_study_kind(study)
+    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     groups: dict[tuple[str, str, int], list[Recipe]] = {}
     for cell in study.cells():
         groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
@@ -192,6 +196,9 @@ def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["m
         measured: What ``collect`` returned.
         names: Keys of ``measures.MEASURES``.
     """
+    for name in check_sequence(names, name="names"):
+        check_choice(name, name="each of names", choices=MEASURES)
+    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     groups: dict[tuple[str, str], list[Measured]] = {}
     for item in measured:
         groups.setdefault((item.setting, item.objective), []).append(item)
@@ -205,6 +212,9 @@ def wanted(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
         study: The study.
         columns: Keys of ``measures.COLUMNS``.
     """
+    check_study_kind(study)
+    for table in check_sequence(columns, name="columns"):
+        check_choice(table, name="each of columns", choices=COLUMNS)
     named = [name for table in ("main", *columns) for name in COLUMNS[table]]
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
 
@@ -231,6 +241,8 @@ def judge(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
         study: The study.
         measured: What ``collect`` returned.
     """
+    check_study_kind(study)
+    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     return [
         _verdict(claim, setting.label, measured)
         for setting in study.settings
@@ -297,6 +309,7 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
     Args:
         measured: What ``collect`` returned.
     """
+    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
     found = []
     for item in measured:
@@ -320,6 +333,8 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         path: A ``.json`` file.
         columns: Keys of ``measures.COLUMNS``, beside "main" and what the study publishes and claims.
     """
+    check_study_kind(study)
+    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     names = wanted(study, columns)
     figures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}

@@ -2,9 +2,8 @@
 
 import os
 from importlib import resources
-from pathlib import Path
 
-from calibrant._places import atomic_write
+from calibrant._places import as_path, atomic_write, shown
 from calibrant.errors import InputError
 
 __all__ = ["write_template"]
@@ -19,8 +18,8 @@ def write_template(path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: If there is such a file.
     """
-    if Path(path).exists():
-        raise InputError(f"expected a new file, got one that exists: {path}; choose another name")
+    if (path := as_path(path)).exists():
+        raise InputError(f"expected a new file, got one that exists: {shown(path)}; choose another name")
     text = resources.files("calibrant.study").joinpath("template.toml").read_text(encoding="utf-8")
-    with atomic_write(Path(path)) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())

@@ -18,7 +18,7 @@ from calibrant.errors import FileFormatError, FitError, InputError, MissingExtra
 from calibrant.predictions import Predictions
 from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
-from calibrant.study.recipe import Recipe, Training
+from calibrant.study.recipe import Recipe, Training, check_recipe
 from calibrant.study.resolve import make_loss, make_model
 from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
 
@@ -102,6 +102,7 @@ def training(
         FitError: If the loss becomes infinite or NaN.
         InputError: If ``"cuda"`` is asked for where no such device is.
     """
+    check_recipe(recipe)
     plan = recipe.training
     with _threads(plan.threads):
         fabric = make_fabric(plan, accelerator)

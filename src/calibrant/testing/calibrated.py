@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant._arguments import check_mapping
 from calibrant.errors import MissingExtraError
 from calibrant.operate import Check, check
 from calibrant.predictions import BinaryPairs, Predictions
@@ -40,7 +41,10 @@ def assert_calibrated(
         >>> assert_calibrated(data, ece=0.05).verdict
         'pass'
     """
-    limits = {**(maximum or {}), **({} if ece is None else {"ece": ece})}
+    limits = {
+        **check_mapping(maximum, name="maximum", example="{'ece': 0.03}"),
+        **({} if ece is None else {"ece": ece}),
+    }
     found = check(predictions, maximum=limits, minimum=minimum, no_worse=no_worse, baseline=baseline, features=features)
     if found.verdict == "fail":
         raise AssertionError(str(found))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from calibrant._check import refuse, shown
+from calibrant._check import check_number, refuse, shown
 from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
 from calibrant.metrics import Metric, SumMetric
 from calibrant.predictions import Predictions
@@ -33,6 +33,7 @@ def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
         >>> from calibrant.metrics import ECE
         >>> check_metric(ECE())
     """
+    check_number(exact, name="exact", low=0)
     if not isinstance(metric, Metric):
         raise refuse("a metric", shown(metric), "extend calibrant.metrics.Metric, and pass an object of it")
     _check_facts(metric)

@@ -1,0 +1,13 @@
+"""The check of bin tables that a figure is made of."""
+
+from typing import Any
+
+from calibrant._check import refuse, shown
+from calibrant.binning import BinTable
+
+
+def need_table(table: Any) -> BinTable:
+    """Return ``table`` if it is a bin table of at least one row."""
+    if not isinstance(table, BinTable) or table.total < 1:
+        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
+    return table
