@@ -152,10 +152,7 @@ def refinement(
 
 def _need_labelled(predictions: Any, *, what: str) -> Tensor:
     """Return the labels (N,) of ``predictions`` over all classes."""
-    if isinstance(need_rows(predictions, what=what), BinaryPairs):
-        raise refuse(f"predictions over all classes for {what}", "pairs", "load logits, not confidences alone")
-    labels: Tensor = predictions.need_labels()
-    return labels
+    return need_predictions(predictions, metric=what).need_labels()
 
 
 def _made(calibrator: Any) -> Calibrator:
