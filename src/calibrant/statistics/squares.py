@@ -53,6 +53,8 @@ class BinnedRows:
         rows = check_row_tensor(self.p, name="p").shape[0]
         check_row_tensor(self.y, name="y", rows=rows)
         check_index(self.index, rows=rows, bins=check_count(self.bins, name="bins"))
+        if self.weight is not None:
+            check_row_tensor(self.weight, name="weight", rows=rows)
 
     def table(self) -> BinTable:
         """Return the sums."""
@@ -94,7 +96,7 @@ def left_over(table: BinTable) -> Tensor:
     Args:
         table: Counts and sums.
     """
-    left = table.effective - 1
+    left = need_table(table).effective - 1
     return torch.where(left > 0, left, 1)
 
 
