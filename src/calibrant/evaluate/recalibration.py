@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant._arguments import check_level, check_seed
 from calibrant._check import check_choice, check_count, check_number, refuse, shown
-from calibrant._data import Data, need_rows, need_unweighted
+from calibrant._data import Data, need_predictions, need_rows, need_unweighted
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
