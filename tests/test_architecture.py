@@ -61,7 +61,7 @@ HEAVY = {
 }  # fmt: skip
 
 MAX_FILE = 400
-MAX_FUNCTION = 60
+MAX_FUNCTION = 48  # lines without the docstring
 
 
 def parts_of(path: Path) -> tuple[str, ...]:
@@ -143,6 +143,15 @@ def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
     return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]
 
 
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function without its docstring."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    docstring = function.body[0]
+    return lines - ((docstring.end_lineno or 0) - docstring.lineno + 1)
+
+
 def show(path: Path) -> str:
     return path.relative_to(SOURCE / "calibrant").as_posix()
 
@@ -177,7 +186,7 @@ def test_files_and_functions_stay_short(path: Path) -> None:
     functions = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
-    long = {node.name: length for node in functions if (length := (node.end_lineno or 0) - node.lineno) > MAX_FUNCTION}
+    long = {node.name: length for node in functions if (length := code_lines(node)) > MAX_FUNCTION}
     assert long == {}, "split these functions"
 
 

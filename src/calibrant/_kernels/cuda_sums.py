@@ -83,6 +83,10 @@ def _kernels() -> _Kernels:
     import triton
     import triton.language as tl
 
+    return _Kernels(_make_bins_of(), _make_moments())
+
+
+def _make_bins_of() -> Any:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def bins_of(p, y, edges, out, count, bins, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
         program = tl.program_id(0)
@@ -108,6 +112,10 @@ def _kernels() -> _Kernels:
         tl.store(start + WIDTH + name, tl.sum(sum_p, axis=1))
         tl.store(start + 2 * WIDTH + name, tl.sum(sum_y, axis=1))
 
+    return bins_of
+
+
+def _make_moments() -> Any:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def moments(logits, top, scale, out, stride, rows, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
         row = tl.program_id(0).to(tl.int64)
@@ -131,4 +139,4 @@ def _kernels() -> _Kernels:
         tl.store(out + row, average)
         tl.store(out + rows + row, tl.sum(square.to(tl.float64), axis=0) / total - average * average)
 
-    return _Kernels(bins_of, moments)
+    return moments

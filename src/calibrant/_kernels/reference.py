@@ -5,6 +5,8 @@ from torch import Tensor
 
 from calibrant._numerics import row_chunks
 
+_FEW = 4  # classes, up to which adding columns is faster than PyTorch's reduction
+
 
 def exp_sums(logits: Tensor, row_max: Tensor) -> Tensor:
     """Return Σ_k exp(logit_k − row_max) (N,) float64, in row chunks; exponentials are float32 unless the logits are float64."""
@@ -23,10 +25,19 @@ def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
     sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
     # To subtract the maximum of each row costs more than the exponentials: it is done where float64 needs it.
     shift = torch.where((row_max > -500) & (row_max < 650), 0.0, row_max.double())
-    ones = sums.new_ones(classes)
     for chunk in row_chunks(rows, classes, itemsize=16, device=logits.device):
         block, by = logits[chunk].double(), shift[chunk]
         if bool(by.any()):
             block = block - by[:, None]
-        torch.mv(torch.exp(block), ones, out=sums[chunk])
+        sums[chunk] = _row_sums(torch.exp(block))
     return sums.log_().add_(shift)
+
+
+def _row_sums(values: Tensor) -> Tensor:
+    """Return Σ_k values (n,), the same for a row wherever it stands; a product with ones may round it by its place."""
+    if values.shape[1] > _FEW:
+        return values.sum(dim=1)
+    total = values[:, 0].clone()
+    for k in range(1, values.shape[1]):
+        total += values[:, k]
+    return total

@@ -73,9 +73,7 @@ def fit_affine(
     classes, device = rows.classes, rows.device
     identity = torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
     identity = identity.to(device)
-    first = identity.new_zeros(identity.numel() + classes)
-    if start is not None and start[0].shape == identity.shape:
-        first = _parameters((start[0] - identity).to(first), start[1].to(first))
+    first = _first(identity, start)
     strength = _strength(classes, ridge, diagonal=diagonal).to(device)
     loss = diagonal_loss if diagonal else matrix_loss
     curvature = diagonal_hessian if diagonal else matrix_hessian
@@ -103,11 +101,8 @@ def fit_affine(
         blocks = _blocks(rows, mass, strength, diagonal=diagonal)
         tolerance = ROUGH if rows.rough else TOLERANCE
         theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks, tolerance=tolerance)
-    if diagonal:
-        v, b = theta.chunk(2)
-        return Affine(identity + v, b.clone(), value, gradient)
-    matrix = theta.view(classes, classes + 1)
-    return Affine(identity + matrix[:, :-1], matrix[:, -1].clone(), value, gradient)
+    deviation, bias = _deviation_and_bias(theta, classes, diagonal=diagonal)
+    return Affine(identity + deviation, bias.clone(), value, gradient)
 
 
 def _numbers(penalised: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:
@@ -119,6 +114,22 @@ def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
     if deviation.dim() == 1:
         return torch.cat([deviation, bias])
     return torch.cat([deviation, bias[:, None]], dim=1).reshape(-1)
+
+
+def _first(identity: Tensor, start: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Return the parameters of ``start``, or zeros where it is None or of another shape."""
+    first = identity.new_zeros(identity.numel() + len(identity))
+    if start is None or start[0].shape != identity.shape:
+        return first
+    return _parameters((start[0] - identity).to(first), start[1].to(first))
+
+
+def _deviation_and_bias(theta: Tensor, classes: int, *, diagonal: bool) -> tuple[Tensor, Tensor]:
+    """Return D, of shape (K,) or (K, K), and b (K,) of the problem's parameters."""
+    if diagonal:
+        return theta[:classes], theta[classes:]
+    matrix = theta.view(classes, classes + 1)
+    return matrix[:, :-1], matrix[:, -1]
 
 
 def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:

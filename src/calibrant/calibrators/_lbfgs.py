@@ -63,9 +63,7 @@ def lbfgs(
         if worst <= tolerance:
             return x, value, worst
         gtol = gtol * min(0.5, 0.5 * tolerance / worst)
-    if worst <= enough:
-        return x, value, worst
-    raise FitError(
-        f"expected a gradient below {enough:g} at the optimum, got {worst:.3g}; "
-        "regularise more (the classes may be separable), or use more validation data"
-    )
+    if not worst <= enough:
+        remedy = "regularise more (the classes may be separable), or use more validation data"
+        raise FitError(f"expected a gradient below {enough:g} at the optimum, got {worst:.3g}; {remedy}")
+    return x, value, worst

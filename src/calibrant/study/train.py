@@ -132,18 +132,26 @@ def training(
             yield state.epoch
         if state.kept is not None:
             network.load_state_dict(state.kept)
-        return Outcome(
-            validation=predict(model, fold.validation),
-            test=predict(model, fold.test),
-            trajectory=state.trajectory,
-            learned_epochs=learned.since,
-            max_logits=predict(model, fold.train).logits.amax(dim=1),
-            epoch=state.kept_epoch or plan.epochs,
-            validation_uses=state.uses,
-            seconds=state.seconds,
-            device=_device_name(fabric.device),
-            ood={name: _unlabelled(model, split.to(fabric.device)) for name, split in fold.ood.items()},
-        )
+        return _outcome(plan, state, fold, model, learned, _device_name(fabric.device))
+
+
+def _outcome(
+    plan: Training, state: Progress, fold: Fold, model: nn.Module, learned: LearnedEpochs, device: str
+) -> Outcome:
+    """Return what a finished training leaves: predictions on every split, and how it went."""
+    place = next(model.parameters()).device
+    return Outcome(
+        validation=predict(model, fold.validation),
+        test=predict(model, fold.test),
+        trajectory=state.trajectory,
+        learned_epochs=learned.since,
+        max_logits=predict(model, fold.train).logits.amax(dim=1),
+        epoch=state.kept_epoch or plan.epochs,
+        validation_uses=state.uses,
+        seconds=state.seconds,
+        device=device,
+        ood={name: _unlabelled(model, split.to(place)) for name, split in fold.ood.items()},
+    )
 
 
 def make_fabric(plan: Training, accelerator: str) -> Any:
