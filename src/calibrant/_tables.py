@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._check import refuse
 from calibrant._numerics import row_chunks
 from calibrant.errors import InputError
 
@@ -107,7 +108,12 @@ class BinTable:
         return self.total if self.squares is None else self.total**2 / max(float(self.squares.sum()), 1e-300)
 
     def errors(self, *, norm: float = 1) -> Tensor:
-        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…)."""
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
+
+        Raises:
+            InputError: If no row was summed: an empty table has no error, not one of 0.
+        """
+        self._need_rows()
         if norm == 1:
             return (self.weight * self.gap.abs()).sum(dim=-1)
         return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
@@ -118,7 +124,14 @@ class BinTable:
 
     def maximum(self) -> float:
         """Return the largest |gap| of a non-empty bin: MCE."""
+        self._need_rows()
         return float(self.gap.abs().max())
+
+    def _need_rows(self) -> None:
+        if self.total <= 0:
+            raise refuse(
+                "at least one row for a binned error", "a selection of none", "check how the rows were selected"
+            )
 
 
 def _device_sums(index: Tensor, p: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:

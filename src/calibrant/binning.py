@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_bins
-from calibrant._check import check_choice
+from calibrant._check import check_choice, refuse
 from calibrant._kernels import cpu, cuda_sums
 from calibrant._tables import BinTable
 from calibrant.errors import InputError
@@ -133,7 +133,7 @@ class EqualMass(Binning):
         """Return the edges: the papers' interpolated quantiles, or the largest value of each filled bin after a leading 0."""
         if self.ties == "interpolated":
             return self._interpolated_edges(p)
-        index = self.assign(p)
+        index = self.assign(p)  # refuses no rows
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
         upper.scatter_reduce_(0, index, p.to(torch.float64), reduce="amax")
         upper = upper[upper >= 0]
@@ -146,6 +146,7 @@ class EqualMass(Binning):
         the sum of int64 counts, or as many as there are positive sampling weights, which are scaled to that sum.
         """
         p = p.to(torch.float64).contiguous()
+        _need_any(p)
         if weight is not None:
             return self._assign_weighted(p, weight)
         if self.ties == "interpolated":
@@ -173,6 +174,7 @@ class EqualMass(Binning):
         return torch.bucketize(p, ranked[part_ends(up_to, self.bins, int((weight > 0).sum()))] + TIE, right=False)
 
     def _interpolated_edges(self, p: Tensor) -> Tensor:
+        _need_any(p)
         return self.edges_between(_sorted(p.to(torch.float64)), torch.arange(1, p.shape[0] + 1, device=p.device))
 
     def edges_between(self, value: Tensor, up_to: Tensor) -> Tensor:
@@ -217,6 +219,13 @@ def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
     return torch.searchsorted(scaled, starts - rounding).clamp_max(up_to.shape[0] - 1)
 
 
+def _need_any(p: Tensor) -> None:
+    if not p.shape[0]:
+        raise refuse(
+            "at least one row for bins of equal mass", "a selection of none", "check how the rows were selected"
+        )
+
+
 def _sorted(p: Tensor) -> Tensor:
     # numpy sorts float64 more than ten times faster than torch on a CPU
     return torch.from_numpy(np.sort(p.detach().numpy())) if p.device.type == "cpu" else torch.sort(p).values
@@ -253,6 +262,7 @@ class MassSketch:
     @classmethod
     def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
         """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        _need_any(p)
         p, y = p.to(torch.float64), y.to(torch.float64)
         if weight is None:
             return cls._gather(binning, p, [torch.ones_like(p, dtype=torch.int64), p, y])

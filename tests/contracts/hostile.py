@@ -314,6 +314,7 @@ def _new(name: str) -> Callable[[], Path]:
 
 VALID |= {
     "what": lambda: "a metric",
+    "rates": lambda: [0.1, 0.2, 0.3, 0.4],
     "index": lambda: _binned().index,
     "statistics.BinnedRows.p": lambda: _binned().p,
     "statistics.BinnedRows.y": lambda: _binned().y,

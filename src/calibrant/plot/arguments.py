@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrant._check import check_sequence, refuse, shown
-from calibrant._data import need_unweighted
+from calibrant._data import need_rows, need_unweighted
 from calibrant.binning import Binning
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -33,9 +33,7 @@ def check_rows(data: Predictions | BinaryPairs) -> None:
     Args:
         data: Predictions or pairs.
     """
-    need_unweighted(data, what="a picture or a report")
-    if not len(data):
-        raise refuse("at least one row to draw", "none", "check the selection")
+    need_unweighted(need_rows(data, what="a picture or a report"), what="a picture or a report")
 
 
 def check_axes(ax: Any) -> None:

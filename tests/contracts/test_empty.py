@@ -1,0 +1,91 @@
+"""A selection without rows is refused by whatever measures, in one sentence: an empty set must never look perfect."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import calibrant
+from calibrant import BinaryPairs, Predictions, binning, evaluate, metrics, plot, statistics
+from calibrant.errors import InputError
+from calibrant.metrics import Metric
+
+SENTENCE = r"expected at least one row for .+, got a selection of none; check how the rows were selected"
+DATA = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0], [1.0, 0.5]], [0, 1, 1])
+NONE = torch.zeros(3, dtype=torch.bool)
+EMPTY: dict[str, Any] = {"predictions": DATA[NONE], "pairs": DATA.top_label()[NONE]}
+METRICS = [
+    cls()
+    for name in metrics.__all__
+    if inspect.isclass(cls := getattr(metrics, name)) and issubclass(cls, Metric) and not inspect.isabstract(cls)
+]
+
+# What takes data beside the metrics, each called with the empty selection.
+MEASURES: dict[str, Callable[[Any], Any]] = {
+    "interval": lambda data: statistics.interval(metrics.ECE(), data),
+    "null_band": lambda data: statistics.null_band(metrics.ECE(), data),
+    "null_draws": lambda data: statistics.null_draws(metrics.ECE(), data),
+    "bootstrap": lambda data: statistics.bootstrap(metrics.Accuracy(), data),
+    "redraw": lambda data: statistics.redraw(data, generator=torch.Generator()),
+    "risk_coverage": metrics.risk_coverage,
+    "panel": evaluate.panel,
+    "default_metrics": evaluate.default_metrics,
+    "compare": lambda data: evaluate.compare(data, data),
+    "panel_by": lambda data: evaluate.panel_by(data, by="predicted"),
+    "calibration_line": evaluate.calibration_line,
+    "plot.reliability": plot.reliability,
+    "plot.confidence_histogram": plot.confidence_histogram,
+    "plot.risk_coverage": plot.risk_coverage,
+    "CalibrationDisplay": plot.CalibrationDisplay,
+}
+OF_ALL_CLASSES: dict[str, Callable[[Any], Any]] = {
+    "ood_auroc": lambda data: metrics.ood_auroc(data, DATA),
+    "ood_auroc, outside": lambda data: metrics.ood_auroc(DATA, data, score="confidence"),
+    "ood_roc": lambda data: metrics.ood_roc(data, DATA),
+    "entropy_rows": metrics.entropy_rows,
+    "optimal_ece": evaluate.optimal_ece,
+    "refinement": evaluate.refinement,
+    "plot.classwise": plot.classwise,
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize("metric", METRICS, ids=repr)
+def test_every_metric_refuses_no_rows(metric: Metric, kind: str) -> None:
+    with pytest.raises(InputError, match=SENTENCE):
+        metric(EMPTY[kind])
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_measure_refuses_no_rows(measure: str, kind: str) -> None:
+    with pytest.raises(InputError, match=SENTENCE):
+        MEASURES[measure](EMPTY[kind])
+
+
+@pytest.mark.parametrize("measure", OF_ALL_CLASSES)
+def test_every_measure_of_all_classes_refuses_no_rows(measure: str) -> None:
+    with pytest.raises(InputError, match=SENTENCE):
+        OF_ALL_CLASSES[measure](EMPTY["predictions"])
+
+
+@pytest.mark.parametrize("made", [binning.EqualWidth(3), binning.EqualMass(3), binning.EqualMass(3, "interpolated")])
+def test_bins_of_no_rows_have_no_error(made: binning.Binning) -> None:
+    p, y = torch.empty(2, 0, dtype=torch.float64)
+    with pytest.raises(InputError, match="at least one row for"):
+        made.table(p, y).error()
+
+
+@pytest.mark.parametrize("name", calibrant.functional.__all__)
+def test_functions_of_logits_and_labels_refuse_no_rows(name: str) -> None:
+    function = getattr(calibrant.functional, name)
+    if function.__name__.endswith("loss") or "labels" not in inspect.signature(function).parameters:
+        return
+    with pytest.raises(InputError, match="at least one row"):
+        function(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+
+
+def test_binary_pairs_are_selected_as_predictions_are() -> None:
+    assert len(BinaryPairs.from_probs([0.5, 0.5], [0, 1])[torch.tensor([False, False])]) == 0
