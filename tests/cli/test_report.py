@@ -83,15 +83,6 @@ def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run:
     assert model["evidence"]["trials"][0]["name"].startswith("Identity")
 
 
-def test_on_much_data_it_fits_a_temperature(
-    good: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["calibrant.cli._reporting"], "MOST_FOR_AUTO", 400 * 4 - 1)
-    assert run("report", good, "-o", tmp_path / "r.json").exit_code == 0
-    model = json.loads((tmp_path / "r.json").read_text())["models"][0]
-    assert model["calibrator"].startswith("TemperatureScaling(")
-
-
 def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) -> None:
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\ncat\ndog\n")

@@ -12,6 +12,7 @@ import calibrant
 from calibrant import Predictions, metrics
 from calibrant.cli import main
 from calibrant.cli._streamed import CHECKPOINTS
+from calibrant.report.model import in_one_line
 
 
 @pytest.fixture
@@ -75,14 +76,22 @@ def test_report_on_a_folder_fits_on_val_and_judges_on_test(folder: Path, tmp_pat
     assert code == 0, err
     models = json.loads(Path("both.json").read_text())["models"]
     val = calibrant.load_predictions(folder / "0.parquet")
-    expected = calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels)
+    expected = calibrant.calibrators.AutoCalibrator().fit(val.logits, val.labels)
     assert [model["name"] for model in models] == ["splits", "data"]
-    assert models[0]["calibrator"] == repr(expected)
+    assert models[0]["calibrator"] == in_one_line(expected)
     assert models[0]["diagram_after"]["n"] == 500
     assert run("report", splits, "-m", "none", "-o", "none.json")[0] == 0
     assert json.loads(Path("none.json").read_text())["models"][0]["calibrator"] is None
     assert run("report", splits, "--split", "train", "-o", "r.json")[0] == 2
     assert not Path("r.json").exists()
+
+
+def test_left_to_itself_a_folder_is_fitted_by_an_automatic_choice(folder: Path) -> None:
+    code, out, err = run("fit", folder, "-o", "c.safetensors")
+    assert code == 0, err
+    assert "candidates in use" in out
+    assert type(calibrant.load("c.safetensors")).__name__ == "AutoCalibrator"
+    assert not CHECKPOINTS.parent.exists()
 
 
 def test_other_methods_of_a_few_numbers_are_fitted_on_a_folder(folder: Path) -> None:

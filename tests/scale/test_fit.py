@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
     VennAbers,
+    auto,
 )
 from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError
 from calibrant.rows import Chunk, RowSource
@@ -160,6 +162,31 @@ def test_real_sets_agree(name: str, data: Path, tmp_path: Path) -> None:
     for make in MAKE.values():
         streamed = quietly(lambda make=make: fit_streamed(make(), tmp_path / "val"))  # type: ignore[misc]
         agree(streamed, quietly(lambda make=make: make().fit(whole)), whole.logits)  # type: ignore[misc]
+
+
+def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_FIRST", 1000), ("_FEWEST", 200), ("_SELECTED", 4000)):
+        monkeypatch.setattr(auto, name, value)
+    compared: list[int] = []
+    original = auto.cross_fitted
+
+    def noted(members: Any, tried: Any, rows: RowSource, folds: int, *, far: float) -> Any:
+        compared.append(rows.count)
+        return original(members, tried, rows, folds, far=far)
+
+    monkeypatch.setattr(auto, "cross_fitted", noted)
+    data = write(tmp_path / "val", 4)  # 2100 rows
+    make = lambda: AutoCalibrator(candidates=[TemperatureScaling(), VectorScaling(ridge=2.0)])  # noqa: E731
+    streamed = quietly(lambda: fit_streamed(make(), tmp_path / "val"))
+    assert len(compared) == 2  # the first sample leaves the two undecided
+    assert 200 < compared[0] < 300
+    assert 900 < compared[1] < 1100
+    memory = make().fit(data)
+    agree(streamed, memory, data.logits)
+    torch.testing.assert_close(streamed.weights, memory.weights, rtol=0, atol=1e-6)
+    used = [member for member, weight in zip(memory.members, memory.weights.tolist(), strict=True) if weight > 0]
+    alone = make().candidates[list(memory.members).index(used[-1]) - 1].fit(data)
+    torch.testing.assert_close(used[-1](data.logits), alone(data.logits), rtol=0, atol=1e-4)  # fitted on all rows
 
 
 def test_a_fit_that_is_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path) -> None:

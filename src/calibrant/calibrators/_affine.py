@@ -10,8 +10,7 @@ from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300
-_NEWTON_PARAMETERS = 250  # a Hessian of this side is solved in about 1 ms
-_NEWTON_WORK = 1e8  # multiplications for one Hessian; beyond it L-BFGS is sooner done
+_NEWTON_PARAMETERS = 250  # up to here a Hessian costs at most six passes for a gradient, of which L-BFGS takes thirty
 _TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
@@ -91,7 +90,7 @@ def fit_affine(
             (hessian / mass + torch.diag(2 * strength))[None],
         )
 
-    if len(first) <= _NEWTON_PARAMETERS and rows.count * len(first) ** 2 <= _NEWTON_WORK:
+    if len(first) <= _NEWTON_PARAMETERS:
         tolerance = ROUGH if rows.rough else _TOLERANCE
         found = newton(
             derivatives, first[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough

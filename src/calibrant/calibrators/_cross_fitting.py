@@ -18,6 +18,7 @@ from calibrant.calibrators.chain import Chain
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.rows import Chunk, RowSource
 
+_YIELD = 5e-4  # nats that more rows may give a candidate's parameters without a reason to take them
 _SURE = 3.0  # standard errors by which a candidate must be behind to be given up before all folds are seen
 
 
@@ -37,15 +38,11 @@ class Scores:
     weight: Tensor
     folds: int
 
-    @property
-    def mass(self) -> Tensor:
-        """(M,) weight of the rows on which a candidate was scored."""
-        return self.weight @ (~torch.isnan(self.gain)).double()
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Return Σ w gain and Σ w gain² (M,) over the rows on which a candidate was scored."""
+    def summed(self) -> "Sums":
+        """Return the sums over the rows on which a candidate was scored."""
         known = torch.nan_to_num(self.gain, nan=0.0)
-        return self.weight @ known, self.weight @ known**2
+        mass = self.weight @ (~torch.isnan(self.gain)).double()
+        return Sums(float(self.weight @ self.raw), mass, self.weight @ known, self.weight @ known**2, self.folds)
 
     def behind(self, best: int) -> tuple[Tensor, Tensor]:
         """Return the mean (M,) by which the candidates' gain is below that of ``best``, and its standard error (M,)."""
@@ -56,6 +53,33 @@ class Scores:
         mean = self.weight @ gap / mass
         spread = (self.weight @ gap**2 / mass - mean**2).clamp_min(0.0)
         return mean, (spread / mass).sqrt()
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the scores come to.
+
+    Args:
+        loss: Σ w loss of doing nothing.
+        mass: (M,) Σ w over the rows on which a candidate was scored; that of the first is of all rows.
+        gain: (M,) Σ w gain over them.
+        square: (M,) Σ w gain² over them.
+        folds: How many folds held rows.
+    """
+
+    loss: float
+    mass: Tensor
+    gain: Tensor
+    square: Tensor
+    folds: int
+
+    def after(self, before: "Sums") -> "Sums":
+        """Return these sums, and those of ``before``, on fewer rows, for candidates that were no longer tried."""
+        parts = [
+            torch.where(self.mass > 0, getattr(self, name), getattr(before, name))
+            for name in ("mass", "gain", "square")
+        ]
+        return Sums(self.loss, *parts, self.folds)
 
 
 def cross_fitted(
@@ -106,12 +130,37 @@ def _hopeless(found: Scores, alive: Sequence[int], part: float, far: float) -> s
     """Return the candidates whose summed gain will end ``far`` below the best one's, after this ``part`` of all folds."""
     if not alive or part >= 1:
         return set()
-    sums, _ = found.sums()
-    best = max([0, *alive], key=lambda m: float(sums[m]))
+    gain = found.summed().gain
+    best = max([0, *alive], key=lambda m: float(gain[m]))
     mean, error = found.behind(best)
     mass = float(found.weight.sum())
     least = mass / part * (mean - _SURE * error / math.sqrt(part))  # Σ over all rows; what is to come has an error, too
     return {m for m in alive if float(least[m]) > far}
+
+
+def undecided(found: Scores, members: Sequence[Calibrator], nats: float) -> list[int]:
+    """Return the candidates to compare again on more rows; none where the best is known to ``nats``.
+
+    One is near whose mean gain, plus 3 standard errors and what more rows could still give, comes within ``nats`` of the
+    best one's. P parameters fitted on n rows lose about P / 2n to their best (Akaike 1974), which is that allowance.
+
+    Args:
+        found: On a sample.
+        members: Candidates, as fitted on all folds of it but one.
+        nats: Standard error, and distance, that do not matter.
+    """
+    sums = found.summed()
+    total = float(sums.mass[0])
+    complete = torch.where(sums.mass == total, sums.gain, -torch.inf)
+    best = int(complete.argmax())
+    mean, error = found.behind(best)
+    fitted = total * (1 - 1 / max(2, found.folds))
+    learned = [sum(part.numel() for part in member.buffers() if part.is_floating_point()) for member in members]
+    allowance = torch.tensor(learned, dtype=torch.float64) / (2 * fitted)
+    near = (sums.mass > 0) & (mean - _SURE * error - allowance <= nats)
+    doubtful = near & ((error > nats) | (allowance > _YIELD))
+    doubtful[[0, best]] = False
+    return [m for m in range(1, len(members)) if bool(near[m])] if bool(doubtful.any()) else []
 
 
 def _without(rows: RowSource, fold: int, folds: int) -> RowSource | None:

@@ -14,7 +14,7 @@ from calibrant._check import shown as described
 from calibrant._plain import build, config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import check_label_logits, wrong_mass
-from calibrant.calibrators._cross_fitting import Scores, cross_fitted, quietly
+from calibrant.calibrators._cross_fitting import Sums, cross_fitted, quietly, undecided
 from calibrant.calibrators._folds import sampled
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
@@ -41,7 +41,9 @@ _GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
-_SELECTED, _FEWEST = 1 << 23, 1 << 13  # logits, and rows, on which candidates are compared; all rows fit the winners
+_FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
+_FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
+_NATS = 1e-4  # of log-loss: what does not matter
 _ROWS_A_CLASS = 20  # … with fewer rows a class only temperatures and the structured vector: the others hurt there
 
 
@@ -104,7 +106,8 @@ class AutoCalibrator(Calibrator):
     weight w_m ∝ π_m exp(0.4 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
     and π five times larger for doing nothing than for any other. The answer is log Σ_m w_m p_m, with the candidates fitted
     on all rows; those below 1 % are left out. With fewer than 5 wrong rows nothing is changed. Folds follow the rows'
-    content and not their order; rows of one group share a fold.
+    content and not their order; rows of one group share a fold. Where rows are many, a random sample of them is compared on,
+    the larger the closer the candidates are; all rows fit what is used.
 
     Args:
         keep_argmax: Try only candidates that never change the decision.
@@ -200,17 +203,37 @@ class AutoCalibrator(Calibrator):
     def _fit(self, rows: RowSource) -> None:
         _, wrong = rows.totals([(_checked,), (wrong_mass,)])
         fresh = [renewed(member) for member in self._members()]
-        few = _selection_rows(rows)
-        tried = [m == 0 or (float(wrong) >= MIN_ERRORS and self._suits(one, few)) for m, one in enumerate(fresh)]
-        scores = cross_fitted(fresh, tried, few, self.folds, far=-math.log(LEAST) / RATE)
-        self._weigh(scores)
-        every = few if few.count == rows.count else rows
+        enough = float(wrong) >= MIN_ERRORS
+        tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
+        sums, every = self._compared(fresh, tried, rows)
+        self._weigh(sums)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
                 member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
-        self.counts = torch.tensor([float(rows.count), float(wrong), float(scores.folds)], dtype=torch.float64)
+        self.counts = torch.tensor([float(rows.count), float(wrong), float(sums.folds)], dtype=torch.float64)
+
+    def _compared(
+        self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
+    ) -> tuple[Sums, RowSource]:
+        """Return how candidates do, and all rows, in memory where they are held there.
+
+        Of many rows a random sample is used, and a larger one as long as candidates are undecided: those whose gain may,
+        with what more rows could give their parameters, come near the best one's, and whose distance from it has a standard
+        error above 1e-4 nats.
+        """
+        size, found = max(_FEWEST, _FIRST // rows.classes), None
+        while True:
+            every = rows.count <= 2 * size
+            few = _held(rows if every else rows.where(sampled, size / rows.count))
+            scores = cross_fitted(members, tried, few, self.folds, far=-math.log(LEAST) / RATE)
+            found = scores.summed() if found is None else scores.summed().after(found)
+            near = [] if every else undecided(scores, members, _NATS)
+            size *= _GROWTH
+            if not near or size * rows.classes > _SELECTED:
+                return found, few if every else rows
+            tried = [m == 0 or m in near for m in range(len(members))]
 
     def _suits(self, member: Calibrator, rows: RowSource) -> bool:
         """Return whether a usual candidate is worth its time here; candidates that were named always are."""
@@ -229,14 +252,13 @@ class AutoCalibrator(Calibrator):
         enough = not isinstance(first, CentredIsotonic) and rows.count >= _ROWS_A_CLASS * classes
         return classes <= _FEW_CLASSES or enough
 
-    def _weigh(self, scores: Scores) -> None:
-        """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its folds."""
-        total, mass = scores.weight.sum(), scores.mass
-        gain, square = scores.sums()
-        mean = gain / mass
-        base = scores.weight @ scores.raw / total
+    def _weigh(self, sums: Sums) -> None:
+        """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
+        mass, gain = sums.mass, sums.gain
+        total, mean = mass[0], gain / mass
+        base = sums.loss / total
         self.losses = torch.where(mass > 0, base - mean, math.inf)
-        self.errors = torch.where(mass > 0, (square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
+        self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
         log_weights = torch.where(mass == total, RATE * gain, -math.inf)
         log_weights[0] += math.log(IDENTITY_ODDS)
         weights = torch.softmax(log_weights, dim=0)
@@ -296,14 +318,8 @@ def _calibrator(one: object) -> Calibrator:
     return made
 
 
-def _selection_rows(rows: RowSource) -> RowSource:
-    """Return the rows that candidates are compared on, in memory: all of few, else a random sample.
-
-    Rows whose logits are many even so, as of a last layer over a vocabulary, stay where they are.
-    """
-    most = max(_FEWEST, _SELECTED // rows.classes)
-    if rows.count > 2 * most:
-        rows = rows.where(sampled, most / rows.count)
+def _held(rows: RowSource) -> RowSource:
+    """Return the rows in memory; where logits are many even so, as of a last layer over a vocabulary, as they are."""
     if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * _SELECTED:
         return rows
     return MemoryRows.of_chunk(rows.gathered(values=4 * _SELECTED))

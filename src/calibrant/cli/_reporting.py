@@ -19,7 +19,6 @@ from calibrant.splits import UNNAMED, find_split, pick_split
 
 Splits = Mapping[str, Predictions | BinaryPairs]
 NONE = "none"
-MOST_FOR_AUTO = 1_000_000  # N · K up to which trying every candidate takes seconds
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ def load_model(
 
     It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the source's second split if there is one;
     or not at all, since a calibrator is never evaluated on the rows it was fitted on. Without a method the choice is
-    automatic, or a temperature where trying every candidate would take minutes. Any other is compared with a temperature
-    fitted on the same rows, where there are such.
+    automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
     name = Path(source.shown).stem
     splits = calibrant.load_splits(source.path, **source.axes)
@@ -91,6 +89,4 @@ def _fit(source: Source, splits: Splits, method: str | None) -> Calibrator | Non
         refuse_typed(source.context, ["fit_split", "method"], where=where)
         return None
     data = with_logits(splits[found], file=source.shown, split=found)
-    if method is None:
-        method = AUTO if data.logits.numel() <= MOST_FOR_AUTO else "TemperatureScaling"
-    return make_calibrator(method).fit(data.logits, data.need_labels(), groups=data.groups)
+    return make_calibrator(AUTO if method is None else method).fit(data.logits, data.need_labels(), groups=data.groups)

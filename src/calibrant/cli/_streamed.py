@@ -16,7 +16,7 @@ from calibrant._check import check_choice
 from calibrant._places import check_folder, check_suffix, check_target, shown
 from calibrant._warn import warn_user
 from calibrant.calibrators import Calibrator
-from calibrant.cli._calibrators import make_calibrator
+from calibrant.cli._calibrators import AUTO, make_calibrator
 from calibrant.cli._files import STREAM
 from calibrant.cli._options import refuse_typed, typed
 from calibrant.cli._output import console
@@ -159,14 +159,14 @@ def measure_streamed(
 
 
 def fit_streamed_file(path: Path, method: str | None, execution: Execution) -> Calibrator:
-    """Fit a calibrator of one or two numbers, temperature scaling if none is named, on streamed rows.
+    """Fit a calibrator on streamed rows, an automatic choice if none is named.
 
     Stopped and started again, it goes on.
 
     Raises:
         InputError: For a method that cannot be fitted by sums.
     """
-    calibrator = make_calibrator(method or "TemperatureScaling")
+    calibrator = make_calibrator(method or AUTO)
     name = shown(path)
     with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
         return fit_streamed(

@@ -38,8 +38,8 @@ def fit(
 ) -> None:
     """Fit a calibrator on the validation split, and say what it did there.
 
-    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. TemperatureScaling
-    unless another method of one or two numbers is named.
+    A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. The automatic choice
+    compares its candidates on a random sample where rows are many; all rows fit what is chosen.
 
     Examples:
 

@@ -51,7 +51,7 @@ def report(
     """Write a report on one or many models: before and after calibration, in figures and words.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. With folders
-    test/ and val/ in it a temperature is fitted on val and evaluated on test.
+    test/ and val/ in it a calibrator is chosen and fitted on val and evaluated on test.
 
     Examples:
 
