@@ -1,10 +1,18 @@
 """The one check of data that is to be measured."""
 
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
 from calibrant._check import refuse, shown
-from calibrant.errors import InputError
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
+D = TypeVar("D", Predictions, BinaryPairs)
+
+MOST_REPEATED = 1 << 26  # numbers: half a gigabyte
 
 
 def need_rows(data: Data, *, what: object) -> Data:
@@ -71,6 +79,60 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
     raise InputError(
         f"expected predictions over all classes for {metric}, got top-label pairs; use a top-label metric such as ECE()"
     )
+
+
+def count_of(data: Data) -> int:
+    """Return how many rows ``data`` stands for: counted rows as often as they are counted, others of positive weight once.
+
+    Args:
+        data: Predictions or pairs.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> count_of(Predictions.from_logits([[2.0, 0.0]], weights=[3], weight_kind="frequency"))
+        3
+    """
+    if data.weights is None:
+        return len(data)
+    return int(data.weights.sum() if data.weight_kind == "frequency" else (data.weights > 0).sum())
+
+
+def effective_count(data: Data) -> float:
+    """Return the rows of equal weight that would vary as much: (Σw)² / Σw² for sampling weights, else the rows.
+
+    Args:
+        data: Predictions or pairs.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> effective_count(Predictions.from_logits([[2.0, 0.0]] * 2, weights=[3.0, 1.0], weight_kind="sampling"))
+        1.6
+    """
+    if data.weights is None or data.weight_kind == "frequency":
+        return float(count_of(data))
+    return float(data.weights.sum().square() / data.weights.square().sum())
+
+
+def repeated(data: D, *, what: object) -> D:
+    """Return rows with counts as so many rows without weights, and any others as they are.
+
+    Args:
+        data: Predictions or pairs.
+        what: What needs them, for the message.
+
+    Raises:
+        NoIntervalError: If there would be too many.
+    """
+    if data.weights is None or data.weight_kind != "frequency":
+        return data
+    values = count_of(data) * (data.classes if isinstance(data, Predictions) else 1)
+    if values > MOST_REPEATED:
+        raise NoIntervalError(
+            f"expected counts that add up to at most {MOST_REPEATED * count_of(data) // values:,} rows for the uncertainty of "
+            f"{what!r}, which needs each of them, got {count_of(data):,}; use ECE()"
+        )
+    places = torch.repeat_interleave(torch.arange(len(data), device=data.weights.device), data.weights)
+    return replace(data, weights=None, weight_kind=None)[places]
 
 
 def _counted(data: Data, *, what: object) -> Data:

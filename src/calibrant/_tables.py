@@ -98,14 +98,15 @@ class BinTable:
         return self.count.to(torch.float64) / (self.total if self.total > 0 else 1)
 
     @property
+    def squared_shares(self) -> Tensor:
+        """(B,) float64: Σ (w_i / Σw)² over the samples of each bin: what variances of weighted means are made of."""
+        total = self.total if self.total > 0 else 1
+        return self.weight / total if self.squares is None else self.squares / total**2
+
+    @property
     def effective(self) -> Tensor:
         """(B,): samples of equal weight that would vary as much as those of each bin: (Σw)² / Σw²."""
         return self.count if self.squares is None else self.count**2 / torch.where(self.count > 0, self.squares, 1)
-
-    @property
-    def effective_total(self) -> float:
-        """The same of all samples in bins."""
-        return self.total if self.squares is None else self.total**2 / max(float(self.squares.sum()), 1e-300)
 
     def errors(self, *, norm: float = 1) -> Tensor:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).

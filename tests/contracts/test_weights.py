@@ -1,6 +1,7 @@
 """What weights keep, in every metric: counts are repeated rows, a weight of 0 is a row left out, scale is nothing."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,25 @@ import calibrant.metrics as family
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError
-from calibrant.metrics import ECE, MCE, SKCE, ClasswiseECE, Entropy, KernelECE, Metric, SplitNLL, SumMetric, TopLabelECE
+from calibrant.evaluate import calibration_line, compare, optimal_ece, panel, refinement
+from calibrant.metrics import (
+    ECE,
+    MCE,
+    NLL,
+    SKCE,
+    Accuracy,
+    Brier,
+    ClasswiseECE,
+    DebiasedECE,
+    Entropy,
+    KernelECE,
+    Metric,
+    SmoothECE,
+    SplitNLL,
+    SumMetric,
+    TopLabelECE,
+)
+from calibrant.statistics import interval
 
 CLASSES = [getattr(family, name) for name in family.__all__]
 METRICS: list[Metric] = [
@@ -124,3 +143,112 @@ def test_counts_beyond_what_could_be_repeated() -> None:
     pairs = BinaryPairs.from_probs([0.9, 0.6], [1, 0], weights=[10**9, 3 * 10**9], weight_kind="frequency")
     assert family.Accuracy()(pairs) == 0.25
     assert family.AURC()(pairs) == pytest.approx(0.25 * (math.log(4) * -1 + 3), rel=1e-8)
+
+
+def pairs_of(kind: str = "frequency", rows: int = 700) -> tuple[Predictions, Predictions]:
+    """Return predictions with counts, and the same rows repeated."""
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(rows, 3, generator=generator, dtype=torch.float64) * 3
+    labels = torch.multinomial((logits * 0.7).softmax(dim=1), 1, generator=generator)[:, 0]
+    times = torch.randint(0, 4, (rows,), generator=generator)
+    groups = torch.arange(rows) // 4
+    data = Predictions.from_logits(logits, labels, groups=groups, weights=times, weight_kind=kind)  # type: ignore[arg-type]
+    places = torch.repeat_interleave(torch.arange(rows), times)
+    return data, Predictions.from_logits(logits[places], labels[places], groups=groups[places])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_uncertainty_of_counts_is_that_of_repeated_rows(grouped: bool) -> None:
+    data, rows = pairs_of()
+    if not grouped:
+        data, rows = replace(data, groups=None), replace(rows, groups=None)
+    metrics = [
+        Accuracy(),
+        NLL(),
+        Brier(),
+        ECE(),
+        ECE(EqualMass(10)),
+        ClasswiseECE(EqualWidth(5)),
+        TopLabelECE(EqualWidth(4)),
+    ]
+    metrics += [] if grouped else [DebiasedECE(), SmoothECE()]
+    for one, other in zip(
+        panel(data, metrics=metrics, draws=200), panel(rows, metrics=metrics, draws=200), strict=True
+    ):
+        for field in ("value", "low", "high", "null_high", "null_mean"):
+            ours, theirs = getattr(one, field), getattr(other, field)
+            assert ours is theirs is None or ours == pytest.approx(theirs, rel=1e-10, abs=1e-12), (one.metric, field)
+        assert one.n == other.n
+        assert one.effective is None
+    assert one.low is None or one.low <= one.value
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_comparisons_of_counted_rows_are_those_of_repeated_rows(grouped: bool) -> None:
+    data, rows = pairs_of()
+    if not grouped:
+        data, rows = replace(data, groups=None), replace(rows, groups=None)
+    blunt = [replace(d, logits=d.logits * 0.6) for d in (data, rows)]
+    first, second = compare(data, blunt[0]), compare(rows, blunt[1])
+    assert first.n == second.n
+    for one, other in zip(first.rows, second.rows, strict=True):
+        for field in ("a", "b", "difference", "low", "high", "p_value"):
+            ours, theirs = getattr(one, field), getattr(other, field)
+            assert ours is theirs is None or ours == pytest.approx(theirs, rel=1e-9, abs=1e-12), (one.metric, field)
+
+
+@pytest.mark.parametrize(
+    "metric", [Accuracy(), NLL(), ECE(), DebiasedECE(), TopLabelECE(EqualWidth(3)), ClasswiseECE(EqualWidth(5))]
+)
+def test_intervals_of_sampled_rows_do_not_depend_on_scale(metric: Metric) -> None:
+    data, _ = pairs_of()
+    data = replace(data, groups=None)
+    assert data.weights is not None
+    w = data.weights.double() * torch.rand(len(data), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    one, other = (interval(metric, replace(data, weights=w * c, weight_kind="sampling"), draws=100) for c in (1.0, 1e4))
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), rel=1e-9)
+    kept = replace(data, weights=w, weight_kind="sampling")[w > 0]
+    assert interval(metric, kept, draws=100) == one
+
+
+@pytest.mark.parametrize("metric", [Accuracy(), NLL(), Brier(), ECE(), DebiasedECE(), ClasswiseECE(EqualWidth(5))])
+def test_equal_sampling_weights_give_nearly_the_interval_of_none(metric: Metric) -> None:
+    _, rows = pairs_of()
+    rows = replace(rows, groups=None)
+    plain, found = (
+        interval(metric, rows, draws=300),
+        interval(
+            metric, replace(rows, weights=torch.full((len(rows),), 2.5).double(), weight_kind="sampling"), draws=300
+        ),
+    )
+    width = plain.high - plain.low
+    assert (found.low, found.high) == pytest.approx((plain.low, plain.high), abs=0.05 * width)
+
+
+def test_models_with_other_weights_are_not_compared() -> None:
+    data, _ = pairs_of()
+    for other in (replace(data, weights=None, weight_kind=None), replace(data, weights=data.weights + 1)):  # type: ignore[operator]
+        with pytest.raises(InputError, match="expected A and B with the same weights"):
+            compare(data, other)
+
+
+def test_the_panel_shows_the_effective_sample_size() -> None:
+    pairs = BinaryPairs.from_probs([0.9, 0.6], [1, 0], weights=[3.0, 1.0], weight_kind="sampling")
+    assert panel(pairs, metrics=[Accuracy()])[0].effective == pytest.approx(1.6)
+
+
+def test_measures_that_fit_take_counts_for_repeated_rows_and_sampling_weights_whatever_their_scale() -> None:
+    data, rows = pairs_of()
+    assert optimal_ece(data).temperature == pytest.approx(optimal_ece(rows).temperature, rel=1e-9)
+    data, rows = replace(data, groups=None), replace(rows, groups=None)
+    ours, theirs = calibration_line(data), calibration_line(rows)
+    for name in ("slope", "intercept", "in_the_large"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert (one.low, one.estimate, one.high) == pytest.approx((other.low, other.estimate, other.high), rel=1e-9)
+    found, plain = refinement(data), refinement(rows)
+    assert found.total == pytest.approx(plain.total, rel=1e-12)
+    assert found.refinement == pytest.approx(plain.refinement, rel=0.02)  # the folds are others
+    assert data.weights is not None
+    sampled = [replace(data, weights=data.weights * c, weight_kind="sampling") for c in (0.01, 70.0)]
+    assert calibration_line(sampled[0]).slope.high == pytest.approx(calibration_line(sampled[1]).slope.high, rel=1e-9)
+    assert refinement(sampled[0]).refinement == pytest.approx(refinement(sampled[1]).refinement, rel=1e-6)

@@ -7,7 +7,6 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from calibrant._check import check_number
-from calibrant._data import need_rows, need_unweighted
 from calibrant.errors import InputError
 from calibrant.evaluate.panel import check_metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredECE
@@ -16,7 +15,7 @@ from calibrant.statistics import PairedTest, holm, paired_test
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
-from calibrant._data import Data
+from calibrant._data import Data, count_of, need_rows
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def compare(
     chosen = check_metrics(metrics)
     tests = _tests(chosen, a, b, level=level)
     rows = [_row(metric, metric(a), metric(b), test, level=level) for metric, test in zip(chosen, tests, strict=True)]
-    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), len(a), level)
+    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), count_of(a), level)
 
 
 @runtime_checkable
@@ -129,10 +128,11 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | Non
         return metric.paired_test(a, b, level=level)
     if not isinstance(metric, MeanMetric):
         return None
-    difference = (metric.rows(b) - metric.rows(a)).cpu()
+    counted = need_rows(a, what=metric)
+    difference = (metric.rows(need_rows(b, what=metric)) - metric.rows(counted)).cpu()
     if not bool(torch.isfinite(difference).all()):
         return None
-    return paired_test(difference, groups=a.groups, level=level)[0]
+    return paired_test(difference, groups=counted.groups, level=level, weight=counted.weights)[0]
 
 
 def _row(metric: Metric, a: float, b: float, test: PairedTest | None, *, level: float) -> ComparisonRow:
@@ -194,9 +194,16 @@ def _list(names: Sequence[str]) -> str:
 
 def _check_same_rows(a: Data, b: Data) -> None:
     for data in (a, b):
-        need_unweighted(need_rows(data, what="a comparison"), what="a comparison")
+        need_rows(data, what="a comparison")
     if len(a) != len(b):
         raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
+    equal = [data.weights is None for data in (a, b)] if a.weights is None or b.weights is None else []
+    if (
+        len(set(equal)) > 1
+        or a.weight_kind != b.weight_kind
+        or (a.weights is not None and b.weights is not None and not torch.equal(a.weights.cpu(), b.weights.cpu()))
+    ):
+        raise InputError("expected A and B with the same weights, got others; compare one test set with its weights")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
         raise InputError(
             f"expected A and B over the same classes, got K = {a.classes} and {b.classes}; compare one task"

@@ -8,7 +8,6 @@ import torch
 
 from calibrant._arguments import check_sampling
 from calibrant._check import check_flag, refuse, shown
-from calibrant._data import need_rows
 from calibrant.binning import EqualMass
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
@@ -17,7 +16,7 @@ from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel"]
 
-from calibrant._data import Data
+from calibrant._data import Data, count_of, effective_count, need_rows
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class PanelRow:
             below; None for a metric that is not a calibration error.
         n: Rows.
         null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
+        effective: Rows of equal weight that would vary as much as rows with sampling weights; None without such weights.
     """
 
     metric: str
@@ -42,6 +42,7 @@ class PanelRow:
     null_high: float | None
     n: int
     null_mean: float | None = None
+    effective: float | None = None
 
 
 def default_metrics(predictions: Data) -> list[Metric]:
@@ -104,8 +105,9 @@ def panel(
 
 
 def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
+    effective = effective_count(data) if data.weight_kind == "sampling" else None
     if not uncertainty:
-        return PanelRow(repr(metric), metric(data), None, None, None, len(data))
+        return PanelRow(repr(metric), metric(data), None, None, None, count_of(data), None, effective)
     null = null_high = null_mean = low = high = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
@@ -114,4 +116,4 @@ def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int
     with suppress(NoIntervalError):  # the row says so by having none
         found = interval(metric, data, draws=draws, seed=seed, level=level, null=null)
         low, high = found.low, found.high
-    return PanelRow(repr(metric), metric(data), low, high, null_high, len(data), null_mean)
+    return PanelRow(repr(metric), metric(data), low, high, null_high, count_of(data), null_mean, effective)

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_level, check_seed
+from calibrant._beside import fitting_weights
 from calibrant._check import check_choice, check_count, check_number, refuse, shown
-from calibrant._data import Data, need_predictions, need_rows, need_unweighted
+from calibrant._data import Data, need_predictions, need_rows
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.predictions import Predictions
-from calibrant.statistics import Interval, PairedTest, normal_quantile, paired_test
+from calibrant.statistics import Interval, PairedTest, mean_of, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
 
@@ -63,7 +64,6 @@ def optimal_ece(
     References:
         Wang et al. 2021, Figure 4.
     """
-    need_unweighted(predictions, what="the optimal ECE")
     for name, end in (("low", low), ("high", high)):
         check_number(end, name=name, low=0, open_low=True)
     if not low < high:
@@ -74,7 +74,8 @@ def optimal_ece(
 
     def error(log_temperature: float) -> float:
         logits = predictions.logits.double() / math.exp(log_temperature)
-        return metric(Predictions(logits, predictions.labels, decision=predictions.predicted))
+        weights = {"weights": predictions.weights, "weight_kind": predictions.weight_kind}
+        return metric(Predictions(logits, predictions.labels, decision=predictions.predicted, **weights))
 
     def best_of(points: Tensor) -> tuple[float, float]:
         return min((error(float(point)), float(point)) for point in points)
@@ -133,21 +134,24 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement).
     """
-    need_unweighted(predictions, what="a refinement")
     check_choice(score, name="score", choices=("log", "brier"))
     metric = NLL() if score == "log" else Brier()
     check_level(level)
-    labels = _need_labelled(predictions, what="a refinement")
+    predictions = need_predictions(predictions, metric="a refinement")
+    labels = predictions.need_labels()
+    weight = fitting_weights(predictions.weights)
     part = _folds(predictions, folds=folds, seed=seed)
     after = torch.empty(len(predictions), dtype=torch.float64)
     for fold in range(folds):
         rest = part != fold
-        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest])
+        once = None if weight is None else weight[rest]
+        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], sample_weight=once)
         after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
     before = metric.rows(predictions).cpu()
-    gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level)[0]
+    counts = predictions.weights
+    gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level, weight=counts)[0]
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired Student's t")
-    return Refinement(float(before.mean()), float(after.mean()), interval, gain.low > 0)
+    return Refinement(mean_of(before, counts), mean_of(after, counts), interval, gain.low > 0)
 
 
 def _need_labelled(predictions: Any, *, what: str) -> Tensor:
@@ -212,12 +216,13 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
         Cox 1958; Van Calster et al. 2019.
     """
     check_level(level)
-    need_unweighted(need_rows(data, what="a calibration line"), what="a calibration line")
+    data = need_rows(data, what="a calibration line")
     score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
     y = data.correct.double().cpu()
     ones = torch.ones_like(score)
-    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, offset=torch.zeros_like(score))
-    large, variance = _logistic(ones[:, None], y, offset=score)
+    weight = None if data.weights is None else data.weights.cpu()
+    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, offset=torch.zeros_like(score), weight=weight)
+    large, variance = _logistic(ones[:, None], y, offset=score, weight=weight)
     z = normal_quantile((1 + level) / 2)
 
     def wald(estimate: Tensor, spread: Tensor) -> Interval:
@@ -229,25 +234,33 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
     )
 
 
-def _logistic(design: Tensor, y: Tensor, *, offset: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), by damped Newton steps."""
+def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), by damped Newton steps.
+
+    Of sampling weights the covariance is the sandwich of the weighted scores.
+    """
+    once = torch.ones_like(y) if weight is None else weight.double()
+    sampled = weight is not None and weight.is_floating_point()
+    once = once * (y.shape[0] / once.sum()) if sampled else once
     beta = torch.zeros(design.shape[1], dtype=torch.float64)
 
     def loss(at: Tensor) -> Tensor:
         linear = design @ at + offset
-        return torch.nn.functional.softplus(linear).sum() - (y * linear).sum()
+        return (once * (torch.nn.functional.softplus(linear) - y * linear)).sum()
 
     for _ in range(100):
         p = torch.sigmoid(design @ beta + offset)
-        slope = design.T @ (p - y)
-        curvature = (design * (p * (1 - p))[:, None]).T @ design
+        scores = design * (once * (p - y))[:, None]
+        slope = scores.sum(dim=0)
+        curvature = (design * (once * p * (1 - p))[:, None]).T @ design
         step, info = torch.linalg.solve_ex(curvature, slope)
         if int(info) != 0 or not bool(torch.isfinite(step).all()):
             break
         if float(slope @ step) < 1e-16 * max(1.0, float(loss(beta))):
             if float(torch.linalg.eigvalsh(curvature)[0]) < 1e-9:  # flat: the maximum lies at infinity
                 break
-            return beta, torch.linalg.inv(curvature)
+            inverse = torch.linalg.inv(curvature)
+            return beta, inverse @ (scores.T @ scores) @ inverse if sampled else inverse
         size, here = 1.0, loss(beta)
         while loss(beta - size * step) > here and size > 1e-10:
             size /= 2

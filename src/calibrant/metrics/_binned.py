@@ -20,6 +20,7 @@ from calibrant.statistics import (
     need_groups,
     normal_quantile,
     null_outcomes,
+    sampled_errors,
 )
 
 
@@ -66,7 +67,8 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""
-        need_groups(need_rows(data, what=self).groups, what=self)
+        data = need_rows(data, what=self)
+        need_groups(data.groups, what=self)
         return self.errors(null_tables(self.cells(data), data.groups, draws=draws, seed=seed))
 
 
@@ -76,7 +78,7 @@ def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: i
     if groups is not None:
         gaps = clustered_gaps(cluster_sums(cells, groups), draws=draws, seed=seed)
         return replace(table, sum_y=table.sum_p - gaps * table.total)
-    sums = null_outcomes(cells.index, cells.p, bins=cells.bins, draws=draws, seed=seed)
+    sums = null_outcomes(cells.index, cells.p, bins=cells.bins, draws=draws, seed=seed, weight=cells.weight)
     return replace(table, sum_y=sums.to(table.sum_p.device))
 
 
@@ -85,6 +87,9 @@ def cells_interval(
 ) -> Interval:
     """Return the interval of Σ_b weight_b |gap_b|; groups of rows widen it."""
     null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
+    if groups is None and cells.weight is not None and cells.weight.is_floating_point():
+        spread, whole = sampled_errors(cells, level=level)
+        return error_interval(cells.table(), null, level=level, spread=spread, error=whole)
     if groups is None:
         return error_interval(cells.table(), null, level=level)
     sums = cluster_sums(cells, groups)

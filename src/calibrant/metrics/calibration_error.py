@@ -72,7 +72,8 @@ class ECE(BinnedMetric):
             raise NoIntervalError(
                 f"expected norm 1, got {self!r}, for which no interval is known to cover; use null_band"
             )
-        need_groups(need_rows(data, what=self).groups, what=self)
+        data = need_rows(data, what=self)
+        need_groups(data.groups, what=self)
         return cells_interval(self.cells(data), groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._arguments import check_sampling
 from calibrant._check import refuse, shown
-from calibrant._data import Data, need_predictions
+from calibrant._data import Data, need_predictions, repeated
 from calibrant._kernels import cpu, reference
 from calibrant._numerics import row_chunks
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
@@ -97,12 +97,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with labels drawn from the probabilities."""
         predictions = need_predictions(data, metric=self)
-        need_groups(data.groups, what=self)
-        table = self._table(predictions)
-        if data.groups is not None:
-            gaps = clustered_gaps(self._cluster_sums(predictions, data.groups), draws=draws, seed=seed)
+        need_groups(predictions.groups, what=self)
+        if predictions.groups is not None:
+            gaps = clustered_gaps(self._cluster_sums(predictions, predictions.groups), draws=draws, seed=seed)
             return gaps.abs().sum(dim=1) / predictions.classes
-        hits = self._drawn_cells(predictions, draws=draws, seed=seed)
+        predictions = repeated(predictions, what=self)
+        table = self._table(predictions)
+        if predictions.weights is not None:
+            return self._weighted_null(predictions, predictions.weights, table, draws=draws, seed=seed)
+        hits = (cells for _, cells in self._drawn_cells(predictions, draws=draws, seed=seed))
         if 8 * draws * table.count.shape[0] > _DENSE_BYTES:
             return _sparse_errors(table, torch.cat([cells.int() for cells in hits])) / predictions.classes
         sums = torch.zeros(draws * table.count.shape[0], dtype=torch.float64, device=predictions.logits.device)
@@ -112,15 +115,31 @@ class ClasswiseECE(SumMetric[ClassTables]):
             sums.index_add_(0, flat, sums.new_ones(1).expand(flat.shape[0]))
         return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
 
-    def _drawn_cells(self, predictions: Predictions, *, draws: int, seed: int) -> Iterator[Tensor]:
-        """Yield, for blocks of rows, the cells (n, draws) of labels drawn from the probabilities; −1 for none."""
+    def _weighted_null(
+        self, predictions: Predictions, weight: Tensor, table: BinTable, *, draws: int, seed: int
+    ) -> Tensor:
+        cells, wide = table.count.shape[0], weight.double()
+        if 8 * draws * cells > _DENSE_BYTES:
+            raise NoIntervalError(
+                f"expected at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted "
+                f"rows, got {cells:,}; use fewer bins, or ECE()"
+            )
+        sums = torch.zeros(draws * cells, dtype=torch.float64, device=wide.device)
+        offset = torch.arange(draws, device=wide.device) * cells
+        for rows, hit in self._drawn_cells(predictions, draws=draws, seed=seed):
+            inside = hit >= 0
+            sums.index_add_(0, (hit + offset)[inside], wide[rows, None].expand_as(hit)[inside])
+        return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
+
+    def _drawn_cells(self, predictions: Predictions, *, draws: int, seed: int) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of rows with the cells (n, draws) of labels drawn from their probabilities; −1 for none."""
         generator = torch.Generator().manual_seed(seed)
-        for _, block, cells in self._cells(predictions):
+        for whole, block, cells in self._cells(predictions):
             for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
                 cumulative, cell = block[rows].cumsum(dim=1), cells[rows]
                 uniform = torch.rand(cell.shape[0], draws, dtype=torch.float64, generator=generator).to(cell.device)
                 drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
-                yield cell.gather(1, drawn)
+                yield slice(whole.start + rows.start, whole.start + rows.stop), cell.gather(1, drawn)
 
     def interval(
         self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
@@ -132,13 +151,13 @@ class ClasswiseECE(SumMetric[ClassTables]):
         """
         check_sampling(draws=draws, seed=seed, level=level)
         predictions = need_predictions(data, metric=self)
-        need_groups(data.groups, what=self)
-        need_errors(data, what=self)
+        need_groups(predictions.groups, what=self)
+        need_errors(predictions, what=self)
         if predictions.classes == 2:  # the two classes' errors are one: as two they would count as twice the evidence
             one = ECE(self.binning).interval(predictions.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
             return replace(one, estimate=self(predictions))
         table = self._table(predictions)
-        error = mean_error(self._signed(predictions, table), groups=data.groups)
+        error = mean_error(self._signed(predictions, table), groups=predictions.groups, weight=predictions.weights)
         error_interval(table, torch.zeros(1), level=level, error=error)  # refuses before labels are drawn
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
         return error_interval(table, null, level=level, error=error, scale=1 / predictions.classes)
@@ -153,12 +172,13 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 "use fewer bins, or ECE()"
             )
         sums = torch.zeros(count * cells, dtype=torch.float64, device=code.device)
+        once = sums.new_ones(len(predictions)) if predictions.weights is None else predictions.weights.double()
         for rows, p, cell in self._cells(predictions):
-            inside, home = cell >= 0, code[rows, None] * cells
-            sums.index_add_(0, (home + cell)[inside], p[inside])
+            inside, home, weight = cell >= 0, code[rows, None] * cells, once[rows, None]
+            sums.index_add_(0, (home + cell)[inside], (p * weight)[inside])
             hit = cell.gather(1, labels[rows, None])
-            sums.index_add_(0, (home + hit)[hit >= 0], -sums.new_ones(1).expand(int((hit >= 0).sum())))
-        return centred_sums(sums.view(count, cells) / len(predictions), torch.bincount(code).double())
+            sums.index_add_(0, (home + hit)[hit >= 0], -weight[hit >= 0])
+        return centred_sums(sums.view(count, cells) / float(once.sum()), torch.bincount(code, weights=once))
 
     def _table(self, predictions: Predictions) -> BinTable:
         labels = predictions.need_labels()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_sampling
-from calibrant._data import Data, need_rows
+from calibrant._data import Data, need_rows, repeated
 from calibrant.binning import BinTable
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._binned import BinnedMetric, rooted_interval
@@ -69,6 +69,7 @@ class SquaredECE(BinnedMetric):
             raise InputError(
                 f"expected a and b on the same rows, got {len(a)} and {len(b)} of them; compare one test set"
             )
+        a, b = (repeated(need_rows(data, what=self), what=self) for data in (a, b))
         return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
 
 
@@ -113,7 +114,8 @@ class DebiasedECE(BinnedMetric):
             NoIntervalError: For clustered rows, few wrong decisions, and where few bins decide a square near 0.
         """
         check_sampling(draws=draws, seed=seed, level=level)
-        need_independent(need_rows(data, what=self), what=self)
+        data = need_rows(data, what=self)
+        need_independent(data, what=self)
         need_errors(data, what=self)
         table = self.cells(data).table()
         square, error = squared_error(table), square_error(table)
@@ -134,11 +136,11 @@ def square_error(table: BinTable) -> Tensor:
     """
     noise = table.rate * (1 - table.rate)
     square = (table.gap.square() - noise / left_over(table)).clamp_min(0)
-    linear = (table.weight * (4 * square * noise + square.square())).sum(dim=-1)
-    linear = linear - (table.weight * square).sum(dim=-1).square()
+    whole = (table.weight * square).sum(dim=-1, keepdim=True)
+    linear = (table.squared_shares * (4 * square * noise + (square - whole).square())).sum(dim=-1)
     each = table.weight / table.effective.clamp_min(1)  # 1 / N, where each row counts once
     quadratic = 2 * torch.where(table.effective > 1, noise * each, 0.0).square().sum(dim=-1)
-    return (linear.clamp_min(0) / max(table.effective_total, 1) + quadratic).sqrt()
+    return (linear + quadratic).sqrt()
 
 
 def few_bins_decide(table: BinTable, square: Tensor, error: Tensor, *, level: float) -> Tensor:

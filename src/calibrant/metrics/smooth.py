@@ -81,12 +81,13 @@ class SmoothECE(SumMetric[LatticeState]):
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences, each confidence at its nearest cell."""
+        data = need_rows(data, what=self)
         need_independent(data, what=self)
-        p = need_rows(data, what=self).confidence
+        p, weight = data.confidence, data.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)
-        sum_p = torch.bincount(index, weights=p, minlength=self.cells)
-        sum_y = null_outcomes(index, p, bins=self.cells, draws=draws, seed=seed)
-        residuals = (sum_p.cpu() - sum_y).numpy() / len(data)
+        sum_p = torch.bincount(index, weights=p if weight is None else p * weight, minlength=self.cells)
+        sum_y = null_outcomes(index, p, bins=self.cells, draws=draws, seed=seed, weight=weight)
+        residuals = (sum_p.cpu() - sum_y).numpy() / (len(data) if weight is None else float(weight.sum()))
         parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
         return torch.from_numpy(np.concatenate(parts))
 

@@ -97,7 +97,8 @@ class TopLabelECE(SumMetric[TopLabelTable]):
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""
-        need_groups(need_rows(data, what=self).groups, what=self)
+        data = need_rows(data, what=self)
+        need_groups(data.groups, what=self)
         return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
 
     def interval(
@@ -109,7 +110,8 @@ class TopLabelECE(SumMetric[TopLabelTable]):
             NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
         """
         check_sampling(draws=draws, seed=seed, level=level)
-        need_groups(need_rows(data, what=self).groups, what=self)
+        data = need_rows(data, what=self)
+        need_groups(data.groups, what=self)
         cells = self.cells(data)
         need_errors(data, what=self)
         return cells_interval(cells, groups=data.groups, level=level, draws=draws, seed=seed, null=null)

@@ -13,7 +13,7 @@ from calibrant.statistics.binned import (
     interval_ends,
     table_error,
 )
-from calibrant.statistics.clusters import centred_sums, cluster_error, cluster_sums, clustered_gaps
+from calibrant.statistics.clusters import centred_sums, cluster_error, cluster_sums, clustered_gaps, sampled_errors
 from calibrant.statistics.interval import (
     HasInterval,
     HasRows,
@@ -27,6 +27,7 @@ from calibrant.statistics.interval import (
 from calibrant.statistics.means import (
     mean_error,
     mean_interval,
+    mean_of,
     need_errors,
     need_groups,
     need_independent,
@@ -59,6 +60,7 @@ __all__ = [
     "left_over",
     "mean_error",
     "mean_interval",
+    "mean_of",
     "need_errors",
     "need_groups",
     "need_independent",
@@ -70,6 +72,7 @@ __all__ = [
     "paired_square_test",
     "paired_test",
     "redraw",
+    "sampled_errors",
     "share_interval",
     "squared_error",
     "table_error",

@@ -7,23 +7,39 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.errors import NoIntervalError
+
 Floats: TypeAlias = NDArray[np.float64]
 
 BLOCKS = 20_000  # more units than three times this are drawn in this many random blocks: the same limit, bounded time
+_MOST_REPEATED = 1 << 26
 _CHUNK = 1 << 18  # counts that stay in the second-level cache while rows are tallied
 
 
-def units_of(columns: Tensor, groups: Tensor | None, *, seed: int) -> tuple[Floats, Floats]:
+def units_of(
+    columns: Tensor, groups: Tensor | None, *, seed: int, weight: Tensor | None = None
+) -> tuple[Floats, Floats]:
     """Return the sums (U, C) of ``columns`` (N, C) over the units that are drawn, and the rows (U,) in each.
 
-    A unit is a row; with ``groups`` it is a group; of very many it is a random block of equally many.
+    A unit is a row, one repetition of a counted row, or a sampled row with its weight for its size; with ``groups`` it is a
+    group; of very many it is a random block of equally many.
     """
     values: Floats = columns.detach().cpu().double().numpy()
     sizes: Floats = np.ones(len(values))
+    if weight is not None and groups is None and not weight.is_floating_point():
+        if int(weight.sum()) > _MOST_REPEATED:
+            raise NoIntervalError(
+                f"expected counts that add up to at most {_MOST_REPEATED:,} for a bootstrap, got {int(weight.sum()):,}; use "
+                "interval"
+            )
+        values, sizes = values.repeat(weight.cpu().numpy(), axis=0), np.ones(int(weight.sum()))
+    elif weight is not None:
+        sizes = weight.cpu().double().numpy()
+        values = values * sizes[:, None]
     if groups is not None:
         _, codes = np.unique(groups.cpu().numpy(), return_inverse=True)
         values = _sum_by(codes, values, int(codes.max()) + 1)
-        sizes = np.asarray(np.bincount(codes), dtype=np.float64)
+        sizes = np.asarray(np.bincount(codes, weights=sizes), dtype=np.float64)
     if values.shape[0] > 3 * BLOCKS:
         order = np.random.default_rng(seed).permutation(values.shape[0])
         codes = np.empty_like(order)
@@ -43,9 +59,11 @@ def _sum_by(codes: NDArray[np.int64], values: Floats, units: int) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def resampled_means(columns: Tensor, *, groups: Tensor | None, draws: int, seed: int) -> Floats:
+def resampled_means(
+    columns: Tensor, *, groups: Tensor | None, draws: int, seed: int, weight: Tensor | None = None
+) -> Floats:
     """Return the means (draws, C) of ``columns`` (N, C) over rows drawn with replacement, the same rows for all columns."""
-    values, sizes = units_of(columns, groups, seed=seed)
+    values, sizes = units_of(columns, groups, seed=seed, weight=weight)
     centre = values.sum(axis=0) / sizes.sum()
     values = values - sizes[:, None] * centre  # small numbers: the product below loses nothing
     table = np.concatenate([values, sizes[:, None]], axis=1)

@@ -8,6 +8,6 @@ from calibrant.binning import BinTable
 
 def need_table(table: Any) -> BinTable:
     """Return ``table`` if it is a bin table of at least one row."""
-    if not isinstance(table, BinTable) or table.total < 1:
+    if not isinstance(table, BinTable) or table.total <= 0:
         raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
     return table

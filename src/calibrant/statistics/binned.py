@@ -109,9 +109,14 @@ def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
             does not vanish where all decisions are right.
     """
     added = pseudo * table.weight
-    rate = (table.sum_y + added / 2) / (table.count + added).clamp_min(1e-300)
-    second = table.weight * (rate * (1 - rate) + table.gap.square())
-    return (second - (table.weight * table.gap).square()).clamp_min(0) / max(table.total, 1)
+    if table.squares is None:
+        rate = (table.sum_y + added / 2) / (table.count + added).clamp_min(1e-300)
+        second = table.weight * (rate * (1 - rate) + table.gap.square())
+        return (second - (table.weight * table.gap).square()).clamp_min(0) / max(table.total, 1)
+    rate = (table.rate * table.effective + added / 2) / (table.effective + added).clamp_min(1e-300)
+    signed, part = table.weight * table.gap, table.squared_shares
+    second = part * (rate * (1 - rate) + table.gap.square()) - 2 * part * signed * table.gap
+    return (second + signed.square() * part.sum(dim=-1, keepdim=True)).clamp_min(0)
 
 
 def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
@@ -138,12 +143,11 @@ def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.9
     _need_estimate(found)
     check_level(level)
     limit = MOST_CHANCE * normal_quantile((1 + level) / 2) * found.error
-    filled = table.count.clamp_min(1)
-    rate, mean = table.sum_y / filled, (table.sum_p / filled).clamp(0, 1)
+    rate, mean = table.sum_y / table.filled, (table.sum_p / table.filled).clamp(0, 1)
     variance = torch.maximum(rate * (1 - rate), mean * (1 - mean))
-    noise = (table.weight * variance / max(table.total, 1)).sqrt()
+    noise = (table.squared_shares * variance).sqrt()
     many = noise.sum(dim=-1).square() > MOST_BINS * noise.square().sum(dim=-1)
-    sparse = torch.where(table.count * variance < FEW_EVENTS, noise, 0.0).sum(dim=-1) * math.sqrt(2 / math.pi)
+    sparse = torch.where(table.effective * variance < FEW_EVENTS, noise, 0.0).sum(dim=-1) * math.sqrt(2 / math.pi)
     return many & ((found.plug_in - found.corrected > limit) | (sparse > limit))
 
 

@@ -20,7 +20,7 @@ from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import student_quantile
 from calibrant.statistics.squares import BinnedRows
 
-__all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps"]
+__all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps", "sampled_errors"]
 
 _BLOCK = 1 << 22  # normal numbers drawn at once
 
@@ -35,11 +35,39 @@ def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
     _need_binned(rows)
     check_row_tensor(groups, name="groups", rows=rows.p.shape[0])
     _, code = torch.unique(groups.to(rows.index.device), return_inverse=True)
-    count, total = int(code.max()) + 1, rows.p.shape[0]
-    residual = torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) / total
+    count, shares = int(code.max()) + 1, rows.shares
+    residual = torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) * shares
     flat = code * rows.bins + rows.index.clamp_min(0)
     sums = torch.bincount(flat, weights=residual, minlength=count * rows.bins).view(count, rows.bins)
-    return centred_sums(sums, torch.bincount(code, minlength=count).double())
+    return centred_sums(sums, torch.bincount(code, weights=shares, minlength=count))
+
+
+def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
+    """Return the standard errors (B,) of the bins' weighted gaps, and that of their absolute sum, of sampled rows.
+
+    By the sandwich: row i moves the gap d_b by w_i / Σw · (ε_i 1[i in b] − d_b), so that no model of how outcomes vary with
+    weights is needed. The second is as in ``cluster_error``, with as many degrees as rows of equal weight that would vary as much.
+
+    Args:
+        rows: Rows in their bins, with float64 weights.
+        level: Of the interval.
+    """
+    table, shares, inside = rows.table(), rows.shares, rows.index >= 0
+    residual = torch.where(inside, rows.p.double() - rows.y.double(), 0.0)
+    home, signed = rows.index.clamp_min(0), table.gap * table.weight
+    size, square = torch.where(inside, shares.square(), 0.0), float(shares.square().sum())
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.bincount(home, weights=values, minlength=rows.bins)
+
+    variance = summed(size * residual.square()) - 2 * signed * summed(size * residual) + signed.square() * square
+    variance = variance.clamp_min(0)
+    sign = torch.sign(table.gap)
+    parts = shares * (sign[home] * residual - signed.abs().sum())
+    apart = max(float(parts.square().sum()), float(variance.sum())) ** 0.5
+    probability = (1 + level) / 2
+    wider = student_quantile(probability, max(1 / square - 1, 1)) / normal_quantile(probability)
+    return variance.sqrt(), max(apart, float(table_error(table, level=level))) * wider
 
 
 def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from calibrant._arguments import check_level, check_sampling
 from calibrant._check import check_count, check_number, refuse, shown
-from calibrant._data import need_rows, need_unweighted
+from calibrant._data import need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics._results import Interval
-from calibrant.statistics.means import mean_interval, need_errors, need_groups
+from calibrant.statistics.means import mean_interval, mean_of, need_errors, need_groups, student_quantile
 
 __all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "normal_quantile", "share_interval", "wilson"]
 
@@ -70,15 +70,20 @@ def interval(
     check_sampling(draws=draws, seed=seed, level=level, low=2)
     if null is not None and (not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] < 2):
         raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
-    need_unweighted(need_rows(predictions, what=metric), what="an interval")
+    predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
     rows = _finite_rows(metric, predictions)
+    weight = predictions.weights
     if predictions.groups is None and bool(((rows == 0) | (rows == 1)).all()):
-        return share_interval(int(rows.sum()), rows.shape[0], level=level)
+        if weight is None:
+            return share_interval(int(rows.sum()), rows.shape[0], level=level)
+        if not weight.is_floating_point():
+            return share_interval(int((rows * weight).sum()), int(weight.sum()), level=level)
+        return sampled_share_interval(rows, weight, level=level)
     need_groups(predictions.groups, what=metric)
     need_errors(predictions, what=metric)
-    return mean_interval(rows, groups=predictions.groups, level=level)
+    return mean_interval(rows, groups=predictions.groups, level=level, weight=weight)
 
 
 def _finite_rows(metric: object, predictions: Data) -> Tensor:
@@ -120,16 +125,17 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
         True
     """
     check_sampling(draws=draws, seed=seed, level=level)
-    need_unweighted(need_rows(predictions, what=metric), what="an interval")
+    predictions = need_rows(predictions, what=metric)
     rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
         raise NoIntervalError(
             "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
         )
     need_errors(predictions, what=metric)
-    drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed)
+    weight = predictions.weights
+    drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed, weight=weight)
     low, high = quantiles(drawn[:, 0], level=level)
-    return Interval(float(rows.double().mean()), low, high, level, f"percentile bootstrap, {draws} draws")
+    return Interval(mean_of(rows, weight), low, high, level, f"percentile bootstrap, {draws} draws")
 
 
 def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
@@ -151,15 +157,52 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     References:
         Brown, Cai & DasGupta 2001, §4.1.1 (modified Wilson interval).
     """
+    found = wilson(successes, count, level=level)
+    low, high = _ends(successes, count, level=level)
+    return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
+
+
+def sampled_share_interval(rows: Tensor, weight: Tensor, *, level: float = 0.95) -> Interval:
+    """Return the interval of a share of sampled rows: that of as many rows of equal weight as would vary as much.
+
+    Their number is the smaller of (Σw)² / Σw², which holds if weights say nothing about the rows, and p (1 − p) over the
+    sandwich variance, which holds anyway but is itself uncertain where few rows decide it.
+
+    Args:
+        rows: (N,) 0 or 1.
+        weight: (N,) positive sampling weights.
+        level: Nominal coverage.
+
+    References:
+        Kish 1965; Korn & Graubard 1998 (effective sample sizes in score intervals); Franco et al. 2019.
+    """
+    share = weight.double() / weight.sum()
+    mean = float((share * rows).sum())
+    square = float(share.square().sum())
+    variance = float((share.square() * (rows.double() - mean).square()).sum())
+    count = 1 / square
+    if variance > 0:
+        count = min(count, mean * (1 - mean) / variance)
+    quantile = student_quantile((1 + level) / 2, max(1 / square - 1, 1)) / normal_quantile((1 + level) / 2)
+    count = max(count / quantile**2, 1.0)
+    low, high = _ends(mean * count, count, level=level)
+    return Interval(mean, low, high, level, f"Wilson score, effective sample size {1 / square:.4g}")
+
+
+def _ends(successes: float, count: float, *, level: float) -> tuple[float, float]:
+    """Return both ends of Wilson's interval, modified for one to three events; numbers need not be whole."""
     from scipy.special import chdtri
 
-    found = wilson(successes, count, level=level)
-    low, high = found.low, found.high
+    z, share = normal_quantile((1 + level) / 2), successes / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    spread = max(share * (1 - share), 0.0) / count + z * z / (4 * count * count)
+    half = z * math.sqrt(spread) / (1 + z * z / count)
+    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
     if 1 <= successes <= 3:
         low = float(chdtri(2 * successes, level)) / 2 / count
     if 1 <= count - successes <= 3:
         high = 1 - float(chdtri(2 * (count - successes), level)) / 2 / count
-    return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
+    return low, high
 
 
 def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from calibrant._arguments import check_level
 from calibrant._check import check_row_tensor, refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import count_of, need_rows
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._results import Interval, PairedTest
 
-__all__ = ["mean_error", "mean_interval", "need_errors", "need_groups", "need_independent", "paired_test"]
+__all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
 FEWEST = 10  # wrong (and right) decisions, and groups, below which no interval of a mean or binned error is offered
 # A skewness estimated from few rows is noisy; beyond this (ten equal events have .32) the correction would only lengthen.
@@ -37,47 +37,92 @@ class Spread:
     Args:
         error: Its standard error.
         skew: The skewness of the mean, at most ``MOST_SKEW`` in size.
-        units: Independent units behind it.
+        units: Independent units behind it; of sampling weights those of equal weight that would vary as much.
     """
 
     error: float
     skew: float
-    units: int
+    units: float
 
 
-def contributions(rows: Tensor, groups: Tensor | None) -> Tensor:
-    """Return what each unit (U,), a row or a group, adds to mean − truth: Σ_{i in u} (row_i − mean) / N."""
-    centred = (rows.double() - rows.double().mean()) / rows.shape[0]
+def mean_of(rows: Tensor, weight: Tensor | None) -> float:
+    """Return the mean of ``rows``, by their weights if there are any.
+
+    Args:
+        rows: (N,) numbers.
+        weight: (N,) ≥ 0, or None.
+    """
+    wide = rows.double()
+    return float(wide.mean() if weight is None else (wide * weight).sum() / weight.sum())
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """What each unit, a row or a group, adds to mean − truth.
+
+    Args:
+        part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw; of a counted row what one of its repetitions adds.
+        times: (U,) how often each unit is there, or None for once.
+        units: Units in all: those of equal weight that would vary as much where groups or rows have sampling weights.
+    """
+
+    part: Tensor
+    times: Tensor | None
+    units: float
+
+    def total(self, power: int) -> float:
+        """Return Σ part^power over all units."""
+        powers = self.part.pow(power)
+        return float(powers.sum() if self.times is None else (powers * self.times).sum())
+
+
+def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = None) -> Contributions:
+    """Return what each unit adds to the mean of ``rows`` (N,).
+
+    A sum of weighted parts is linear to first order: the ratio's own variation, that of Σw, is in them, since they are centred.
+    """
+    centred = rows.double() - mean_of(rows, weight)
+    if weight is not None:
+        weight = weight.to(rows.device)
+    if groups is None and (weight is None or not weight.is_floating_point()):
+        count = rows.shape[0] if weight is None else int(weight.sum())
+        return Contributions(centred / count, weight, count)
+    share = torch.ones_like(centred) if weight is None else weight.double()
+    share = share / share.sum()
     if groups is None:
-        return centred
+        return Contributions(centred * share, None, 1 / float(share.square().sum()))
     _, code = torch.unique(groups.to(rows.device), return_inverse=True)
-    return torch.bincount(code, weights=centred)
+    parts, sizes = torch.bincount(code, weights=centred * share), torch.bincount(code, weights=share)
+    sampled = weight is not None and weight.is_floating_point()
+    return Contributions(parts, None, 1 / float(sizes.square().sum()) if sampled else int(parts.shape[0]))
 
 
-def spread_of(parts: Tensor) -> Spread:
-    """Return how the sum of centred contributions (U,) varies."""
-    units = int(parts.shape[0])
-    variance = float(parts.square().sum())
+def spread_of(found: Contributions) -> Spread:
+    """Return how the sum of centred contributions varies."""
+    units, variance = found.units, found.total(2)
     if variance == 0 or units < 2:
         return Spread(0.0, 0.0, units)
-    skew = float(parts.pow(3).sum()) / variance**1.5
+    skew = found.total(3) / variance**1.5
     return Spread(math.sqrt(variance * units / (units - 1)), max(-MOST_SKEW, min(MOST_SKEW, skew)), units)
 
 
-def student_quantile(probability: float, degrees: int) -> float:
+def student_quantile(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
 
 
-def mean_interval(rows: Tensor, *, groups: Tensor | None = None, level: float = 0.95) -> Interval:
+def mean_interval(
+    rows: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
+) -> Interval:
     """Return the interval of a mean: Student's t, corrected for skewness.
 
     Args:
         rows: (N,) finite numbers.
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Nominal coverage in (0, 1).
+        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
 
     Raises:
         NoIntervalError: If there is only one row or group.
@@ -91,23 +136,26 @@ def mean_interval(rows: Tensor, *, groups: Tensor | None = None, level: float = 
     """
     check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
-    spread = spread_of(contributions(rows, groups))
+    spread = spread_of(contributions(rows, groups, weight))
     if spread.units < 2:
         raise NoIntervalError(
             "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
         )
-    mean, quantile = float(rows.double().mean()), student_quantile((1 + level) / 2, spread.units - 1)
+    mean, quantile = mean_of(rows, weight), student_quantile((1 + level) / 2, spread.units - 1)
     low, high = (mean - spread.error * _inverse(q, spread.skew) for q in (quantile, -quantile))
     return Interval(mean, low, high, level, "Student's t, corrected for skewness (Hall 1992)")
 
 
-def paired_test(differences: Tensor, *, groups: Tensor | None = None, level: float = 0.95) -> list[PairedTest]:
+def paired_test(
+    differences: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
+) -> list[PairedTest]:
     """Return the test that the mean of each column of row-wise differences between two models is 0.
 
     Args:
         differences: (N, C) or (N,): a − b in every row, one column a metric.
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Coverage of the intervals.
+        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
 
     Returns:
         One test a column, by Student's t corrected for skewness: p < 1 − level where the interval leaves out 0.
@@ -126,19 +174,19 @@ def paired_test(differences: Tensor, *, groups: Tensor | None = None, level: flo
     check_level(level)
     check_rows(differences, groups, name="differences", dims=(1, 2))
     columns = differences if differences.dim() == 2 else differences[:, None]
-    return [_test(column, groups, level=level) for column in columns.unbind(dim=1)]
+    return [_test(column, groups, weight, level=level) for column in columns.unbind(dim=1)]
 
 
-def _test(rows: Tensor, groups: Tensor | None, *, level: float) -> PairedTest:
+def _test(rows: Tensor, groups: Tensor | None, weight: Tensor | None, *, level: float) -> PairedTest:
     from scipy.special import stdtr
 
-    spread = spread_of(contributions(rows, groups))
+    spread = spread_of(contributions(rows, groups, weight))
     if spread.units < 2:
         raise InputError("expected at least two rows, or groups of rows, to compare on, got one; compare on more data")
-    mean = float(rows.double().mean())
+    mean = mean_of(rows, weight)
     if spread.error == 0:
         return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 0.0)
-    found = mean_interval(rows, groups=groups, level=level)
+    found = mean_interval(rows, groups=groups, level=level, weight=weight)
     statistic = _transformed(mean / spread.error, spread.skew)
     return PairedTest(mean, found.low, found.high, float(2 * stdtr(spread.units - 1, -abs(statistic))))
 
@@ -155,21 +203,22 @@ def _inverse(quantile: float, skew: float) -> float:
     return 3 * (math.cbrt(1 + skew * (quantile - skew / 6)) - 1) / skew
 
 
-def mean_error(rows: Tensor, *, groups: Tensor | None = None) -> float:
+def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | None = None) -> float:
     """Return the standard error of the mean of ``rows`` (N,), of whole clusters if there are ``groups`` (N,).
 
     Args:
         rows: One number a row.
         groups: Cluster of each row.
+        weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
 
     Examples:
         >>> mean_error(torch.tensor([0.0, 1.0, 0.0, 1.0]))
         0.25
     """
     check_rows(rows, groups, name="rows", dims=(1,))
-    parts = contributions(rows, groups)
-    clusters = 1 if groups is None else parts.shape[0] / max(parts.shape[0] - 1, 1)
-    return math.sqrt(float(parts.square().sum()) * clusters)
+    found = contributions(rows, groups, weight)
+    clusters = 1 if groups is None else found.units / max(found.units - 1, 1)
+    return math.sqrt(found.total(2) * clusters)
 
 
 def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
@@ -183,14 +232,25 @@ def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
         NoIntervalError: With the rows that would be needed.
     """
     need_rows(data, what=what)
-    right = int(data.correct.sum())
-    fewest, kind = min((len(data) - right, "wrong"), (right, "right"))
+    correct, rows = data.correct, count_of(data)
+    fewest, kind = min((_effective(data, ~correct), "wrong"), (_effective(data, correct), "right"))
     if fewest < FEWEST:
-        rows = f"about {math.ceil(len(data) * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
+        more = f"about {math.ceil(rows * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
+        worth = " (the rows of equal weight that theirs are worth)" if data.weight_kind == "sampling" else ""
         raise NoIntervalError(
-            f"expected at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest} of {len(data):,}; "
-            f"measure on {rows}, or read the interval of Accuracy()"
+            f"expected at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest:.3g}{worth} of {rows:,}; "
+            f"measure on {more}, or read the interval of Accuracy()"
         )
+
+
+def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
+    """Return the chosen rows, by their counts; with sampling weights those of equal weight that would vary as much."""
+    if data.weights is None:
+        return int(chosen.sum())
+    weight = data.weights[chosen]
+    if data.weight_kind == "frequency":
+        return int(weight.sum())
+    return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
 
 
 def need_groups(groups: Tensor | None, *, what: object) -> None:

@@ -172,8 +172,9 @@ def _parts(rows: BinnedRows, table: BinTable, pooled: float) -> _Parts:
     raw = float((table.weight * table.gap.square()).sum())
     scale = math.sqrt(pooled / raw) if raw > 0 else 0.0
     linear, scaled = (2 * size * gap * noise + (size * gap).square() for size in (1.0, scale))
-    count = rows.p.shape[0]
-    return _Parts((linear - linear.mean()) / count, (scaled - scaled.mean()) / count, noise / count)
+    shares = rows.shares
+    centred = ((values - (shares * values).sum()) * shares for values in (linear, scaled))
+    return _Parts(*centred, noise * shares)
 
 
 def _quadratic(
