@@ -22,6 +22,7 @@ _leakage
 _memory
 _places
 _files
+_formats
 _figures
 _beside | _outputs
 _pairs
@@ -30,6 +31,7 @@ _data
 rows
 top_k
 splits
+_examples
 _tables
 binning
 scores

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
     )
     from calibrant.calibrators import load
     from calibrant.predictions import BinaryPairs, Predictions
-    from calibrant.splits import load_predictions, load_splits, save_predictions
+    from calibrant.splits import load_predictions, load_splits, read, save_predictions
     from calibrant.top_k import TopK
 
 __version__ = "0.1.0"
@@ -45,6 +45,7 @@ __all__ = [
     "metrics",
     "operate",
     "plot",
+    "read",
     "save_predictions",
     "scores",
     "statistics",
@@ -61,6 +62,7 @@ _HOMES = {
     "load": "calibrators",
     "load_predictions": "splits",
     "load_splits": "splits",
+    "read": "splits",
     "save_predictions": "splits",
 }
 

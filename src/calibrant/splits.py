@@ -1,7 +1,7 @@
 """Predictions in files: the splits a file holds, loaded and saved (npz, safetensors, parquet; never pickle)."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,13 @@ import torch
 
 from calibrant._beside import WEIGHT_NAMES, beside_stored, is_beside, stored_beside
 from calibrant._check import as_tensor, check_labels
-from calibrant._files import Array, read_arrays, write_arrays
+from calibrant._files import Array, write_arrays
+from calibrant._formats import Layout, read_named, two_columns
 from calibrant._places import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
-__all__ = ["load_predictions", "load_splits", "save_predictions"]
+__all__ = ["load_predictions", "load_splits", "read", "save_predictions"]
 
 UNNAMED = "all"
 _KINDS = ("logits", "probs", "conf")
@@ -32,6 +33,10 @@ _STALE = [
     "decision",
 ]
 _SPELLINGS = {"validation": "val", "valid": "val"}
+_SYNONYMS = (
+    ("val", "dev", "calibration"),
+    ("test", "eval", "holdout"),
+)  # names for one purpose, which may be distinct splits
 _NAMES = {
     "labels": ("labels", "label"),
     "groups": ("groups", "group"),
@@ -47,10 +52,10 @@ def load_splits(
     """Load every split of a file.
 
     Args:
-        path: A ``.npz``, ``.safetensors`` or ``.parquet`` file with ``logits`` or ``probs`` and ``labels``; or
+        path: A file of any format that ``read`` takes, with ``logits`` or ``probs`` and ``labels``; or
             ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels`` (any split name may stand before the
             underscore); or ``conf``, ``pred``, ``label``. ``groups``, ``decision``, ``frequency_weights`` or
-            ``sampling_weights``, and features named ``feature:region`` may be beside them.
+            ``sampling_weights``, and features named ``feature:region`` may be beside them. For other names see ``read``.
         class_dim: The class axis of logits or probabilities with more than two, such as (N, K, H, W) or (N, T, K);
             they are flattened to one row a position, and ``groups`` (N,) repeated over the positions;
             where there are none, each sample is a group.
@@ -64,7 +69,7 @@ def load_splits(
             ``logits`` and ``probs``, ``label`` and ``labels``, or two spellings of one split's name.
         InputError: If what it holds is not valid; the split is named.
     """
-    return splits_of(read_arrays(path), path, class_dim=class_dim, ignore_index=ignore_index)
+    return splits_of(read_named(path).arrays, path, class_dim=class_dim, ignore_index=ignore_index)
 
 
 def load_predictions(
@@ -74,7 +79,8 @@ def load_predictions(
 
     Args:
         path: As in ``load_splits``.
-        split: Its name; "val" also finds a split called "validation" or "valid".
+        split: Its name; "val" also finds a split called "validation", "valid", "dev" or "calibration", and "test" one
+            called "eval" or "holdout", where there is one of them.
         class_dim: As in ``load_splits``.
         ignore_index: As in ``load_splits``.
 
@@ -85,6 +91,61 @@ def load_predictions(
         FileFormatError: If the file cannot be read or has no such split.
     """
     return pick_split(load_splits(path, class_dim=class_dim, ignore_index=ignore_index), split, path)
+
+
+def read(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    logits: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    columns: str | Sequence[str] | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    split: str | None = None,
+    normalize: bool = False,
+    class_names: Sequence[str] | None = None,
+) -> Predictions | BinaryPairs:
+    """Return the predictions in a file, whatever its format.
+
+    Args:
+        path: A ``.npz``, ``.safetensors``, ``.npy``, ``.pt``, ``.csv``, ``.tsv``, ``.jsonl``, ``.json``, ``.parquet``,
+            ``.arrow`` or ``.feather`` file, or a folder of ``.npy`` files or of tables.
+        logits: Instead of ``path``: a file that holds an array of logits, as beside ``labels``.
+        labels: A file that holds the labels, where they are not beside the scores: ``.npy``, a table, or text of one a line.
+        columns: The class columns of a table, one a class: names, or a pattern such as ``"p_*"`` in the order of the file;
+            or one column, of lists, or of the probability of class 1.
+        label: The column of the labels, where it is not called ``label``.
+        kind: "logits" or "probs": what the columns hold, or an array without a name that says it.
+        split: Which split; None takes the one there is.
+        normalize: Divide rows of rounded probabilities by their sums, which must lie within 0.05 of 1.
+        class_names: The classes in the order of the scores, for labels that are text; columns named as the labels do too.
+
+    Raises:
+        FileFormatError: If the file cannot be read, or its names do not say what it holds; the sentence names the arguments
+            that would read it.
+        InputError: If what it holds is not valid, or an argument has no effect on it.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
+        >>> _ = file.write_text("p_cat,p_dog,truth\\n0.9,0.1,cat\\n0.3,0.7,cat\\n")
+        >>> read(file, columns="p_*", label="truth", kind="probs").correct
+        tensor([ True, False])
+    """
+    if (path is None) == (logits is None):
+        raise InputError("expected a file as path, or logits=, got both or neither; name one")
+    if logits is not None:
+        if kind not in (None, "logits"):
+            raise InputError(f"expected logits in {shown(as_path(logits))}, got kind={kind!r}; pass it as path")
+        path, kind = logits, "logits"
+    layout = Layout.of(
+        columns=columns, label=label, kind=kind, labels=labels, normalize=normalize, class_names=class_names
+    )
+    place = as_path(path)
+    splits = splits_of(read_named(place, layout).arrays, place)
+    if split is None and len(splits) > 1:
+        raise InputError(f"expected one split, got {sorted(splits)} in {shown(place)}; name one by split")
+    return next(iter(splits.values())) if split is None else pick_split(splits, split, place)
 
 
 def pick_split(
@@ -107,9 +168,21 @@ def pick_split(
 
 
 def find_split(names: Iterable[str], split: str) -> str | None:
-    """Return which of ``names`` is ``split``: itself, another spelling of it, or the unnamed one; None if there is none."""
+    """Return which of ``names`` is ``split``: itself, another spelling or synonym of it, or the unnamed one, or None.
+
+    Raises:
+        InputError: If ``split`` is not among them and two are synonyms of it.
+    """
     known = {canonical_split(name): name for name in names}
-    return known.get(canonical_split(split), known.get(UNNAMED))
+    wanted = canonical_split(split)
+    if wanted in known or UNNAMED in known:
+        return known.get(wanted, known.get(UNNAMED))
+    alike = [known[name] for group in _SYNONYMS if wanted in group for name in group if name in known]
+    if len(alike) > 1:
+        raise InputError(
+            f"expected the split {split!r}, got {' and '.join(map(repr, alike))}; name the one that is meant"
+        )
+    return alike[0] if alike else None
 
 
 def canonical_split(name: str) -> str:
@@ -250,6 +323,10 @@ def _load_split(
         beside = beside_stored(arrays, stem)
         if kind == "conf":
             return _pairs(stem, values, find("pred"), labels, groups, axes, beside)
+        if values.ndim == 1:  # one number a row has no class axis: it is of class 1 of two
+            if axes["class_dim"] not in (1, -1):
+                raise InputError(f"expected {kind} with a class axis, got one number a row; leave class_dim out")
+            values = two_columns(values, kind)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
         made = make(values, labels, groups=groups, **axes, **beside)
         return _with_decision(made, decision, labels, axes["ignore_index"])

@@ -1,19 +1,28 @@
-"""Options that several commands share."""
+"""Options that several commands share: what a file holds, and how its rows become predictions."""
 
-from collections.abc import Sequence
-from typing import Annotated, TypedDict
+import functools
+import inspect
+import shlex
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from calibrant import calibrators
-from calibrant.errors import InputError
+from calibrant._examples import example_path, examples
+from calibrant._formats import Layout, Named, read_named
+from calibrant._places import check_source, shown
+from calibrant._files import reason_of
+from calibrant.errors import FileFormatError, InputError
+from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.splits import pick_split, splits_of
 
-
-class Axes(TypedDict):
-    """How logits with more than two axes become rows."""
-
-    class_dim: int
-    ignore_index: int | None
+PANEL = "What a file holds"
+LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "class_names")
+FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -21,8 +30,182 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in ("auto", *calibrators.__all__) if name.startswith(incomplete)]
 
 
-ClassDim = Annotated[int, typer.Option(help="The class axis of logits with more than two, as in (N, T, K): 2.")]
-IgnoreIndex = Annotated[int | None, typer.Option(help="A label that marks rows to leave out, such as -100 or 255.")]
+def complete_example(incomplete: str) -> list[str]:
+    """Return the examples that begin as ``incomplete`` does, for the shell's completion."""
+    return [name for name in examples() if name.startswith(incomplete)]
+
+
+def _option(help: str, **settings: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=PANEL, **settings)
+
+
+ClassDim = Annotated[int, _option("The class axis of logits with more than two, as in (N, T, K): 2.")]
+IgnoreIndex = Annotated[int | None, _option("A label that marks rows to leave out, such as -100 or 255.")]
+Example = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", autocompletion=complete_example, help="Predictions that the package carries, instead of a FILE."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to read: where it is, what messages call it, and the words that name it on a command line."""
+
+    path: str
+    shown: str
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The options on what the files of a command hold; every command that reads predictions takes them all."""
+
+    logits: Annotated[str | None, _option("An array of logits (.npy, .pt), instead of FILE.", metavar="FILE")] = None
+    labels: Annotated[
+        str | None, _option("Labels in a file of their own: .npy, a table, or one a line.", metavar="FILE")
+    ] = None
+    columns: Annotated[
+        str | None, _option("A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES")
+    ] = None
+    label: Annotated[str | None, _option("The column of the labels, if not called label.", metavar="COLUMN")] = None
+    kind: Annotated[
+        str | None, _option("probs or logits: what columns, or an array without such a name, hold.", metavar="KIND")
+    ] = None
+    normalize: Annotated[
+        bool, _option("Divide rows of rounded probabilities by their sums (0.95 to 1.05).", is_flag=True)
+    ] = False
+    class_names: Annotated[str | None, _option("A text file with one class name a line, in order.", metavar="FILE")] = None
+    class_dim: ClassDim = 1
+    ignore_index: IgnoreIndex = None
+
+    @property
+    def layout(self) -> Layout:
+        """What the options say of a file's names."""
+        names = read_names(self.class_names) if self.class_names else None
+        return Layout.of(
+            columns=self.columns,
+            label=self.label,
+            kind=self._kind,
+            labels=self.labels,
+            normalize=self.normalize,
+            class_names=names,
+        )
+
+    @property
+    def _kind(self) -> str | None:
+        if self.logits is not None and self.kind not in (None, "logits"):
+            raise InputError(f"expected logits in {shown(self.logits)}, got --kind {self.kind}; name the file as FILE")
+        return "logits" if self.logits is not None else self.kind
+
+    @property
+    def words(self) -> str:
+        """These options as they would be typed, those that name rows' files apart."""
+        given = []
+        for name in ("columns", "label", "kind", "class_names", "class_dim", "ignore_index"):
+            value, plain = getattr(self, name), getattr(type(self), name)
+            if value != plain:
+                given += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
+        return " ".join([*given, *(["--normalize"] if self.normalize else [])])
+
+    def sources(self, files: Sequence[str] | str | None, example: str | None = None) -> list[Source]:
+        """Return what is to be read: the files, ``--logits`` or ``--example``.
+
+        Raises:
+            InputError: If nothing is named, or ``--logits`` stands beside files.
+        """
+        named = [files] if isinstance(files, str) else list(files or [])
+        if self.logits is not None:
+            if named or example:
+                raise InputError(f"expected --logits or a FILE, got both: {shown((named or [example])[0] or '')}; leave one out")
+            named = [self.logits]
+        found = [Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words]))) for name in named]
+        if example is not None:
+            for name in LAYOUT[:-1]:
+                if not named and getattr(self, name) != getattr(type(self), name):
+                    option = f"--{name.replace('_', '-')}"
+                    raise InputError(f"expected no {option} beside an example, whose names say what it holds, got it; leave it out")
+            found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
+        if not found:
+            raise InputError("expected a FILE of predictions, got none; name one, or try --example cifar10")
+        return found
+
+    def named(self, source: Source, *, names_used: bool = False) -> Named:
+        """Return the arrays of a file under the names that say what they hold; what was changed is said on stderr.
+
+        Args:
+            source: The file.
+            names_used: Whether the class names have a use beside labels that are text.
+
+        Raises:
+            InputError: If ``--class-names`` has none.
+        """
+        found = read_named(source.path, self.layout)
+        if self.class_names and not found.matched and not names_used:
+            raise InputError(
+                f"expected labels that are text beside --class-names, got numbers in {source.shown}; leave it out"
+            )
+        for note in found.notes:
+            typer.echo(f"note: {source.shown}: {note}", err=True)
+        return found
+
+    def splits(self, source: Source, *, names_used: bool = False) -> dict[str, Predictions | BinaryPairs]:
+        """Return the splits of a file."""
+        return self.splits_of(self.named(source, names_used=names_used), source)
+
+    def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
+        """Return the splits among arrays that were read."""
+        return splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
+
+    def pick(self, source: Source, split: str) -> Predictions | BinaryPairs:
+        """Return one split of a file, or its one unnamed split."""
+        return pick_split(self.splits(source), split, source.shown)
+
+
+def with_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` with each field of ``Inputs`` as an option of its own in place of its parameter ``inputs``."""
+    own = inspect.signature(command)
+    hints = typing.get_type_hints(command, include_extras=True)
+    group = typing.get_type_hints(Inputs, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = []
+    for name, parameter in own.parameters.items():
+        if name == "inputs":
+            parameters += [
+                inspect.Parameter(field.name, keyword, default=field.default, annotation=group[field.name])
+                for field in fields(Inputs)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=keyword, annotation=hints[name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {field.name: given.pop(field.name) for field in fields(Inputs)}
+        command(**given, inputs=Inputs(**chosen))
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+def at_path(source: Source, path: str) -> Source:
+    """Return ``source`` read from another place: what stood on stdin, in a temporary file."""
+    return replace(source, path=path)
+
+
+def read_names(path: str) -> list[str]:
+    """Return the lines of a text file.
+
+    Raises:
+        FileFormatError: If it cannot be read as text.
+    """
+    try:
+        return [line.strip() for line in check_source(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"expected a text file of class names, got {reason_of(error)} for {shown(path)}; check it"
+        ) from error
 
 
 def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
@@ -36,18 +219,20 @@ def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
     return found
 
 
-def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str) -> None:
+def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, remedy: str = "leave it out") -> None:
     """Refuse options that would have no effect.
 
     Args:
         context: Of the command.
         names: The parameters that have none.
         where: Why, after "for": "the folder x, which is streamed".
+        remedy: What to do instead.
 
     Raises:
         InputError: If one of them stands on the command line.
     """
     if found := typed(context, names):
-        raise InputError(
-            f"expected only options that have an effect, got {' and '.join(found)} for {where}; leave it out"
-        )
+        raise InputError(f"expected only options that have an effect, got {' and '.join(found)} for {where}; {remedy}")
+
+
+Splits = Mapping[str, Predictions | BinaryPairs]

@@ -1,29 +1,37 @@
 """``calibrant apply``: calibrated predictions in the layout of the file they came from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 import calibrant
-from calibrant._places import shown
-from calibrant.cli._files import readable, writable
-from calibrant.cli._layout import calibrate_file, write_like
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
+from calibrant._check import as_tensor, check_labels
+from calibrant._files import Array
+from calibrant._formats import WRITABLE, Named, write_named
+from calibrant._places import check_suffix, shown
+from calibrant.calibrators import Calibrator
+from calibrant.cli._calibrators import with_logits
+from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, apply_to_streamed
+from calibrant.errors import InputError
+from calibrant.predictions import Predictions
 from calibrant.report.model import in_one_line
+from calibrant.splits import split_prefixes, stale_names
 
 
+@with_inputs
 def apply(
     context: typer.Context,
+    inputs: Inputs,
     calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
-    file: Annotated[
-        str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet), labelled or not; - reads stdin.")
-    ],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
-    class_dim: ClassDim = 1,
-    ignore_index: IgnoreIndex = None,
+    file: Annotated[str | None, typer.Argument(help=FILES)] = None,
+    example: Example = None,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
@@ -37,22 +45,77 @@ def apply(
 
         calibrant apply c.safetensors predictions.npz -o calibrated.npz
 
+        calibrant apply c.safetensors scores.csv --columns 'p_*' --kind probs -o calibrated.csv
+
         calibrant apply c.safetensors folder/ -o calibrated/ --workers 8
 
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
     """
     fitted = calibrant.load(calibrator)
-    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
     execution = Execution(context, executor, workers, address)
-    name, inputs = shown(file), [calibrator, file]
-    if execution.streams(file):
-        said = apply_to_streamed(fitted, file, output, execution, inputs=inputs)
+    sources = inputs.sources(file, example)
+    if len(sources) > 1:
+        raise InputError(f"expected one file to calibrate, got {sources[0].shown} and --example; leave one out")
+    source, name = sources[0], sources[0].shown
+    read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
+    if execution.streams(source.path):
+        said = apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
     with (
-        readable(file) as path,
-        writable(output, suffix=Path(path).suffix, inputs=inputs) as target,
+        readable(source.path) as path,
+        writable(output, suffix=_suffix_for(path, output), inputs=read) as target,
         working(f"calibrating {name}"),
     ):
-        write_like(target, calibrate_file(path, fitted, shown=name, **axes))
+        write_named(target, _calibrated(at_path(source, path), fitted, inputs))
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
+
+
+def _suffix_for(path: str, output: str) -> str:
+    """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
+    if output != STREAM and not Path(output).is_dir():
+        check_suffix(output, WRITABLE, what="calibrated predictions")
+    suffix = Path(path).suffix
+    return suffix if suffix in WRITABLE else ".npz"
+
+
+def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[str, Array]:
+    """Return a file's arrays with every split's logits (or probabilities) as calibrated logits.
+
+    Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
+    """
+    named: Named = inputs.named(source)
+    arrays = dict(named.arrays)
+    prefixes = split_prefixes(arrays, source.shown)
+    for name, data in inputs.splits_of(named, source).items():
+        with_logits(data, file=source.shown, split=name)
+    for prefix in prefixes.values():
+        kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)
+        values = as_tensor(arrays[prefix + kind], name=kind)
+        before = _predictions(values, kind, inputs.class_dim)
+        shape = values.movedim(inputs.class_dim, -1).shape[:-1] if values.dim() > 1 else values.shape
+        if prefix + "decision" in arrays:
+            decided = as_tensor(arrays[prefix + "decision"], name="decision").reshape(-1)
+            before = replace(before, decision=check_labels(decided, rows=len(before), classes=before.classes))
+        for name in stale_names(arrays, prefix):  # what calibration changes is computed anew or left out
+            del arrays[name]
+        # every row is passed through, the fitted ones too: nothing is evaluated here
+        after = before.calibrated_by(calibrator, allow_fit_rows=True)
+        arrays[prefix + "logits"] = _like(values, after.logits, inputs.class_dim)
+        if after.decision is not None:
+            arrays[prefix + "decision"] = after.decision.reshape(shape).numpy()
+    return arrays
+
+
+def _predictions(values: torch.Tensor, kind: str, class_dim: int) -> Predictions:
+    if values.dim() == 1:
+        return (Predictions.from_binary_logits if kind == "logits" else Predictions.from_binary_probs)(values)
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
+    return make(values, class_dim=class_dim)
+
+
+def _like(values: torch.Tensor, logits: torch.Tensor, class_dim: int) -> Array:
+    """Return ``logits`` (rows, K) with the axes of ``values``; (N, 2) for one number a row."""
+    if values.dim() == 1:
+        return logits.contiguous().numpy()
+    return logits.reshape(values.movedim(class_dim, -1).shape).movedim(-1, class_dim).contiguous().numpy()

@@ -4,21 +4,29 @@ from typing import Annotated
 
 import typer
 
-import calibrant
-from calibrant._places import shown
-from calibrant.cli._calibrators import AUTO, with_logits
+from calibrant.calibrators import Calibrator
+from calibrant.cli._calibrators import AUTO, describe, evidence_of, make_calibrator, with_logits
 from calibrant.cli._files import STREAM, readable, writable
-from calibrant.cli._fitting import fit_and_measure, say_fit
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method
-from calibrant.cli._output import working
+from calibrant.cli._options import FILES, Example, Inputs, at_path, complete_method, with_inputs
+from calibrant.cli._output import say_evidence, say_json, say_rows, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, fit_streamed_file, parts_of
 from calibrant.errors import InputError
+from calibrant.metrics import ECE, NLL, Accuracy, Metric
+from calibrant.predictions import Predictions
+from calibrant.report.model import in_one_line
+from calibrant.report.tables import Row, measure
+
+SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
+ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
 
 
+@with_inputs
 def fit(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="Predictions (.npz, .safetensors, .parquet) with labels; - reads stdin.")],
+    inputs: Inputs,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
+    file: Annotated[str | None, typer.Argument(help=FILES)] = None,
+    example: Example = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -29,8 +37,6 @@ def fit(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
-    class_dim: ClassDim = 1,
-    ignore_index: IgnoreIndex = None,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
@@ -45,6 +51,8 @@ def fit(
 
         calibrant fit predictions.npz -o c.safetensors
 
+        calibrant fit --logits val_logits.npy --labels val_labels.npy -o c.safetensors
+
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
@@ -52,20 +60,43 @@ def fit(
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
     execution = Execution(context, executor, workers, address)
-    name = shown(file)
-    if execution.streams(file):
-        [(part, place)] = parts_of(file, split, context).items()
-        with writable(output, suffix=".safetensors", inputs=[file, str(place)]) as path:
+    sources = inputs.sources(file, example)
+    if len(sources) > 1:
+        raise InputError(f"expected one file to fit on, got {sources[0].shown} and --example; leave one out")
+    source, name = sources[0], sources[0].shown
+    if execution.streams(source.path):
+        [(part, place)] = parts_of(source.path, split, context).items()
+        with writable(output, suffix=".safetensors", inputs=[source.path, str(place)]) as path:
             streamed = fit_streamed_file(place, method, execution)
             streamed.save(path)
-        say_fit(streamed, [], output=output, split=part, as_json=as_json)
+        _say(streamed, [], output=output, split=part, as_json=as_json)
         return
     method = AUTO if method is None else method
-    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    with readable(file) as path:
-        data = with_logits(calibrant.load_predictions(path, split, **axes), file=name, split=split)
-    with writable(output, suffix=".safetensors", inputs=[file]) as path:
+    with readable(source.path) as path:
+        data = with_logits(inputs.pick(at_path(source, path), split), file=name, split=split)
+    with writable(output, suffix=".safetensors", inputs=[source.path]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            calibrator, rows = fit_and_measure(data, method, file=name, split=split)
+            calibrator, rows = _fit_and_measure(data, method, file=name, split=split)
         calibrator.save(path)
-    say_fit(calibrator, rows, output=output, split=split, as_json=as_json)
+    _say(calibrator, rows, output=output, split=split, as_json=as_json)
+
+
+def _fit_and_measure(data: Predictions, method: str, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
+    """Return the calibrator ``method`` fitted on ``data``, and accuracy, NLL and ECE there before and after."""
+    calibrator = make_calibrator(method).fit(data.logits, data.need_labels(), groups=data.groups)
+    after = data.calibrated_by(calibrator, allow_fit_rows=True)
+    rows = measure(data, file=file, split=split, metrics=SHOWN)
+    return calibrator, rows + measure(after, file=file, split=split, metrics=SHOWN, calibrator=in_one_line(calibrator))
+
+
+def _say(calibrator: Calibrator, rows: list[Row], *, output: str, split: str, as_json: bool) -> None:
+    """Say what was fitted; to stderr where stdout takes the calibrator itself."""
+    if as_json and output != STREAM:
+        say_json(rows, fitted=describe(calibrator) | {"split": split, "path": output})
+        return
+    if evidence := evidence_of(calibrator):
+        say_evidence(evidence, err=output == STREAM)
+    notes = [f"{in_one_line(calibrator)}, fitted on {split}, saved to {output}"]
+    if rows:
+        notes.append(f"These are the {rows[0].n:,} rows it was fitted on: {ADVICE}")
+    say_rows(rows, err=output == STREAM, notes=notes)

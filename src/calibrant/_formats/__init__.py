@@ -1,0 +1,23 @@
+"""Every file format people have, read as the named arrays that ``calibrant.splits`` makes predictions of, and written.
+
+``layout`` says what the user knows about a file; ``tensors`` and ``tables`` open files; ``columns`` finds the classes among
+the columns of a table; ``labels`` matches text to classes; ``reading`` and ``writing`` join them.
+"""
+
+from calibrant._formats.layout import ARRAYS, READABLE, TABLES, Layout
+from calibrant._formats.reading import Named, is_array_folder, read_columns, read_named
+from calibrant._formats.writing import WRITABLE, convert_tables, two_columns, write_named
+
+__all__ = [
+    "ARRAYS",
+    "READABLE",
+    "TABLES",
+    "WRITABLE",
+    "Layout",
+    "Named",
+    "convert_tables",
+    "is_array_folder",
+    "read_columns",
+    "read_named",
+    "write_named",
+]
