@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
         theory,
         vocabulary,
     )
+    from calibrant._examples import examples, load_example
     from calibrant.calibrators import load
     from calibrant.predictions import BinaryPairs, Predictions
     from calibrant.splits import load_predictions, load_splits, read, save_predictions
@@ -37,8 +38,10 @@ __all__ = [
     "calibrators",
     "errors",
     "evaluate",
+    "examples",
     "functional",
     "load",
+    "load_example",
     "load_predictions",
     "load_splits",
     "losses",
@@ -59,7 +62,9 @@ _HOMES = {
     "BinaryPairs": "predictions",
     "Predictions": "predictions",
     "TopK": "top_k",
+    "examples": "_examples",
     "load": "calibrators",
+    "load_example": "_examples",
     "load_predictions": "splits",
     "load_splits": "splits",
     "read": "splits",

@@ -148,7 +148,7 @@ def test_output_of_an_unknown_kind_is_refused(
 ) -> None:
     assert_refused(run("fit", good, "-o", tmp_path / "c.pickle"), r"expected a path that ends in \.safetensors")
     assert_refused(
-        run("apply", fitted, good, "-o", tmp_path / "o.csv"), r"expected a file named \*\.npz, .*got 'o\.csv'"
+        run("apply", fitted, good, "-o", tmp_path / "o.xls"), r"expected a name that ends in \.npz or .*got 'o\.xls'"
     )
 
 

@@ -15,6 +15,7 @@ from tests.cli.conftest import some_logits
 
 import calibrant
 from calibrant._files import read_arrays, write_arrays
+from calibrant.cli._options import Inputs
 from calibrant.metrics import ECE, NLL, Accuracy
 
 Run = Callable[..., Any]
@@ -183,7 +184,7 @@ def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrant, "load_splits", interrupted)
+    monkeypatch.setattr(Inputs, "named", interrupted)
     done = run("evaluate", good)
     assert done.exit_code == 130
     assert done.stderr == "error: stopped before the end; only what was finished is kept\n"

@@ -66,7 +66,7 @@ def test_an_unwritable_place_is_told_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr(sys.modules["calibrant.cli.report"], "load_model", work)
+    monkeypatch.setattr(sys.modules["calibrant.cli.report"], "_model_of", work)
     done = run("report", good, "-o", tmp_path / "none" / "r.html")
     assert done.exit_code == 2
     assert "expected a writable place" in done.stderr

@@ -14,6 +14,7 @@ READABLE = (*ARRAYS, *TABLES)
 KINDS = ("logits", "probs")
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
+SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
 TOLERANCE = 0.05  # of a row's sum, under normalize: 20 classes rounded to two digits stay within it
 
 

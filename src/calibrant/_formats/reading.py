@@ -11,7 +11,7 @@ from calibrant._files import Array
 from calibrant._formats import suggest
 from calibrant._formats.columns import Classes, arrays_of_table, is_text
 from calibrant._formats.labels import encode_labels, encode_pair
-from calibrant._formats.layout import ARRAYS, LABELS, READABLE, SCORES, TABLES, TOLERANCE, Layout, stem_and_name
+from calibrant._formats.layout import ARRAYS, LABELS, READABLE, SCORES, SPLITS, TABLES, TOLERANCE, Layout, stem_and_name
 from calibrant._formats.tables import read_table
 from calibrant._formats.tensors import read_npy, read_tensors
 from calibrant._places import as_path, check_source, shown
@@ -28,11 +28,13 @@ class Named:
         arrays: Name → array; in a file of several splits ``val_logits``, ``test_labels`` and so on.
         notes: Sentences on what was changed, such as by ``normalize``.
         class_names: The names of the classes, where the file or the layout gives them.
+        matched: Whether labels were text, matched to names.
     """
 
     arrays: dict[str, Array]
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    matched: bool = False
 
 
 def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Named:
@@ -48,6 +50,8 @@ def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Na
     """
     layout = Layout() if layout is None else layout
     place = as_path(path)
+    if parts := parts_in(place):
+        return _joined({name: read_named(part, layout) for name, part in parts.items()})
     if place.is_dir() or place.suffix.lower() not in (".npz", ".safetensors"):
         place = _checked(place)
     return named_of(place, *_opened(place, layout), layout)
@@ -58,9 +62,10 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
     arrays = _with_labels(arrays, layout, place)
+    matched = _has_text(arrays)
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     arrays, notes = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), notes, names or classes.parts)
+    return Named(_by_split(arrays), notes, names or (classes.parts if matched else ()), matched)
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str) -> dict[str, Array]:
@@ -78,13 +83,30 @@ def read_columns(named: Named, names: Sequence[str], *, split: str) -> dict[str,
     return found
 
 
+def parts_in(place: Path) -> dict[str, Path]:
+    """Return split name → file or folder, where a folder's files, or its folders, are called as splits are; else nothing."""
+    if not place.is_dir() or any(place.glob("*.npy")):
+        return {}
+    inside = sorted(one for one in place.iterdir() if one.is_dir() or one.suffix.lower() in READABLE)
+    stems = [one.name if one.is_dir() else one.stem for one in inside]
+    known = [stem.strip().casefold() in SPLITS for stem in stems]
+    return dict(zip(stems, inside, strict=True)) if inside and all(known) and len(set(stems)) == len(stems) else {}
+
+
+def _joined(parts: dict[str, Named]) -> Named:
+    arrays = {f"{split}_{name}": values for split, named in parts.items() for name, values in named.arrays.items()}
+    notes = tuple(f"{split}: {note}" for split, named in parts.items() for note in named.notes)
+    first = next(iter(parts.values()))
+    return Named(arrays, notes, first.class_names, any(named.matched for named in parts.values()))
+
+
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
-    """Say whether ``path`` is a folder that is read whole: of ``.npy`` files, or of tables other than Parquet."""
+    """Say whether ``path`` is a folder that is read whole: of ``.npy`` files, of tables other than Parquet, or of splits."""
     place = Path(path)
     if not place.is_dir() or any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
         return False
     suffixes = {file.suffix.lower() for file in place.iterdir()}
-    return ".npy" in suffixes or bool(suffixes & set(TABLES))
+    return ".npy" in suffixes or bool(suffixes & set(TABLES)) or bool(parts_in(place))
 
 
 def _checked(place: Path) -> Path:
@@ -200,19 +222,24 @@ def _opened_labels(place: Path) -> tuple[dict[str, Array], Classes]:
 def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: Path) -> dict[str, Array]:
     """Return ``arrays`` with labels as class indices."""
     found = dict(arrays)
-    text = False
-    for name, values in arrays.items():
-        stem, kind = stem_and_name(name)
-        if kind not in LABELS or (stem and stem not in _stems(arrays)):
-            continue
+    for name in _labels_of(arrays):
+        stem, values = stem_and_name(name)[0], arrays[name]
         pred = stem + "pred"
         if pred in arrays and (is_text(values) or is_text(arrays[pred])):
             found[pred], found[name] = encode_pair(arrays[pred], values, layout)
-            text = True
         elif stem + "conf" not in arrays:
             found[name] = encode_labels(values, layout, classes, place)
-            text = text or is_text(values)
-    return {name: values for name, values in found.items() if not (text and name in ("class_names", "classes"))}
+    return found
+
+
+def _labels_of(arrays: dict[str, Array]) -> list[str]:
+    """Return the names of the arrays that are labels of a split."""
+    stems = {"", *_stems(arrays)}
+    return [name for name in arrays if stem_and_name(name)[1] in LABELS and stem_and_name(name)[0] in stems]
+
+
+def _has_text(arrays: dict[str, Array]) -> bool:
+    return any(is_text(arrays[name]) for name in _labels_of(arrays))
 
 
 def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> tuple[str, ...]:

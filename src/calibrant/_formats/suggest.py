@@ -1,7 +1,6 @@
 """The arguments that would read a file whose names do not say what they hold, for the sentence that refuses it."""
 
 import fnmatch
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,9 @@ def _class_columns(floats: Sequence[str]) -> list[str]:
 
 
 def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:
-    prefix = os.path.commonprefix(list(chosen)).rstrip("0123456789")
+    first, last = min(chosen), max(chosen)
+    alike = next((place for place, sign in enumerate(first) if last[place : place + 1] != sign), len(first))
+    prefix = first[:alike].rstrip("0123456789")
     if (
         len(chosen) > 1
         and prefix

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant._files import Array, write_arrays
 from calibrant._formats.columns import arrays_of_table, is_text
-from calibrant._formats.layout import LABELS, SCORES, Layout, stem_and_name
+from calibrant._formats.layout import SCORES, Layout, stem_and_name
 from calibrant._formats.reading import SPLIT, named_of
 from calibrant._formats.tables import batches_of
 from calibrant._places import as_path, atomic_write, check_folder, shown
@@ -110,20 +110,19 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
             continue  # names of classes are no column of rows
         if values.ndim == 0 or values.ndim > 2 or (rows is not None and len(values) != rows):
             raise InputError(
-                f"expected columns of one length for {suffix}, got {name} of shape {values.shape} for {shown(place)}; write "
+                f"expected columns of one length for {suffix[1:]}, got {name} of shape {values.shape} for {shown(place)}; write "
                 ".npz or .safetensors"
             )
         if name in ("logits", "probs"):
             values = two_columns(values, name)
-        key = "label" if name in LABELS else name
         if values.ndim == 1:
-            columns[key] = pa.array(values.tolist() if values.dtype == object else values)
+            columns[name] = pa.array(values.tolist() if values.dtype == object else values)
         elif suffix in (".csv", ".tsv"):
             columns |= {
-                f"{key}_{place}": pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])
+                f"{name}_{place}": pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])
             }
         else:
-            columns[key] = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(values)), values.shape[1])
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(values)), values.shape[1])
     return columns
 
 

@@ -23,6 +23,7 @@ class Commands(OneSentenceGroup):
         "plan",
         "watch",
         "report",
+        "convert",
         "theory",
         "methods",
         "study",

@@ -21,7 +21,7 @@ def readable(name: str) -> Iterator[str]:
         return
     content = sys.stdin.buffer.read()
     if not content:
-        raise FileFormatError("expected predictions on stdin, got nothing; pipe a .npz, .safetensors or .parquet file")
+        raise FileFormatError("expected predictions on stdin, got nothing; pipe a file of predictions")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stdin" + _suffix(content))
         path.write_bytes(content)
@@ -69,8 +69,21 @@ def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Seque
 
 
 def _suffix(content: bytes) -> str:
+    """Return the suffix of what the first bytes say: the formats' own marks, else text with commas or tabs."""
     if content.startswith(b"PK"):
-        return ".npz"
-    if content.startswith(b"PAR1"):
-        return ".parquet"
-    return ".safetensors"
+        return ".npz" if b".npy" in content[:200] else ".pt"
+    for mark, suffix in (
+        (b"PAR1", ".parquet"),
+        (b"ARROW1", ".arrow"),
+        (b"\x93NUMPY", ".npy"),
+        (b"{", ".jsonl"),
+        (b"[", ".json"),
+    ):
+        if content.startswith(mark):
+            return suffix
+    if content[8:9] == b"{":
+        return ".safetensors"
+    line = content.split(b"\n", 1)[0]
+    if b"\t" in line:
+        return ".tsv"
+    return ".csv" if b"," in line else ".safetensors"

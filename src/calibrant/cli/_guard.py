@@ -3,9 +3,11 @@
 import functools
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -16,6 +18,7 @@ USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 R = TypeVar("R")
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
@@ -54,6 +57,10 @@ _REMEDIES = (
     (r"use from_logits if these are logits, BinaryPairs.from_probs class by class", "name the array logits, split the file by class"),
     (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
     (r"pass classes=\[…\] to load", "load it in Python"),
+    (r"pass kind='probs', or kind='logits', to calibrant\.read", "add --kind probs, or --kind logits"),
+    (r"name one by split(?![\w=])", "name one by --split"),
+    (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
+    (r"(?<![-\w])class_names", "--class-names"),
     (r"(?<![-\w])ignore_index", "--ignore-index"),
     (r"(?<![-\w])class_dim", "--class-dim"),
 )  # fmt: skip
@@ -63,7 +70,19 @@ def for_command_line(sentence: str) -> str:
     """Return ``sentence`` with a remedy that a person at the command line can follow."""
     for pattern, words in _REMEDIES:
         sentence = re.sub(pattern, words, sentence)
-    return sentence
+    return _READ.sub(_as_command, sentence)
+
+
+_READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
+
+
+def _as_command(found: re.Match[str]) -> str:
+    """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the arguments that would read a file."""
+    options = ["--normalize"] if "normalize=True" in found[1] else []
+    for name, value in re.findall(r"(\w+)='([^']*)'", found[1]):
+        options = [*options, "--" + name.replace("_", "-"), value]
+    typed = ARGUMENTS.get()
+    return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

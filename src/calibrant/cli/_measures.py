@@ -111,7 +111,9 @@ def parse_metric(text: str) -> Metric:
     try:
         return cls(**options)  # type: ignore[no-any-return]
     except TypeError as error:
-        raise InputError(f"expected options of {name} as it takes them, got {rest!r} ({error}); see its reference") from error
+        raise InputError(
+            f"expected options of {name} as it takes them, got {rest!r} ({error}); see its reference"
+        ) from error
 
 
 def by_column(
@@ -124,7 +126,14 @@ def by_column(
     """
     for column, values in read_columns(named, columns, split=split).items():
         kept = np.asarray(values)
-        labels = next((named.arrays[one] for one in (f"{split}_labels", f"{split}_label", "labels", "label") if one in named.arrays), None)
+        labels = next(
+            (
+                named.arrays[one]
+                for one in (f"{split}_labels", f"{split}_label", "labels", "label")
+                if one in named.arrays
+            ),
+            None,
+        )
         if inputs.ignore_index is not None and labels is not None and labels.shape == kept.shape:
             kept = kept[labels != inputs.ignore_index]
         if kept.shape != (len(data),):

@@ -13,9 +13,9 @@ import typer
 
 from calibrant import calibrators
 from calibrant._examples import example_path, examples
+from calibrant._files import reason_of
 from calibrant._formats import Layout, Named, read_named
 from calibrant._places import check_source, shown
-from calibrant._files import reason_of
 from calibrant.errors import FileFormatError, InputError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import pick_split, splits_of
@@ -35,8 +35,8 @@ def complete_example(incomplete: str) -> list[str]:
     return [name for name in examples() if name.startswith(incomplete)]
 
 
-def _option(help: str, **settings: Any) -> Any:
-    return typer.Option(help=help, rich_help_panel=PANEL, **settings)
+def _option(help: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=PANEL, **settings)
 
 
 ClassDim = Annotated[int, _option("The class axis of logits with more than two, as in (N, T, K): 2.")]
@@ -67,16 +67,19 @@ class Inputs:
         str | None, _option("Labels in a file of their own: .npy, a table, or one a line.", metavar="FILE")
     ] = None
     columns: Annotated[
-        str | None, _option("A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES")
+        str | None,
+        _option("A table's class columns: 'p_*' in the file's order, or names with commas.", metavar="NAMES"),
     ] = None
     label: Annotated[str | None, _option("The column of the labels, if not called label.", metavar="COLUMN")] = None
     kind: Annotated[
         str | None, _option("probs or logits: what columns, or an array without such a name, hold.", metavar="KIND")
     ] = None
     normalize: Annotated[
-        bool, _option("Divide rows of rounded probabilities by their sums (0.95 to 1.05).", is_flag=True)
+        bool, _option("Divide rows of rounded probabilities by their sums (0.95 to 1.05).", "--normalize")
     ] = False
-    class_names: Annotated[str | None, _option("A text file with one class name a line, in order.", metavar="FILE")] = None
+    class_names: Annotated[str | None, _option("A text file with one class name a line, in order.", metavar="FILE")] = (
+        None
+    )
     class_dim: ClassDim = 1
     ignore_index: IgnoreIndex = None
 
@@ -101,12 +104,13 @@ class Inputs:
 
     @property
     def words(self) -> str:
-        """These options as they would be typed, those that name rows' files apart."""
+        """These options as they would be typed, files by their last names."""
         given = []
-        for name in ("columns", "label", "kind", "class_names", "class_dim", "ignore_index"):
-            value, plain = getattr(self, name), getattr(type(self), name)
-            if value != plain:
-                given += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
+        for name in ("labels", "columns", "label", "kind", "class_names", "class_dim", "ignore_index"):
+            value = self._kind if name == "kind" else getattr(self, name)
+            if value != getattr(type(self), name):
+                shown_value = Path(str(value)).name if name in ("labels", "class_names") else str(value)
+                given += [f"--{name.replace('_', '-')}", shlex.quote(shown_value)]
         return " ".join([*given, *(["--normalize"] if self.normalize else [])])
 
     def sources(self, files: Sequence[str] | str | None, example: str | None = None) -> list[Source]:
@@ -118,14 +122,21 @@ class Inputs:
         named = [files] if isinstance(files, str) else list(files or [])
         if self.logits is not None:
             if named or example:
-                raise InputError(f"expected --logits or a FILE, got both: {shown((named or [example])[0] or '')}; leave one out")
+                raise InputError(
+                    f"expected --logits or a FILE, got both: {shown((named or [example])[0] or '')}; leave one out"
+                )
             named = [self.logits]
-        found = [Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words]))) for name in named]
+        found = [
+            Source(name, shown(name), " ".join(filter(None, [shlex.quote(Path(shown(name)).name), self.words])))
+            for name in named
+        ]
         if example is not None:
             for name in LAYOUT[:-1]:
                 if not named and getattr(self, name) != getattr(type(self), name):
                     option = f"--{name.replace('_', '-')}"
-                    raise InputError(f"expected no {option} beside an example, whose names say what it holds, got it; leave it out")
+                    raise InputError(
+                        f"expected no {option} beside an example, whose names say what it holds, got it; leave it out"
+                    )
             found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
         if not found:
             raise InputError("expected a FILE of predictions, got none; name one, or try --example cifar10")

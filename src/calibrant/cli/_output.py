@@ -48,11 +48,12 @@ def say_json(rows: Sequence[Row], *, fitted: dict[str, Any] | None = None, extra
 
 
 def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = ()) -> None:
-    """Print one table for each file and split: a line a metric, calibrated beside uncalibrated."""
+    """Print one table for each file, split and group: a line a metric, calibrated beside uncalibrated."""
     screen = console(err=err)
-    for (file, split), part in groupby(rows, key=lambda row: (row.file, row.split)):
+    for (file, split, group), part in groupby(rows, key=lambda row: (row.file, row.split, row.group)):
         figures = list(part)
-        screen.print(f"{file} · {split} · n = {figures[0].n:,}", style="bold")
+        place = [file, split, *([group] if group else []), f"n = {figures[0].n:,}"]
+        screen.print(" · ".join(place), style="bold")
         screen.print(_table(figures, wide=screen.width >= NARROW))
     if any(row.low is not None or row.null_high is not None for row in rows) and screen.width >= NARROW:
         screen.print(LEGEND, style="dim")

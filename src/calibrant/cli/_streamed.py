@@ -2,25 +2,28 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant._check import check_choice
+from calibrant._formats import SPLITS, is_array_folder
 from calibrant._places import check_folder, check_suffix, check_target, shown
 from calibrant._warn import warn_user
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import AUTO, make_calibrator
 from calibrant.cli._files import STREAM
-from calibrant.cli._options import refuse_typed, typed
+from calibrant.cli._options import LAYOUT, refuse_typed, typed
 from calibrant.cli._output import console
 from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant.metrics import SumMetric
 from calibrant.report import MARGIN, Section, diagnose_streamed
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, in_percent, label_of
@@ -33,7 +36,6 @@ from calibrant.scale import (
     in_turn,
     processes,
     ray_cluster,
-    sum_metrics,
 )
 from calibrant.scale.checkpoint import calibrator_identity
 from calibrant.scale.rows import logits_bytes
@@ -47,7 +49,7 @@ Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; wi
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
 
-_WHOLE = ("class_dim", "ignore_index", "draws")  # options for files that are read whole
+_WHOLE = ("class_dim", "ignore_index", "draws", "by")  # options for files that are read whole
 _STREAMED = ("executor", "workers", "address")
 STREAMED_BYTES = (
     256 << 20
@@ -71,6 +73,13 @@ class Execution:
         """
         if is_streamed(file):
             refuse_typed(self.context, _WHOLE, where=f"{shown(file)}, which is streamed")
+            names = LAYOUT if self.context.command.name != "report" else LAYOUT[:-1]
+            refuse_typed(
+                self.context,
+                names,
+                where=f"{shown(file)}, which is streamed",
+                remedy=f"convert it with them: calibrant convert {shlex.quote(shown(file))} converted",
+            )
             return True
         refuse_typed(self.context, _STREAMED, where=f"{shown(file)}, which is read whole: only streamed data need them")
         return False
@@ -89,8 +98,8 @@ class Execution:
 
 
 def is_streamed(file: str) -> bool:
-    """Return whether ``file`` is a data set that is streamed: in a folder, or one large Parquet file."""
-    return Path(file).is_dir() or logits_bytes(file) > STREAMED_BYTES
+    """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
+    return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
 
 
 def parts_of(file: str, split: str | None, context: typer.Context, *, option: str = "split") -> dict[str, Path]:
@@ -109,8 +118,8 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
     home = Path(file)
     if not home.is_dir():
         return {split or "all": home}
-    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
-    flat = any(home.glob("*.parquet"))
+    folders = split_places(home)
+    flat = any(home.glob("*.parquet")) and not any(place.is_file() for place in folders.values())
     if folders and flat:
         raise InputError(
             f"expected Parquet files or folders of them in {shown(file)}, got both; name the folder that is meant"
@@ -133,11 +142,24 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
     return {split: folders[found]}
 
 
+def split_places(home: Path) -> dict[str, Path]:
+    """Return split name → folder of Parquet files, or file, where all files of a folder are called as splits are."""
+    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
+    files = sorted(home.glob("*.parquet"))
+    if not folders and len(files) > 1 and all(file.stem.casefold() in SPLITS for file in files):
+        return {file.stem: file for file in files}
+    return folders
+
+
 def measure_streamed(
-    file: str, split: str | None, execution: Execution, calibrator: Calibrator | None = None
+    file: str,
+    split: str | None,
+    execution: Execution,
+    calibrator: Calibrator | None = None,
+    *,
+    metrics: Sequence[SumMetric[Any]],
 ) -> list[Row]:
-    """Return the panel's sums over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
-    metrics = sum_metrics()
+    """Return the ``metrics`` over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
     found = []
     for part, path in parts_of(file, split, execution.context).items():
         rows = ParquetRows(path)  # once: before and after are of the same version of the files
@@ -262,7 +284,7 @@ class FolderReport:
         if evaluated == Path(file):
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has no splits")
             return None
-        names = {path.parent.name: path.parent for path in Path(file).glob("*/*.parquet")}
+        names = split_places(Path(file))
         found = find_split(names, self.fit_split)
         if found is None:
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has only {sorted(names)}")

@@ -5,20 +5,21 @@ from typing import Any
 
 import typer
 
-from calibrant.cli._guard import say_error
+from calibrant.cli._guard import ARGUMENTS, say_error
 from calibrant.cli._lazy import LazyGroup
 
 
 class OneSentenceGroup(LazyGroup):
     """The group of all commands; says a usage error in one sentence instead of the box of the command-line library."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""
+        ARGUMENTS.set(tuple(sys.argv[1:] if args is None else args))
         extra["standalone_mode"] = False  # errors then come here instead of being shown
         if not standalone_mode:
-            return super().main(*args, **extra)
+            return super().main(args, *rest, **extra)
         try:
-            code = super().main(*args, **extra)
+            code = super().main(args, *rest, **extra)
         except typer.Abort:
             sys.exit(1)
         except Exception as error:

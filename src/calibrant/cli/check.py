@@ -10,16 +10,17 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import calibrant
-from calibrant._places import atomic_write
+from calibrant._formats import read_columns
+from calibrant._places import atomic_write, shown
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._columns import read_columns
 from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex
+from calibrant.cli._options import FILES, Inputs, Source, at_path, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.operate import Check, Policy, annotations, to_junit, to_markdown
 from calibrant.operate import check as check_limits
 from calibrant.operate.policy import read_limits
 from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.splits import pick_split
 
 Maximum = Annotated[
     list[str] | None,
@@ -37,8 +38,10 @@ NoWorse = Annotated[
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
 
 
+@with_inputs
 def check(
-    file: Annotated[str, typer.Argument(help="Labelled predictions (.npz, .safetensors, .parquet); - reads stdin.")],
+    inputs: Inputs,
+    file: Annotated[str | None, typer.Argument(help=FILES)] = None,
     maximum: Maximum = None,
     minimum: Minimum = None,
     no_worse: NoWorse = None,
@@ -49,8 +52,6 @@ def check(
     by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Groups for the worst-group metrics.")] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Check after this calibrator.")] = None,
     split: Annotated[str, typer.Option(help="The split to check, never one that was fitted on.")] = "test",
-    class_dim: ClassDim = 1,
-    ignore_index: IgnoreIndex = None,
     inconclusive: Annotated[
         Literal["pass", "fail"] | None,
         typer.Option(help="Exit code for too little evidence: as a pass (0) or a failure (1); 3 if left out."),
@@ -78,11 +79,12 @@ def check(
     )
     limits = limits if policy is None else Policy.from_file(policy).updated(limits)
     check_outputs(junit, markdown)
-    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
-    before = None if baseline is None else calibrant.load_predictions(baseline, split, **axes)
-    with readable(file) as path, working(f"checking {file}"):
-        data = _load(path, calibrator, file=file, split=split, axes=axes)
-        columns = read_columns(path, limits.by, split=split, shown=file)
+    before = None if baseline is None else inputs.pick(Source(baseline, shown(baseline)), split)
+    source = inputs.sources(file)[0]
+    with readable(source.path) as path, working(f"checking {source.shown}"):
+        named = inputs.named(at_path(source, path))
+        data = _through(pick_split(inputs.splits_of(named, source), split, source.shown), calibrator, source, split)
+        columns = read_columns(named, limits.by, split=split)
         found = check_limits(
             data,
             maximum=limits.maximum,
@@ -97,11 +99,12 @@ def check(
     raise typer.Exit(CODES[str(inconclusive) if undecided else found.verdict])
 
 
-def _load(path: str, calibrator: str | None, *, file: str, split: str, axes: Axes) -> Predictions | BinaryPairs:
-    data = calibrant.load_predictions(path, split, **axes)
+def _through(
+    data: Predictions | BinaryPairs, calibrator: str | None, source: Source, split: str
+) -> Predictions | BinaryPairs:
     if calibrator is None:
         return data
-    return with_logits(data, file=file, split=split).calibrated_by(calibrant.load(calibrator))
+    return with_logits(data, file=source.shown, split=split).calibrated_by(calibrant.load(calibrator))
 
 
 def _say(found: Check, *, as_json: bool) -> None:

@@ -9,7 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import calibrant
+from calibrant._places import shown
 from calibrant.cli._calibrators import with_logits
+from calibrant.cli._options import Example, Inputs, Source, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.errors import InputError
 from calibrant.evaluate import Comparison, ComparisonRow
@@ -19,10 +21,13 @@ from calibrant.predictions import BinaryPairs, Predictions
 UNCALIBRATED = "none"
 
 
+@with_inputs
 def compare(
+    inputs: Inputs,
     a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
     on: Annotated[str | None, typer.Option(help="Predictions to apply the calibrators A and B to.")] = None,
+    example: Example = None,
     split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
@@ -33,27 +38,33 @@ def compare(
         calibrant compare resnet.npz densenet.npz
 
         calibrant compare none c.safetensors --on predictions.npz
+
+        calibrant compare none c.safetensors --example cifar10
     """
+    if inputs.logits is not None or (on is not None and example is not None):
+        extra = "--logits" if inputs.logits is not None else "--example beside --on"
+        raise InputError(f"expected predictions as A and B, or one file to apply both to, got {extra}; leave it out")
+    base = None if on is None and example is None else inputs.sources(on, example)[0]
     with working("comparing"):
-        found = compare_predictions(*(_load(name, on=on, split=split) for name in (a, b)))
+        found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
     if as_json:
-        shown = {"a": a, "b": b, "on": on, "split": split, **asdict(found)}
-        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+        plain = {"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)}
+        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         screen = console()
         screen.print(_table(found))
         screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
 
 
-def _load(name: str, *, on: str | None, split: str) -> Predictions | BinaryPairs:
+def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
     if on is None:
         if name == UNCALIBRATED:
             raise InputError(f"expected two files of predictions, got {name!r} without --on; add --on PREDICTIONS")
-        return calibrant.load_predictions(name, split)
-    data = calibrant.load_predictions(on, split)
+        return inputs.pick(Source(name, shown(name)), split)
+    data = inputs.pick(on, split)
     if name == UNCALIBRATED:
         return data
-    return with_logits(data, file=on, split=split).calibrated_by(calibrant.load(name))
+    return with_logits(data, file=on.shown, split=split).calibrated_by(calibrant.load(name))
 
 
 def _table(found: Comparison) -> Table:

@@ -70,7 +70,9 @@ def evaluate(
             rows += measure_streamed(source.path, split, execution, fitted, metrics=panel.sums(source.shown))
             continue
         with readable(source.path) as path, working(f"measuring {source.shown}"):
-            measured = _measure_file(at_path(source, path), inputs, fitted, panel, split=split, by=by or [], draws=draws)
+            measured = _measure_file(
+                at_path(source, path), inputs, fitted, panel, split=split, by=by or [], draws=draws
+            )
         rows += measured[0]
         notes += measured[1]
     if as_json:
@@ -98,15 +100,19 @@ def _measure_file(
     for name, data in chosen.items():
         own = next(key for key, held in splits.items() if held is data)
         for part, group in _parts(data, by_column(named, by, split=own, data=data, inputs=inputs)):
-            measured = {"file": source.shown, "split": name, "metrics": panel.metrics_for(part), "draws": draws, "group": group}
+            measured = {
+                "file": source.shown,
+                "split": name,
+                "metrics": panel.metrics_for(part),
+                "draws": draws,
+                "group": group,
+            }
             rows += measure(part, **measured)
             if calibrator is not None:
                 after = with_logits(part, file=source.shown, split=name).calibrated_by(calibrator, allow_fit_rows=True)
                 rows += measure(after, calibrator=in_one_line(calibrator), **measured)
         if calibrator is not None and fitted_on(data, calibrator):
-            notes.append(
-                f"{source.shown}, {name}: the calibrator was fitted on these rows; evaluate it on others."
-            )
+            notes.append(f"{source.shown}, {name}: the calibrator was fitted on these rows; evaluate it on others.")
     return rows, notes
 
 
@@ -116,5 +122,3 @@ def _parts(
     yield data, None
     for name, part in groups:
         yield part, name
-
-

@@ -7,13 +7,16 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-import calibrant
 from calibrant.cli._files import readable
+from calibrant.cli._options import Inputs, at_path, with_inputs
 from calibrant.cli._output import console, working
+from calibrant.errors import InputError
 from calibrant.operate import plan as plan_rows
 
 
+@with_inputs
 def plan(
+    inputs: Inputs,
     file: Annotated[
         str | None, typer.Argument(help="Predictions whose confidences stand for the model's; labels are not used.")
     ] = None,
@@ -37,9 +40,12 @@ def plan(
         calibrant plan predictions.npz --ece .05 --true-ece .08
     """
     data = None
-    if file is not None:
-        with readable(file) as path:
-            data = calibrant.load_predictions(path, split)
+    if file is not None or inputs.logits is not None:
+        source = inputs.sources(file)[0]
+        with readable(source.path) as path:
+            data = inputs.pick(at_path(source, path), split)
+    elif inputs != Inputs():
+        raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
     elif accuracy is None:
         accuracy = 0.9
     with working("simulating"):
@@ -54,6 +60,6 @@ def plan(
         table.add_row(f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided)))
     screen = console()
     screen.print(table)
-    if file is None:
+    if data is None:
         screen.print(f"Assumed: accuracy {accuracy:g}.", style="dim")
     screen.print(str(found), style="bold")

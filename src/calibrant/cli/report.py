@@ -1,5 +1,7 @@
 """``calibrant report``: one file to send to a colleague."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -7,24 +9,41 @@ import typer
 
 import calibrant
 from calibrant._places import shown
+from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._files import readable, writable
-from calibrant.cli._options import Axes, ClassDim, IgnoreIndex, complete_method, refuse_typed
+from calibrant.cli._options import (
+    FILES,
+    Example,
+    Inputs,
+    Source,
+    at_path,
+    complete_method,
+    read_names,
+    refuse_typed,
+    with_inputs,
+)
 from calibrant.cli._output import console, working
-from calibrant.cli._reporting import NONE, Source, load_model, read_names
 from calibrant.cli._streamed import Address, Execution, ExecutorName, FolderReport, Workers
+from calibrant.errors import LeakError
+from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report import MARGIN, Model, Section, write_report
 from calibrant.report.formats import check_format
+from calibrant.splits import UNNAMED, find_split, pick_split
 
 Margin = Annotated[
     float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
 ]
+Splits = Mapping[str, Predictions | BinaryPairs]
+NONE = "none"
 
 
+@with_inputs
 def report(
     context: typer.Context,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Predictions (.npz, .safetensors, .parquet); - reads stdin.")
-    ],
+    inputs: Inputs,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None,
+    example: Example = None,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
     method: Annotated[
         str | None,
@@ -32,16 +51,13 @@ def report(
             "--method",
             "-m",
             autocompletion=complete_method,
-            help="auto, a calibrator, or none; auto if left out and quick enough.",
+            help="auto, a calibrator, or none; auto if left out.",
         ),
     ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
     split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
     format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
-    class_dim: ClassDim = 1,
-    ignore_index: IgnoreIndex = None,
-    class_names: Annotated[str | None, typer.Option(help="A text file with one class name a line.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
     margin: Margin = MARGIN,
     executor: ExecutorName = "local",
@@ -55,6 +71,8 @@ def report(
 
     Examples:
 
+        calibrant report --example cifar10
+
         calibrant report predictions.npz -o report.html
 
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
@@ -62,25 +80,37 @@ def report(
         calibrant report folder/ --workers 8 -o report.html
     """
     _refuse_choices(context, method, calibrator)
-    names = read_names(class_names) if class_names else None
-    axes = Axes(class_dim=class_dim, ignore_index=ignore_index)
+    sources = inputs.sources(files, example)
+    names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, executor, workers, address)
     saved = calibrant.load(calibrator) if calibrator else None
-    models: list[Model | Section] = []
-    with writable(
-        output, suffix=f".{format or 'html'}", inputs=[*files, *filter(None, (calibrator, class_names))]
-    ) as target:
+    folder = FolderReport(method, saved, split, fit_split, names, margin)
+    beside = filter(None, (calibrator, inputs.class_names, inputs.labels))
+    with writable(output, suffix=f".{format or 'html'}", inputs=[*(one.path for one in sources), *beside]) as target:
         check_format(target, format)
-        for file in files:
-            if execution.streams(file):
-                models.append(FolderReport(method, saved, split, fit_split, names, margin).section(file, execution))
+        models: list[Model | Section] = []
+        for source in sources:
+            if execution.streams(source.path):
+                models.append(folder.section(source.path, execution))
                 continue
-            with readable(file) as path, working(f"calibrating {shown(file)}"):
-                source = Source(path, Path(shown(file)).name, split, fit_split, axes, context)
-                models.append(load_model(source, method=method, saved=saved, class_names=names))
+            with readable(source.path) as path, working(f"calibrating {source.shown}"):
+                data = Data(at_path(source, path), inputs, split, fit_split, context)
+                models.append(_model_of(data, method=method, saved=saved))
         with working("reporting"):
             write_report(models, target, title=title, format=format, margin=margin)
-    _say(files, output)
+    said = ", ".join(source.shown for source in sources)
+    console(err=True).print(f"report on {said} written to {shown(output)}", style="dim")
+
+
+@dataclass(frozen=True)
+class Data:
+    """A predictions file: where it is, how it is read, and the splits to evaluate and to fit on."""
+
+    source: Source
+    inputs: Inputs
+    split: str
+    fit_split: str
+    context: typer.Context
 
 
 def _refuse_choices(context: typer.Context, method: str | None, calibrator: str | None) -> None:
@@ -91,6 +121,47 @@ def _refuse_choices(context: typer.Context, method: str | None, calibrator: str 
         refuse_typed(context, ["fit_split"], where="--method none, which fits nothing")
 
 
-def _say(files: list[str], output: str) -> None:
-    said = ", ".join(shown(file) for file in files)
-    console(err=True).print(f"report on {said} written to {shown(output)}", style="dim")
+def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Model:
+    """Return the model of a file.
+
+    It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the file's second split if there is one;
+    or not at all, since a calibrator is never evaluated on the rows it was fitted on. Without a method the choice is
+    automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
+    """
+    file = Path(data.source.shown).name
+    named = data.inputs.named(data.source, names_used=True)
+    class_names: Sequence[str] | None = named.class_names or None
+    splits = data.inputs.splits_of(named, data.source)
+    before = pick_split(splits, data.split, file)
+    made = {"source": file, "split": data.split, "class_names": class_names, "argument": data.source.argument}
+    calibrator = saved if saved is not None else _fit(data, splits, method)
+    if calibrator is None:
+        return Model(Path(file).stem, before, **made)
+    raw = with_logits(before, file=file, split=data.split)
+    after = raw.calibrated_by(calibrator)
+    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
+    return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+
+
+def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
+    """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
+    found = None if UNNAMED in splits else find_split(splits, data.fit_split)
+    fitted_on = None if found is None else splits[found]
+    if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
+        return None
+    try:
+        return raw.calibrated_by(TemperatureScaling().fit(fitted_on.logits, fitted_on.labels))
+    except LeakError:  # a saved calibrator was fitted elsewhere, and this file's two splits share rows
+        return None
+
+
+def _fit(data: Data, splits: Splits, method: str | None) -> Calibrator | None:
+    if method == NONE:
+        return None
+    found = None if UNNAMED in splits else find_split(splits, data.fit_split)
+    if found is None or found == find_split(splits, data.split):
+        where = f"{data.source.shown}, which has no such split beside {data.split!r}"
+        refuse_typed(data.context, ["fit_split", "method"], where=where)
+        return None
+    rows = with_logits(splits[found], file=data.source.shown, split=found)
+    return make_calibrator(AUTO if method is None else method).fit(rows.logits, rows.need_labels(), groups=rows.groups)

@@ -9,15 +9,17 @@ import torch
 import typer
 
 import calibrant
+from calibrant._formats import Named, read_columns
 from calibrant._places import atomic_write
 from calibrant.calibrators import AutoCalibrator
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._columns import read_columns
 from calibrant.cli._files import check_outputs, readable
+from calibrant.cli._options import Inputs, Source, with_inputs
 from calibrant.cli._output import console
 from calibrant.errors import InputError
 from calibrant.operate import Monitor, to_html, to_prometheus
 from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.splits import pick_split
 
 Ids = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")]
 Time = Annotated[
@@ -31,7 +33,9 @@ Refit = Annotated[
 ]
 
 
+@with_inputs
 def watch(
+    inputs: Inputs,
     state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
@@ -64,13 +68,15 @@ def watch(
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
     check_outputs(state, refit, prometheus, html)
-    monitor = _start(state, reference, calibrator, split=reference_split)
+    if inputs.logits is not None:
+        raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
+    monitor = _start(state, reference, calibrator, inputs, split=reference_split)
     when = None if time is None else _moment(time)
     new: list[Predictions | BinaryPairs] = []
     for file in files or []:
         with readable(file) as path:
-            data = _load(path, calibrator, shown=file, split=split, leak=False)
-            names = read_columns(path, [ids] if ids else [], split=split, shown=file)
+            data, named = _load(path, calibrator, inputs, shown=file, split=split, leak=False)
+            names = read_columns(named, [ids] if ids else [], split=split)
         monitor.update(data, ids=names[ids] if ids else None, time=when)
         new.append(data)
     for other in merge or []:
@@ -100,13 +106,13 @@ def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
             console().print(sentence)
 
 
-def _start(state: Path, reference: str | None, calibrator: str | None, *, split: str) -> Monitor:
+def _start(state: Path, reference: str | None, calibrator: str | None, inputs: Inputs, *, split: str) -> Monitor:
     if reference is None:
         if not state.exists():
             raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")
         return Monitor.load(state)
     with readable(reference) as path:
-        data = _load(path, calibrator, shown=reference, split=split, leak=True)
+        data, _ = _load(path, calibrator, inputs, shown=reference, split=split, leak=True)
     if not state.exists():
         return Monitor(data)
     monitor = Monitor.load(state)
@@ -117,12 +123,17 @@ def _start(state: Path, reference: str | None, calibrator: str | None, *, split:
     return monitor
 
 
-def _load(path: str, calibrator: str | None, *, shown: str, split: str, leak: bool) -> Predictions | BinaryPairs:
-    data = calibrant.load_predictions(path, split)
+def _load(
+    path: str, calibrator: str | None, inputs: Inputs, *, shown: str, split: str, leak: bool
+) -> tuple[Predictions | BinaryPairs, Named]:
+    source = Source(path, shown)
+    named = inputs.named(source)
+    data = pick_split(inputs.splits_of(named, source), split, shown)
     if calibrator is None:
-        return data
+        return data, named
     # the reference may be the rows of the fit: the monitor counts that
-    return with_logits(data, file=shown, split=split).calibrated_by(calibrant.load(calibrator), allow_fit_rows=leak)
+    fitted = calibrant.load(calibrator)
+    return with_logits(data, file=shown, split=split).calibrated_by(fitted, allow_fit_rows=leak), named
 
 
 def _moment(text: str) -> float | datetime:

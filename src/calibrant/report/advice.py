@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._data import Data
+from calibrant._formats import WRITABLE
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model, Subject
@@ -199,11 +200,15 @@ def commands_of(model: Model | Subject, *, margin: float, method: str | None = N
     file = PurePath(model.source).name or model.source
     stem = PurePath(file).stem
     folder = isinstance(model, Subject)
-    data, new = (f"{file}/val", "new") if folder else (file, f"new{PurePath(file).suffix}")
+    suffix = PurePath(file).suffix if PurePath(file).suffix in WRITABLE else ".npz"
+    argument = "" if isinstance(model, Subject) else model.argument
+    data = argument or quote(f"{file}/val" if folder else file)
+    _, _, options = ("", "", "") if argument.startswith("--example") else argument.partition(" --")
+    new = "new" if folder else f"new{PurePath(file).suffix}" + (f" --{options}" if options else "")
     saved = f"{stem}-calibrator.safetensors"
-    out = "new-calibrated" if folder else f"new-calibrated{PurePath(file).suffix}"
+    out = "new-calibrated" if folder else f"new-calibrated{suffix}"
     return [
-        ("fit", f"calibrant fit {quote(data)} --method {name} -o {quote(saved)}"),
+        ("fit", f"calibrant fit {data} --method {name} -o {quote(saved)}"),
         ("ship", f"calibrant apply {quote(saved)} {new} -o {out}"),
         ("check", f"calibrant check {out} --max ece={margin:g}"),
     ]

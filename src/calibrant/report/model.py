@@ -31,6 +31,8 @@ class Model:
         class_names: K names, or None for the class indices.
         reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
             comparison out.
+        argument: How the command line names the file, with the options that read it, for the commands that the report
+            advises; empty takes the source.
 
     Examples:
         >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
@@ -46,6 +48,7 @@ class Model:
     split: str = ""
     class_names: Sequence[str] | None = None
     reference: Data | None = None
+    argument: str = ""
 
     def __post_init__(self) -> None:
         for data in (self.before, self.after, self.reference):

@@ -34,6 +34,7 @@ class Row:
         label: The metric's short name, for people.
         percent: Whether people read it in percent.
         null_mean: The mean over calibrated models of this size, or None.
+        group: The part of the split that it is of, such as "region=EU", or None for all of it.
     """
 
     file: str
@@ -48,11 +49,13 @@ class Row:
     label: str
     percent: bool
     null_mean: float | None = None
+    group: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the row as JSON data: values are fractions; what is absent or not finite is None."""
         names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
-        return {name: _finite(getattr(self, name)) for name in names}
+        group = {} if self.group is None else {"group": self.group}
+        return {name: _finite(getattr(self, name)) for name in names} | group
 
     def shown(self, value: float | None) -> str:
         """Return ``value``, one of this row's numbers, as a person reads it."""
@@ -91,6 +94,7 @@ def measure(
     calibrator: str | None = None,
     metrics: Sequence[Metric] | None = None,
     draws: int = 1000,
+    group: str | None = None,
 ) -> list[Row]:
     """Return one row a metric.
 
@@ -101,11 +105,13 @@ def measure(
         calibrator: As in ``Row``.
         metrics: What to measure; None is the panel.
         draws: Draws for intervals and null levels; 0 leaves both out.
+        group: As in ``Row``.
     """
     check_data(data)
     check_label(file, name="file")
     check_label(split, name="split")
     check_label(calibrator, name="calibrator")
+    check_label(group, name="group")
     check_count(draws, name="draws", low=0)
     chosen = default_metrics(data) if metrics is None else list(check_sequence(metrics, name="metrics"))
     for metric in chosen:
@@ -120,6 +126,7 @@ def measure(
             **asdict(figures),
             label=label_of(metric),
             percent=in_percent(metric),
+            group=group,
         )
         for metric, figures in zip(chosen, measured, strict=True)
     ]

@@ -1,0 +1,136 @@
+"""``calibrant convert``: predictions from any format into any other."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from calibrant._files import Array
+from calibrant._formats import TABLES, WRITABLE, batches_of, convert_tables, table_files, write_named
+from calibrant._places import check_folder, check_target, shown
+from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
+from calibrant.cli._output import console, working
+from calibrant.cli._streamed import bar
+from calibrant.errors import FileFormatError, InputError
+from calibrant.splits import find_split, split_prefixes
+
+BATCHED = tuple(suffix for suffix in TABLES if suffix != ".json")  # formats that are read in pieces
+
+
+@with_inputs
+def convert(
+    inputs: Inputs,
+    places: Annotated[
+        list[str], typer.Argument(metavar="[IN] OUT", help=f"{FILES} OUT: {', '.join(WRITABLE)}, or a folder.")
+    ],
+    example: Example = None,
+    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
+) -> None:
+    """Write predictions in another format; labels that are text become class indices.
+
+    The name of OUT says the format; one without a suffix is a folder: of .npy files, or, for a folder of tables, of Parquet
+    files that every command streams. Tables are converted in pieces, so they may be larger than memory.
+
+    Examples:
+
+        calibrant convert scores.csv predictions.npz --columns 'p_*' --label y --kind probs
+
+        calibrant convert --logits logits.npy --labels labels.npy predictions.npz
+
+        calibrant convert shards/ converted/ --columns 'p_*' --kind probs
+
+        calibrant convert --example cifar10 cifar10.csv --split test
+    """
+    *files, output = places
+    if len(files) > 1:
+        raise InputError(f"expected one IN and one OUT, got {len(places)} places; convert them one by one")
+    source = inputs.sources(files, example)[0]
+    beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
+    if output != STREAM and not Path(output).suffix:
+        check_folder(output)
+        if Path(output).is_dir() and any(Path(output).iterdir()):
+            raise InputError(f"expected a new or empty folder, got {shown(output)}, which holds files; name another")
+    if _in_pieces(source, output, inputs, split):
+        said = _convert_in_pieces(source, output, inputs)
+    else:
+        with readable(source.path) as path, working(f"converting {source.shown}"):
+            arrays, said = _converted(at_path(source, path), inputs, split)
+        if output == STREAM or Path(output).suffix:
+            with writable(output, suffix=".npz", inputs=beside) as target:
+                write_named(target, arrays)
+        else:
+            write_named(output, arrays)
+    console(err=True).print(f"{source.shown} written to {shown(output)}: {said}", style="dim")
+
+
+def _converted(source: Source, inputs: Inputs, split: str | None) -> tuple[dict[str, Array], str]:
+    """Return the arrays to write, all of them or one split's without its name, and what they are in words."""
+    named = inputs.named(source, names_used=True)
+    splits = inputs.splits_of(named, source)  # checks all that is in it
+    arrays = dict(named.arrays)
+    if named.class_names:
+        arrays["class_names"] = np.array(named.class_names)
+    if split is None:
+        return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items())
+    found = find_split(splits, split)
+    if found is None:
+        raise FileFormatError(
+            f"expected the split {split!r}, got only {sorted(splits)} in {source.shown}; name one of these"
+        )
+    prefixes = split_prefixes(arrays, source.shown)
+    own, others = prefixes[found], [prefix for name, prefix in prefixes.items() if name != found and prefix]
+    kept = {
+        name.removeprefix(own): values
+        for name, values in arrays.items()
+        if name.startswith(own) and not any(name.startswith(prefix) for prefix in others)
+    }
+    if named.class_names:
+        kept["class_names"] = np.array(named.class_names)
+    return kept, f"{found} {len(splits[found]):,} rows"
+
+
+def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -> bool:
+    """Say whether rows go from table to table, which needs no more memory than a piece of them."""
+    place, target = Path(source.path), Path(output)
+    if split is not None or inputs.labels is not None or source.path == STREAM or output == STREAM:
+        return False
+    if place.is_dir():
+        return not any(place.glob("*.npy")) and not target.suffix
+    return place.suffix.lower() in BATCHED and target.suffix.lower() in BATCHED and not _has_splits(place)
+
+
+def _has_splits(place: Path) -> bool:
+    """Say whether a table has the column ``split``."""
+    first = next(iter(batches_of(place)), None)
+    return first is not None and "split" in first.schema.names
+
+
+def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
+    """Convert a table, or every table of a folder (and of its folders of splits) to a Parquet file; return that in words."""
+    place = Path(source.path)
+    for name in ("class_dim", "ignore_index"):
+        if getattr(inputs, name) != getattr(Inputs, name):
+            raise InputError(
+                f"expected rows of one prediction each in a table, got --{name.replace('_', '-')}; leave it out"
+            )
+    if not place.is_dir():
+        check_target(output, inputs=[place])
+        return f"{convert_tables(place, Path(output), inputs.layout):,} rows"
+    jobs = [(file, Path(output, file.relative_to(place)).with_suffix(".parquet")) for file in _tables_in(place)]
+    rows = 0
+    with bar(f"converting {source.shown}") as progress:
+        for done, (file, target) in enumerate(jobs, start=1):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            rows += convert_tables(file, target, inputs.layout)
+            progress(done, len(jobs))
+    return f"{len(jobs)} Parquet files, {rows:,} rows"
+
+
+def _tables_in(place: Path) -> list[Path]:
+    """Return the tables of a folder, or of the folders in it, which are splits."""
+    inner = sorted(folder for folder in place.iterdir() if folder.is_dir())
+    if not any(file.suffix.lower() in TABLES for file in place.iterdir()) and inner:
+        return [file for folder in inner for file in table_files(folder)]
+    return table_files(place)
