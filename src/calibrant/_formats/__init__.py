@@ -23,5 +23,6 @@ __all__ = [
     "read_columns",
     "read_named",
     "table_files",
+    "two_columns",
     "write_named",
 ]

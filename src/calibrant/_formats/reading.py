@@ -68,8 +68,14 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     return Named(_by_split(arrays), notes, names or (classes.parts if matched else ()), matched)
 
 
-def read_columns(named: Named, names: Sequence[str], *, split: str) -> dict[str, Array]:
+def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
     """Return the columns ``names`` (N,) beside the rows of ``split``: ``test_region`` or ``region`` for "region".
+
+    Args:
+        named: What a file holds.
+        names: Of the columns.
+        split: Whose rows.
+        file: What messages call the file.
 
     Raises:
         InputError: If one is missing.
@@ -78,7 +84,9 @@ def read_columns(named: Named, names: Sequence[str], *, split: str) -> dict[str,
     for name in names:
         there = next((one for one in (f"{split}_{name}", name) if one in named.arrays), None)
         if there is None:
-            raise InputError(f"expected the column {name!r}, got {', '.join(sorted(named.arrays))}; name one of these")
+            raise InputError(
+                f"expected the column {name!r} in {file}, got {', '.join(sorted(named.arrays))}; name one of these"
+            )
         found[name] = named.arrays[there]
     return found
 
@@ -175,7 +183,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
 
 def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
     """Return ``arrays`` with the labels that the layout names under the name of labels."""
-    if layout.label is not None:
+    if layout.label is not None and layout.labels is None:  # else it is a column of that file
         stems = [stem for stem in ("", *_stems(arrays)) if stem + layout.label in arrays]
         if not stems:
             raise InputError(
@@ -197,6 +205,10 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
 def _read_labels(place: Path, layout: Layout) -> Array:
     """Return the labels in a file of their own: an array, a column, or a line of text a row."""
     suffix = place.suffix.lower()
+    if layout.label is not None and suffix in (".npy", ".txt", ".labels", ""):
+        raise InputError(
+            f"expected a table of labels beside label, got {shown(place)}, which holds one column; leave label out"
+        )
     if suffix == ".npy":
         return read_npy(check_source(place))
     if suffix in (".txt", ".labels", ""):
@@ -205,7 +217,7 @@ def _read_labels(place: Path, layout: Layout) -> Array:
         return lines.astype(np.int64) if all(line.isdigit() for line in lines.tolist()) else lines
     arrays, _ = _opened_labels(_checked(place))
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
-    named = [name for name in wanted if name in arrays] or list(arrays)
+    named = [name for name in wanted if name in arrays] or ([] if layout.label else list(arrays))
     if len(named) != 1:
         raise InputError(
             f"expected one column of labels, got {', '.join(sorted(arrays))} in {shown(place)}; name it label"

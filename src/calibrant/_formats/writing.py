@@ -81,6 +81,11 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
     import pyarrow as pa
 
     stems = list(dict.fromkeys(stem_and_name(name)[0] for name in arrays if stem_and_name(name)[1] in SCORES))
+    if any(stem_and_name(name)[1] in SCORES and values.ndim > 2 for name, values in arrays.items()):
+        raise InputError(
+            f"expected columns of one length for {suffix[1:]}, got scores of more than two axes for {shown(place)}; write .npz "
+            "or .safetensors"
+        )
     if len(stems) > 1 and suffix == ".parquet":
         names = ", ".join(stem.removesuffix("_") for stem in stems)
         raise InputError(f"expected one split for .parquet, got {names}; name one by --split, or write .arrow or .npz")

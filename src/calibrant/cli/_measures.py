@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from calibrant import metrics
+from calibrant._files import Array
 from calibrant._formats import Named, read_columns
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.cli._calibrators import choose
@@ -60,7 +61,7 @@ class Panel:
             if metric.needs_classes and isinstance(data, BinaryPairs):
                 name = type(metric).__name__
                 raise InputError(
-                    f"expected probabilities of all classes for {name}, got top-label confidences; measure ECE or Brier"
+                    f"expected probabilities of all classes for {name}, got top-label confidences; measure ECE"
                 )
         return [_rebinned(metric, self.bins) for metric in chosen]
 
@@ -117,25 +118,15 @@ def parse_metric(text: str) -> Metric:
 
 
 def by_column(
-    named: Named, columns: Sequence[str], *, split: str, data: Data, inputs: Inputs
+    named: Named, columns: Sequence[str], *, split: str, data: Data, inputs: Inputs, file: str
 ) -> Iterator[tuple[str, Data]]:
     """Yield (``region=EU``, its rows) for every value of the ``columns`` beside a split.
 
     Raises:
         InputError: If a column is missing, has too many values, or does not lie beside the rows.
     """
-    for column, values in read_columns(named, columns, split=split).items():
-        kept = np.asarray(values)
-        labels = next(
-            (
-                named.arrays[one]
-                for one in (f"{split}_labels", f"{split}_label", "labels", "label")
-                if one in named.arrays
-            ),
-            None,
-        )
-        if inputs.ignore_index is not None and labels is not None and labels.shape == kept.shape:
-            kept = kept[labels != inputs.ignore_index]
+    for column in columns:
+        kept = _column(named, column, split=split, data=data, inputs=inputs, file=file)
         if kept.shape != (len(data),):
             raise InputError(
                 f"expected one value of {column!r} a row ({len(data):,}), got shape {kept.shape}; name a column of the rows"
@@ -148,6 +139,19 @@ def by_column(
             )
         for place, value in enumerate(found.tolist()):
             yield f"{column}={value}", data[torch.from_numpy(np.flatnonzero(codes == place))]
+
+
+def _column(named: Named, column: str, *, split: str, data: Data, inputs: Inputs, file: str) -> Array:
+    """Return the values of ``column`` beside the rows that are measured: a feature of theirs, or an array of the file."""
+    features = data.features if isinstance(data, Predictions) else None
+    if features is not None and column in features:
+        return np.asarray(features[column])
+    values = np.asarray(read_columns(named, [column], split=split, file=file)[column])
+    names = [prefix + name for prefix in (f"{split}_", "") for name in ("labels", "label")]
+    labels = next((named.arrays[name] for name in names if name in named.arrays), None)
+    if inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
+        values = values[labels != inputs.ignore_index]
+    return values
 
 
 def _option_of(part: str, name: str) -> tuple[str, Any]:

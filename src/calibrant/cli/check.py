@@ -84,7 +84,7 @@ def check(
     with readable(source.path) as path, working(f"checking {source.shown}"):
         named = inputs.named(at_path(source, path))
         data = _through(pick_split(inputs.splits_of(named, source), split, source.shown), calibrator, source, split)
-        columns = read_columns(named, limits.by, split=split)
+        columns = read_columns(named, limits.by, split=split, file=source.shown)
         found = check_limits(
             data,
             maximum=limits.maximum,

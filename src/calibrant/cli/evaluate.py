@@ -99,7 +99,7 @@ def _measure_file(
     chosen = splits if split is None else {split: pick_split(splits, split, source.shown)}
     for name, data in chosen.items():
         own = next(key for key, held in splits.items() if held is data)
-        for part, group in _parts(data, by_column(named, by, split=own, data=data, inputs=inputs)):
+        for part, group in _parts(data, by_column(named, by, split=own, data=data, inputs=inputs, file=source.shown)):
             measured = {
                 "file": source.shown,
                 "split": name,

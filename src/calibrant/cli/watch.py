@@ -76,7 +76,7 @@ def watch(
     for file in files or []:
         with readable(file) as path:
             data, named = _load(path, calibrator, inputs, shown=file, split=split, leak=False)
-            names = read_columns(named, [ids] if ids else [], split=split)
+            names = read_columns(named, [ids] if ids else [], split=split, file=file)
         monitor.update(data, ids=names[ids] if ids else None, time=when)
         new.append(data)
     for other in merge or []:
