@@ -1,7 +1,7 @@
 """``calibrant evaluate``: the panel of each split."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -100,7 +100,7 @@ def _measure_file(
     for name, data in chosen.items():
         own = next(key for key, held in splits.items() if held is data)
         for part, group in _parts(data, by_column(named, by, split=own, data=data, inputs=inputs, file=source.shown)):
-            measured = {
+            measured: dict[str, Any] = {
                 "file": source.shown,
                 "split": name,
                 "metrics": panel.metrics_for(part),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -133,7 +133,12 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
     class_names: Sequence[str] | None = named.class_names or None
     splits = data.inputs.splits_of(named, data.source)
     before = pick_split(splits, data.split, file)
-    made = {"source": file, "split": data.split, "class_names": class_names, "argument": data.source.argument}
+    made: dict[str, Any] = {
+        "source": file,
+        "split": data.split,
+        "class_names": class_names,
+        "argument": data.source.argument,
+    }
     calibrator = saved if saved is not None else _fit(data, splits, method)
     if calibrator is None:
         return Model(Path(file).stem, before, **made)

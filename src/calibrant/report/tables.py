@@ -34,6 +34,7 @@ class Row:
         label: The metric's short name, for people.
         percent: Whether people read it in percent.
         null_mean: The mean over calibrated models of this size, or None.
+        effective: Rows of equal weight that would vary as much as rows with sampling weights; None without such weights.
         group: The part of the split that it is of, such as "region=EU", or None for all of it.
     """
 
@@ -49,6 +50,7 @@ class Row:
     label: str
     percent: bool
     null_mean: float | None = None
+    effective: float | None = None
     group: str | None = None
 
     def plain(self) -> dict[str, Any]:
