@@ -113,6 +113,11 @@ def test_what_a_page_shows_runs(
             run_commands(block)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/quickstart.md", "docs/command-line.md"])
+def test_the_first_pages_need_nothing_beside_a_clone(page: str) -> None:
+    assert "../" not in "".join(block.code for block in blocks_of((ROOT / page).read_text()))
+
+
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
 )

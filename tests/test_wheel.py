@@ -1,6 +1,8 @@
 """The wheel, installed into an empty environment with the core's dependencies alone, works and brings nothing more."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,18 @@ def test_the_core_imports_and_answers(python: Path, tmp_path: Path) -> None:
 
 def test_the_command_line_answers(python: Path, tmp_path: Path) -> None:
     assert "Usage" in run(python.parent / "calibrant", "--help", cwd=tmp_path).stdout
+
+
+def test_the_examples_and_the_first_screen_of_the_readme_run(python: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    outputs = re.findall(r"^>>> (.*)\n(.*)$", blocks[1], flags=re.MULTILINE)
+    code = blocks[0] + "\n" + "\n".join(line if line.startswith("print") else f"print({line})" for line, _ in outputs)
+    assert run(python, "-c", code, cwd=tmp_path).stdout.splitlines() == [expected for _, expected in outputs]
+    commands = re.findall(r"^calibrant (.*)$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        run(python.parent / "calibrant", *shlex.split(command), cwd=tmp_path)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
 def test_typing_information_and_recipes_are_in_the_wheel(python: Path, tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""The predictions that the package carries: what they are, where they come from, and how large they are."""
+
+from pathlib import Path
+
+import pytest
+
+import calibrant
+from calibrant._examples import example_path, example_recipe
+from calibrant.errors import InputError
+from calibrant.metrics import ECE
+from calibrant.study import load_study
+
+
+def test_the_examples_are_few_and_small() -> None:
+    assert calibrant.examples() == ["20news", "cifar10", "sst"]
+    home = example_path("sst").parent
+    assert sum(path.stat().st_size for path in home.glob("*.[nt]*")) < 2_000_000
+
+
+@pytest.mark.parametrize("name", ["20news", "cifar10", "sst"])
+def test_an_example_is_overconfident_and_a_temperature_fitted_on_val_helps(name: str) -> None:
+    splits = calibrant.load_example(name)
+    assert list(splits) == ["val", "test"]
+    val, test = splits["val"], splits["test"]
+    after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels))
+    assert float(test.confidence.mean()) > float(test.correct.double().mean()) + 0.03
+    assert ECE()(after) < 0.5 * ECE()(test)
+
+
+@pytest.mark.parametrize("name", ["20news", "cifar10", "sst"])
+def test_the_recipe_is_that_of_the_study_it_names(name: str) -> None:
+    recipe = example_recipe(name)
+    study = load_study(recipe["study"], scale=recipe["scale"])
+    assert recipe["objective"] in {objective.label for objective in study.objectives}
+    assert recipe["seed"] in study.seeds
+    assert f"calibrant study run {recipe['study']} --only '{recipe['objective']}'" in recipe["command"]
+    assert recipe["recipe"]["loss"] == {"type": "CrossEntropyLoss"}
+
+
+def test_no_such_example() -> None:
+    with pytest.raises(
+        InputError, match=r"expected an example among 20news, cifar10, sst, got 'cifar'; did you mean cifar10"
+    ):
+        calibrant.load_example("cifar")
+    with pytest.raises(InputError, match="expected an example among"):
+        calibrant.load_example(Path("sst"))  # type: ignore[arg-type]
