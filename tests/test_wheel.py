@@ -12,7 +12,19 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parent.parent
-EXTRAS = {"datasets", "lightning", "mlflow", "onnx", "pandas", "polars", "pytest", "ray", "sklearn", "torchmetrics"}
+EXTRAS = {
+    "datasets",
+    "lightning",
+    "mapie",
+    "mlflow",
+    "onnx",
+    "pandas",
+    "polars",
+    "pytest",
+    "ray",
+    "sklearn",
+    "torchmetrics",
+}
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

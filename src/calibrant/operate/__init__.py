@@ -1,6 +1,9 @@
-"""Calibration in production: a gate, the rows it needs, and an alarm over time."""
+"""Calibration in production: a gate, the rows it needs, an alarm over time, and decisions with a guarantee."""
 
+from calibrant.operate.abstain import Abstention, Accepted, abstain
 from calibrant.operate.check import Check, Line, check
+from calibrant.operate.decide import CostRule, NetBenefit, net_benefit, thresholds
+from calibrant.operate.deployed import Deployed
 from calibrant.operate.formats import annotations, to_junit, to_markdown
 from calibrant.operate.monitor import Monitor, Status
 from calibrant.operate.pages import to_html, to_prometheus
@@ -8,16 +11,24 @@ from calibrant.operate.plan import Plan, PlanPoint, plan
 from calibrant.operate.policy import Policy
 
 __all__ = [
+    "Abstention",
+    "Accepted",
     "Check",
+    "CostRule",
+    "Deployed",
     "Line",
     "Monitor",
+    "NetBenefit",
     "Plan",
     "PlanPoint",
     "Policy",
     "Status",
+    "abstain",
     "annotations",
     "check",
+    "net_benefit",
     "plan",
+    "thresholds",
     "to_html",
     "to_junit",
     "to_markdown",

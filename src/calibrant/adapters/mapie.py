@@ -1,0 +1,108 @@
+"""Prediction sets from calibrated logits, by MAPIE: sets of classes that hold the true one as often as asked."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._check import check_choice, check_number, refuse
+from calibrant._data import need_unweighted
+from calibrant.errors import MissingExtraError
+from calibrant.predictions import Predictions
+
+try:
+    from mapie.classification import SplitConformalClassifier
+except ImportError as error:
+    raise MissingExtraError("mapie", extra="mapie") from error
+
+__all__ = ["PredictionSets"]
+
+Score = Literal["lac", "aps", "raps", "top_k"]
+
+
+class PredictionSets:
+    """Sets of classes that hold the true class with probability ≥ ``confidence``, on average over new rows.
+
+    A thin bridge to ``mapie.classification.SplitConformalClassifier``: calibrated logits in, sets out.
+
+    Args:
+        calibration: Labelled predictions, calibrated, of rows that neither the model nor a calibrator was fitted on.
+        confidence: In (0, 1).
+        score: MAPIE's conformity score. "lac": the smallest sets; "aps" and "raps": larger ones where a row is hard;
+            "top_k": equally large ones.
+        seed: Of the random numbers that "aps" and "raps" use.
+
+    Raises:
+        InputError: For unlabelled or weighted rows, or options that are none.
+
+    Examples:
+        >>> z = 3 * torch.eye(3).repeat(100, 1)
+        >>> sets = PredictionSets(Predictions.from_logits(z, torch.arange(3).repeat(100)), confidence=0.9)
+        >>> sets(Predictions.from_logits(z[:1])).tolist()
+        [[True, False, False]]
+
+    References:
+        Sadinle, Lei, Wasserman 2019 (lac); Romano, Sesia, Candès 2020 (aps); Angelopoulos et al. 2021 (raps).
+    """
+
+    def __init__(
+        self, calibration: Predictions, *, confidence: float = 0.9, score: Score = "lac", seed: int = 0
+    ) -> None:
+        self.confidence = check_number(confidence, name="confidence", low=0, high=1, open_low=True, open_high=True)
+        self.score = check_choice(score, name="score", choices=("lac", "aps", "raps", "top_k"))
+        if not isinstance(calibration, Predictions):
+            raise refuse("Predictions", type(calibration).__name__, "make them with Predictions.from_logits")
+        labels = np.asarray(calibration.need_labels().cpu().numpy())
+        need_unweighted(calibration, what="prediction sets")
+        self.classes = calibration.classes
+        self._conformal = SplitConformalClassifier(
+            estimator=_Softmax(calibration.classes),
+            confidence_level=self.confidence,
+            conformity_score=self.score,
+            prefit=True,
+            random_state=seed,
+        )
+        self._conformal.conformalize(_rows(calibration), labels)
+
+    def __call__(self, predictions: Predictions) -> Tensor:
+        """Return which classes (N, K) bool are in each row's set.
+
+        Args:
+            predictions: Calibrated in the same way; labels are not read.
+
+        Raises:
+            InputError: If K differs.
+        """
+        if not isinstance(predictions, Predictions) or predictions.classes != self.classes:
+            raise refuse(f"predictions of {self.classes} classes", str(predictions), "pass outputs of the same model")
+        _, sets = self._conformal.predict_set(_rows(predictions))
+        return torch.from_numpy(np.ascontiguousarray(sets[:, :, 0]))
+
+    def __repr__(self) -> str:
+        return f"PredictionSets({self.classes} classes, confidence={self.confidence:g}, score={self.score!r})"
+
+
+class _Softmax:
+    """What MAPIE expects of a fitted classifier: rows are probabilities already."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes_ = np.arange(classes)
+
+    def fit(self, x: Any, y: Any) -> "_Softmax":
+        return self
+
+    def predict_proba(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return x
+
+    def predict(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+        return x.argmax(axis=1)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def _rows(predictions: Predictions) -> NDArray[np.float64]:
+    p = np.asarray(predictions.probs.double().cpu().numpy())
+    return p / p.sum(axis=1, keepdims=True)

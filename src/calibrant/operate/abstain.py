@@ -1,0 +1,304 @@
+"""Abstention with a guarantee: answer only where the confidence is high enough, and know how often that is wrong.
+
+Of the rows with confidence ≥ t, m accepted ones with k errors, "the error is above α" has the exact p-value
+P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds from high to low, from the one on that m₀ rows reach,
+and the first that is not rejected ends it (fixed-sequence testing: Angelopoulos et al. 2021, Learn then Test, §2.3).
+
+Why it holds though the path is made of the data: let R(t) be the error among rows ≥ t, which does not fall as t falls, and t*
+where it passes α. Where t* is reached after the start, the first wrong threshold is decided by the rows ≥ t*, which are, given
+their number, independent draws of error ≥ α. Where the start is beyond t*, it is decided by the rows above the m₀-th
+confidence, given which they are such draws. Either way the exact test is passed with probability at most δ. Where R is not
+monotone, as for a model that is more often wrong where it is surer, several entries into the wrong thresholds share the risk.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from calibrant._check import check_choice, check_number, refuse
+from calibrant.errors import InputError
+from calibrant.operate.bounds import share_ends
+from calibrant.operate.decide import ABSTAIN
+from calibrant.operate.rows import Data, confidence_of, need_independent
+from calibrant.predictions import Predictions
+from calibrant.statistics import Interval
+
+__all__ = ["Abstention", "Accepted", "abstain"]
+
+Floats = NDArray[np.float64]
+By = Literal["class", "group"]
+
+_FIRST = 8  # errors that the first threshold may have where rows are many
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What was accepted of one class, of one group, or of all rows.
+
+    Args:
+        name: "all", a class's number or a group's name.
+        threshold: Least confidence to answer at; inf: never.
+        rows: Rows there.
+        answered: Those at or above the threshold.
+        errors: Those of them that are wrong.
+        error_high: What the error among answers is below, with the confidence asked for; 1 if none was answered.
+    """
+
+    name: str
+    threshold: float
+    rows: int
+    answered: int
+    errors: int
+    error_high: float
+
+    def __str__(self) -> str:
+        if not self.answered:
+            return f"{self.name}: no threshold qualifies on {self.rows:,} rows"
+        share = self.answered / max(1, self.rows)
+        return (
+            f"{self.name}: answer from confidence {self.threshold:.4f} on, {100 * share:.1f} % of {self.rows:,} rows, "
+            f"{self.errors} of {self.answered:,} answers wrong, error below {100 * self.error_high:.2f} %"
+        )
+
+
+class Abstention(nn.Module):
+    """Answer with the most probable class where its confidence reaches the threshold, else −1. Made by ``abstain``.
+
+    ``forward`` takes calibrated logits (N, K) and returns (N,) int64, so that ``torch.nn.Sequential(model, calibrator, rule)``
+    is the deployed model. Thresholds by group need the groups: ``decide(predictions, features)``.
+
+    Args:
+        parts: What was found, one a threshold.
+        by: None, "class" or "group".
+        error: α, or None where a coverage was asked for.
+        confidence: 1 − δ.
+    """
+
+    levels: Tensor
+
+    def __init__(
+        self, parts: tuple[Accepted, ...], *, by: By | None, error: float | None, confidence: float = 0.95
+    ) -> None:
+        super().__init__()
+        self.parts, self.by, self.error, self.confidence = parts, by, error, confidence
+        self.register_buffer("levels", torch.tensor([part.threshold for part in parts], dtype=torch.float64))
+
+    @property
+    def qualifies(self) -> bool:
+        """Whether any threshold does."""
+        return any(math.isfinite(part.threshold) for part in self.parts)
+
+    @property
+    def threshold(self) -> float:
+        """The one threshold; inf if none qualifies.
+
+        Raises:
+            InputError: If there is one for each class or group.
+        """
+        if self.by is not None:
+            raise refuse("one threshold", f"one a {self.by}", "read .parts")
+        return self.parts[0].threshold
+
+    @property
+    def coverage(self) -> Interval:
+        """The share of rows that are answered, with its exact 95 % interval."""
+        rows, answered = sum(part.rows for part in self.parts), sum(part.answered for part in self.parts)
+        low, high = share_ends(answered, rows, alpha=0.025)
+        return Interval(answered / rows, low, high, 0.95, "Clopper–Pearson")
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
+        if self.by == "group":
+            raise InputError("expected the groups of the rows, got logits alone; use decide(predictions, features)")
+        p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
+        level = self.levels[best] if self.by == "class" else self.levels
+        return torch.where(p >= level, best, ABSTAIN)
+
+    def decide(self, predictions: Data, features: Any = None) -> Tensor:
+        """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains.
+
+        Args:
+            predictions: Calibrated; labels are not read.
+            features: (N,) group of each row, where thresholds are by group; one that was not among the first abstains.
+        """
+        if (features is not None) != (self.by == "group"):
+            raise refuse(f"{'groups' if self.by == 'group' else 'no groups'} of the rows", "otherwise", "see abstain")
+        if isinstance(predictions, Predictions):
+            chosen = predictions.predicted.cpu()
+        else:
+            chosen = torch.ones(len(predictions), dtype=torch.int64)
+        if self.by == "class" and (not isinstance(predictions, Predictions) or predictions.classes != len(self.parts)):
+            raise refuse(f"predictions of {len(self.parts)} classes", "others", "pass outputs of the same model")
+        level = self.levels.cpu()
+        if self.by == "class":
+            level = level[chosen]
+        elif self.by == "group":
+            places = {part.name: at for at, part in enumerate(self.parts)}
+            names = _names(features, rows=len(predictions))
+            level = torch.tensor([level[places[one]] if one in places else math.inf for one in names])
+        return torch.where(confidence_of(predictions).cpu() >= level, chosen, ABSTAIN)
+
+    def extra_repr(self) -> str:
+        """Show what it promises."""
+        return str(self)
+
+    def __str__(self) -> str:
+        if self.error is None:
+            head = f"answers as many rows as asked for, with confidence {self.confidence:g}"
+        elif self.qualifies:
+            each = "" if self.by is None else f" of each {self.by}"
+            head = f"error among answers{each} at most {self.error:g}, with confidence {self.confidence:g}"
+        else:
+            head = f"no threshold has an error of at most {self.error:g} with confidence {self.confidence:g}"
+        return "\n".join([head, *(str(part) for part in self.parts)])
+
+
+def abstain(
+    predictions: Data,
+    *,
+    error: float | None = None,
+    coverage: float | None = None,
+    confidence: float = 0.95,
+    by: By | None = None,
+    features: Any = None,
+) -> Abstention:
+    """Find the confidence from which on to answer, so that answers are wrong at most as often as allowed.
+
+    The promise is about new rows of the same kind: with probability ``confidence`` over the labelled rows, the error among
+    the answers to come is at most ``error``; for all classes or groups together where ``by`` is given.
+
+    Args:
+        predictions: Labelled, of independent rows that no calibrator was fitted on.
+        error: Largest error among the answers, in (0, 1).
+        coverage: Instead: least share of new rows to answer, in (0, 1); the error that costs is bounded in ``.parts``.
+        confidence: 1 − δ in (0, 1).
+        by: A threshold for each predicted "class", or for each "group" of ``features``; None for one of all rows.
+        features: (N,) group of each row, numbers or names, for ``by="group"``.
+
+    Returns:
+        A module; where no threshold qualifies it always abstains, and ``.qualifies`` is false.
+
+    Raises:
+        InputError: For rows that are not labelled and independent, or not one of error and coverage.
+
+    Examples:
+        >>> probs = torch.linspace(0.5, 0.999, 4000).double()
+        >>> wrong = torch.rand(4000, generator=torch.Generator().manual_seed(0)).double() > probs
+        >>> rule = abstain(Predictions.from_binary_probs(probs, (~wrong).long()), error=0.05)
+        >>> 0.85 < rule.threshold < 0.95, rule.parts[0].error_high <= 0.05
+        (True, True)
+
+    References:
+        Geifman & El-Yaniv 2017, Selective Classification for Deep Neural Networks; Angelopoulos, Bates, Candès, Jordan, Lei
+        2021, Learn then Test, §2.3; Clopper & Pearson 1934.
+    """
+    need_independent(predictions, name="predictions")
+    if (error is None) == (coverage is None):
+        raise refuse("error or coverage", "neither" if error is None else "both", "pass one of them")
+    if by is not None:
+        check_choice(by, name="by", choices=("class", "group"))
+    if (features is not None) != (by == "group"):
+        raise refuse('features together with by="group"', "one of them", "pass both or neither")
+    delta = 1 - check_number(confidence, name="confidence", low=0, high=1, open_low=True, open_high=True)
+    given = {"error": error} if coverage is None else {"coverage": coverage}
+    for name, value in given.items():
+        check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
+    p, wrong = confidence_of(predictions).cpu().numpy(), ~predictions.correct.cpu().numpy()
+    parts = _parts(predictions, by, features)
+    found = []
+    for name, rows in parts:
+        if error is not None:
+            found.append(_by_error(name, p[rows], wrong[rows], error=error, delta=delta / len(parts)))
+        elif coverage is not None:
+            found.append(_by_coverage(name, p[rows], wrong[rows], coverage=coverage, delta=delta / len(parts)))
+    return Abstention(tuple(found), by=by, error=error, confidence=confidence)
+
+
+def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[np.int64]]]:
+    """Return names and row numbers: of all rows, of each predicted class, or of each group."""
+    if by is None:
+        return [("all", np.arange(len(data)))]
+    if by == "class":
+        if not isinstance(data, Predictions):
+            raise refuse("the probabilities of all classes", "pairs", 'leave by="class" out')
+        chosen = data.predicted.cpu().numpy()
+        return [(str(k), np.nonzero(chosen == k)[0]) for k in range(data.classes)]
+    names = np.asarray(_names(features, rows=len(data)))
+    return [(str(one), np.nonzero(names == one)[0]) for one in np.unique(names)]
+
+
+def _names(features: Any, *, rows: int) -> list[str]:
+    values = features.tolist() if hasattr(features, "tolist") else features
+    if not isinstance(values, list | tuple) or len(values) != rows:
+        raise refuse(f"{rows} groups, one a row", type(features).__name__, "pass a list or an array of one axis")
+    return [str(value) for value in values]
+
+
+def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], *, error: float, delta: float) -> Accepted:
+    values, counts = np.unique(p, return_counts=True)
+    _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
+    path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
+    tested = answered >= min(_start(len(p), error=error, delta=delta), len(p))
+    path, answered, errors = path[tested], answered[tested], errors[tested]
+    stopped = _binomial_p(errors, answered, error) > delta
+    passed = int(np.argmax(stopped)) if bool(stopped.any()) else len(path)
+    if passed == 0:
+        return Accepted(name, math.inf, len(p), 0, 0, 1.0)
+    everything = passed == len(path)  # no confidence is too low
+    return _accepted(name, p, wrong, 0.0 if everything else float(path[passed - 1]), high=error)
+
+
+def _start(rows: int, *, error: float, delta: float) -> int:
+    """Return m₀: a tenth of the rows, but no fewer than pass without an error and no more than pass with ``_FIRST``."""
+    from scipy.special import gammaincinv
+
+    least = math.ceil(math.log(delta) / math.log1p(-error))
+    most = math.ceil(float(gammaincinv(_FIRST + 1, 1 - delta)) / error)  # Poisson's upper end over α
+    return max(least, min(rows // 10, most))
+
+
+def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], *, coverage: float, delta: float) -> Accepted:
+    """Return the highest order statistic that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2.
+
+    Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from those above t, so that
+    their errors are binomial; the share of new rows that reach t is at least Beta(n − r + 1, r).
+    """
+    from scipy.special import betainc
+
+    n = len(p)
+    ranks = np.arange(1, n + 1)
+    enough = betainc(n - ranks + 1, ranks, coverage) <= delta / 2 if n else np.array([], dtype=bool)
+    if not bool(enough.any()):
+        return _accepted(name, p, wrong, 0.0, high=None, delta=delta / 2)
+    rank = int(ranks[enough].max())
+    return _accepted(name, p, wrong, float(np.sort(p)[rank - 1]), high=None, delta=delta / 2, own=1)
+
+
+def _accepted(
+    name: str,
+    p: Floats,
+    wrong: NDArray[np.bool_],
+    threshold: float,
+    *,
+    high: float | None,
+    delta: float = 0.0,
+    own: int = 0,
+) -> Accepted:
+    taken = p >= threshold
+    answered, errors = int(taken.sum()), int(wrong[taken].sum())
+    if high is None:
+        # the row that is the threshold is no draw from those above it: it counts as wrong
+        high = share_ends(min(errors + own, answered), answered, alpha=delta)[1] if answered else 1.0
+    return Accepted(name, threshold, len(p), answered, errors, high)
+
+
+def _binomial_p(errors: NDArray[np.int64], answered: NDArray[np.int64], error: float) -> Floats:
+    """Return P(Bin(m, α) ≤ k)."""
+    from scipy.special import bdtr
+
+    return np.asarray(np.where(answered > 0, bdtr(errors.astype(float), np.maximum(answered, 1), error), 1.0))

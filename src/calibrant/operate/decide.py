@@ -1,0 +1,218 @@
+"""Decisions by cost: the action of least expected cost, what it costs, and the net benefit of a threshold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant._check import as_tensor, check_number, check_sequence, refuse
+from calibrant.operate.bounds import Moments, mean_ends
+from calibrant.operate.rows import need_independent
+from calibrant.predictions import Predictions
+from calibrant.statistics import Interval
+
+__all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
+
+_ALPHA = 0.025  # of each bound
+ABSTAIN = -1
+
+
+class CostRule(nn.Module):
+    """Choose the action a of least expected cost Σ_k p_k costs[k, a]; of equal ones the first, and never to abstain first.
+
+    Made by ``thresholds``. ``forward`` takes calibrated logits (N, K) and returns actions (N,) int64, −1 for abstaining,
+    so that ``torch.nn.Sequential(model, calibrator, rule)`` decides and is exported.
+
+    Args:
+        costs: (K, A) cost of action a where class k is true; negative ones are gains.
+        reject: Cost of abstaining, or None where that is no action.
+    """
+
+    table: Tensor
+
+    def __init__(self, costs: Any, *, reject: float | None = None) -> None:
+        super().__init__()
+        self.costs = _check_costs(costs)
+        self.reject = None if reject is None else check_number(reject, name="reject")
+        table = torch.tensor(self.costs, dtype=torch.float64)
+        if self.reject is not None:
+            table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)
+        self.register_buffer("table", table)
+
+    @property
+    def threshold(self) -> float:
+        """The probability of class 1 from which on action 1 is taken; for two classes, two actions and no abstaining.
+
+        Raises:
+            InputError: For more of them, where the rule is no threshold, or where one action is always as good.
+        """
+        if self.table.shape != (2, 2):
+            raise refuse("two classes and two actions", f"costs of shape {tuple(self.table.shape)}", "use decide")
+        (c00, c01), (c10, c11) = self.costs
+        if not (c01 > c00 and c10 > c11):
+            raise refuse(
+                "costs where each class has its own better action", f"{self.costs}", "one action is always as good"
+            )
+        return (c01 - c00) / ((c01 - c00) + (c10 - c11))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
+        best = self._expected(logits).argmin(dim=1)
+        return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
+
+    def decide(self, predictions: Predictions) -> Tensor:
+        """Return the action (N,) of each row; −1 for abstaining.
+
+        Args:
+            predictions: Calibrated, of K classes; labels are not read.
+        """
+        self._check(predictions)
+        with torch.no_grad():
+            actions: Tensor = self(predictions.logits)
+        return actions
+
+    def expected_cost(self, predictions: Predictions) -> Interval:
+        """Return the mean cost of the decisions on labelled rows, with 95 % bounds that hold at every number of rows.
+
+        Args:
+            predictions: Labelled and calibrated, of independent rows that no calibrator was fitted on.
+
+        Raises:
+            InputError: If they are not.
+        """
+        self._check(predictions)
+        need_independent(predictions, name="predictions")
+        taken = self._columns(self.decide(predictions))
+        paid = np.asarray(self.table.cpu()[predictions.need_labels().cpu(), taken].numpy())
+        low, high = float(self.table.min()), float(self.table.max())
+        mean = float(paid.mean())
+        if low == high:
+            return Interval(mean, mean, mean, 1 - 2 * _ALPHA, "bets")
+        ends = mean_ends(Moments.of(paid), low=low, high=high, alpha=_ALPHA)
+        return Interval(mean, min(ends[0], mean), max(ends[1], mean), 1 - 2 * _ALPHA, "bets")
+
+    def foreseen_cost(self, predictions: Predictions) -> float:
+        """Return the mean cost that calibrated probabilities expect of the decisions: no labels are needed.
+
+        Args:
+            predictions: Calibrated.
+        """
+        self._check(predictions)
+        with torch.no_grad():
+            return float(self._expected(predictions.logits).amin(dim=1).mean())
+
+    def extra_repr(self) -> str:
+        """Show classes, actions and the cost of abstaining."""
+        reject = "" if self.reject is None else f", reject={self.reject:g}"
+        return f"{len(self.costs)} classes, {len(self.costs[0])} actions{reject}"
+
+    def _expected(self, logits: Tensor) -> Tensor:
+        return torch.softmax(logits.double(), dim=1) @ self.table
+
+    def _columns(self, actions: Tensor) -> Tensor:
+        return torch.where(actions == ABSTAIN, self.table.shape[1] - 1, actions).cpu()
+
+    def _check(self, predictions: Predictions) -> None:
+        if not isinstance(predictions, Predictions):
+            raise refuse("Predictions", type(predictions).__name__, "make them with Predictions.from_logits")
+        if predictions.classes != len(self.costs):
+            got = f"{predictions.classes} of predictions"
+            raise refuse(f"predictions of {len(self.costs)} classes, as costs has rows", got, "give each class a row")
+
+
+def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
+    """Return the rule that decides at the least expected cost.
+
+    Args:
+        costs: (K, A) cost of action a where class k is true: ``costs[true, action]``; negative ones are gains.
+        reject: Cost of abstaining, or None where that is no action.
+
+    Raises:
+        InputError: If costs are no finite (K ≥ 2, A ≥ 2) table.
+
+    Examples:
+        >>> rule = thresholds([[0, 1], [5, 0]])  # to miss class 1 costs five times a false alarm
+        >>> round(rule.threshold, 4)
+        0.1667
+        >>> rule.decide(Predictions.from_binary_probs([0.1, 0.2, 0.9])).tolist()
+        [0, 1, 1]
+        >>> thresholds([[0, 1], [1, 0]], reject=0.2).decide(Predictions.from_binary_probs([0.1, 0.5, 0.9])).tolist()
+        [0, -1, 1]
+
+    References:
+        Elkan 2001, The Foundations of Cost-Sensitive Learning, eq. 1, 2; Chow 1970 for abstaining.
+    """
+    return CostRule(costs, reject=reject)
+
+
+@dataclass(frozen=True)
+class NetBenefit:
+    """The net benefit at one threshold, in true positives a row.
+
+    Args:
+        threshold: t in (0, 1).
+        model: Of acting where p ≥ t.
+        low: Lower 95 % bound, right at every number of rows.
+        high: Upper 95 % bound.
+        all: Of acting always; acting never has 0.
+    """
+
+    threshold: float
+    model: float
+    low: float
+    high: float
+    all: float
+
+
+def net_benefit(
+    predictions: Predictions, *, at: Sequence[float] = tuple(k / 20 for k in range(1, 20)), positive: int = 1
+) -> list[NetBenefit]:
+    """Return the decision curve: true positives / N − t / (1 − t) · false positives / N at every threshold t.
+
+    Args:
+        predictions: Labelled, of independent rows.
+        at: Thresholds in (0, 1); t is the probability at which acting and not acting are thought equally good.
+        positive: The class to act on.
+
+    Raises:
+        InputError: For rows without labels, or thresholds outside (0, 1).
+
+    Examples:
+        >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
+        >>> net_benefit(data, at=[0.5])[0].model
+        0.5
+
+    References:
+        Vickers & Elkin 2006, Decision Curve Analysis.
+    """
+    need_independent(predictions, name="predictions")
+    pairs = predictions.one_vs_rest(positive)
+    p, hit = pairs.p.cpu().double().numpy(), pairs.y.cpu().numpy() == 1
+    places = [
+        check_number(t, name="each of at", low=0, high=1, open_low=True, open_high=True)
+        for t in check_sequence(at, name="at")
+    ]
+    curve = []
+    for t in places:
+        odds = t / (1 - t)
+        gain = np.where(hit, 1.0, -odds)
+        model = np.where(p >= t, gain, 0.0)
+        low, high = mean_ends(Moments.of(model), low=-odds, high=1.0, alpha=_ALPHA)
+        mean = float(model.mean())
+        curve.append(NetBenefit(t, mean, min(low, mean), max(high, mean), float(gain.mean())))
+    return curve
+
+
+def _check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
+    table = as_tensor(costs, name="costs").double()
+    if table.dim() != 2 or min(table.shape) < 2:
+        raise refuse(
+            "costs of shape (K, A), two or more each", f"shape {tuple(table.shape)}", "pass costs[true, action]"
+        )
+    if not bool(torch.isfinite(table).all()):
+        raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
+    given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
+    return tuple(tuple(float(cost) for cost in row) for row in given)

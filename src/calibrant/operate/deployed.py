@@ -1,0 +1,142 @@
+"""A calibrator and the decision after it, as one module in one file."""
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from calibrant._check import refuse
+from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant.calibrators import Calibrator, load
+from calibrant.errors import CalibrantError, FileFormatError
+from calibrant.operate.abstain import Abstention, Accepted
+from calibrant.operate.decide import CostRule
+from calibrant.predictions import Predictions
+
+__all__ = ["Deployed"]
+
+FORMAT = "calibrant-deployed-1"
+Rule = CostRule | Abstention
+
+
+class Deployed(nn.Module):
+    """What follows a model where it is used: logits in, actions out, −1 for abstaining. Exported like any module.
+
+    Args:
+        calibrator: Fitted.
+        rule: Made by ``thresholds`` or ``abstain``, on calibrated rows that the calibrator was not fitted on.
+
+    Raises:
+        InputError: If one is something else, or their numbers of classes differ.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> from calibrant.operate import thresholds
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
+        >>> Deployed(TemperatureScaling().fit(z, y), thresholds([[0, 1], [9, 0]]))(z).tolist()
+        [1, 1, 1, 1]
+    """
+
+    def __init__(self, calibrator: Calibrator, rule: Rule) -> None:
+        super().__init__()
+        if not isinstance(calibrator, Calibrator) or not calibrator.fitted:
+            raise refuse("a fitted calibrator", type(calibrator).__name__, "fit it first (Identity() changes nothing)")
+        if not isinstance(rule, CostRule | Abstention):
+            raise refuse("a rule of thresholds or abstain", type(rule).__name__, "make one of them")
+        needed = _classes_of(rule)
+        if needed is not None and needed != int(calibrator.classes):
+            raise refuse(f"a calibrator of {needed} classes, as the rule", f"{int(calibrator.classes)}", "pass its own")
+        self.calibrator, self.rule = calibrator, rule
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the actions (N,) int64 for the model's ``logits`` (N, K); −1 where it abstains."""
+        actions: Tensor = self.rule(self.calibrator(logits))
+        return actions
+
+    def decide(self, predictions: Predictions, features: Any = None) -> Tensor:
+        """Return the actions (N,) for the model's uncalibrated predictions.
+
+        Args:
+            predictions: Labels are not read.
+            features: (N,) groups, where the rule abstains by group.
+        """
+        calibrated = predictions.calibrated_by(self.calibrator, allow_fit_rows=True)
+        if isinstance(self.rule, CostRule):
+            return self.rule.decide(calibrated)
+        return self.rule.decide(calibrated, features)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save both as one safetensors file, atomically.
+
+        Raises:
+            InputError: If ``path`` does not end in .safetensors.
+        """
+        if not str(path).endswith(".safetensors"):
+            raise refuse("a path that ends in .safetensors", repr(os.fspath(path)), "rename it")
+        with tempfile.TemporaryDirectory() as folder:
+            inner = Path(folder) / "calibrator.safetensors"
+            self.calibrator.save(inner)
+            content = np.frombuffer(inner.read_bytes(), dtype=np.uint8)
+        metadata = {"format": FORMAT, "rule": json.dumps(_plain(self.rule), sort_keys=True, allow_nan=False)}
+        write_arrays(path, {"calibrator": content}, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, classes: list[type[Calibrator]] | None = None) -> Self:
+        """Load what ``save`` wrote.
+
+        Args:
+            path: The file.
+            classes: Calibrators beyond ``calibrators.__all__``, as ``calibrant.load`` takes them.
+
+        Raises:
+            FileFormatError: If the file is something else, or broken.
+        """
+        if read_metadata(path).get("format") != FORMAT:
+            raise FileFormatError(f"expected a saved Deployed, got another kind of file: {path}; make it with save")
+        try:
+            content = read_arrays(path)["calibrator"]
+            rule = _built(json.loads(read_metadata(path)["rule"]))
+            with tempfile.TemporaryDirectory() as folder:
+                inner = Path(folder) / "calibrator.safetensors"
+                inner.write_bytes(np.ascontiguousarray(content, dtype=np.uint8).tobytes())
+                return cls(load(inner, classes=classes or ()), rule)
+        except (CalibrantError, KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+            raise FileFormatError(
+                f"expected a whole calibrator and rule, got a broken one in {path} ({reason_of(error)}); save it again"
+            ) from error
+
+
+def _classes_of(rule: Rule) -> int | None:
+    if isinstance(rule, CostRule):
+        return len(rule.costs)
+    return len(rule.parts) if rule.by == "class" else None
+
+
+def _plain(rule: Rule) -> dict[str, Any]:
+    if isinstance(rule, CostRule):
+        return {"type": "CostRule", "costs": rule.costs, "reject": rule.reject}
+    # JSON has no infinity: a threshold that is never reached is null
+    parts = [{**asdict(p), "threshold": p.threshold if math.isfinite(p.threshold) else None} for p in rule.parts]
+    return {"type": "Abstention", "parts": parts, "by": rule.by, "error": rule.error, "confidence": rule.confidence}
+
+
+def _built(table: dict[str, Any]) -> Rule:
+    kind = table.pop("type")
+    if kind == "CostRule":
+        return CostRule(table["costs"], reject=table["reject"])
+    if kind != "Abstention" or table["by"] not in (None, "class", "group") or not table["parts"]:
+        raise ValueError("no such rule")
+    parts = []
+    for part in table.pop("parts"):
+        level = math.inf if part["threshold"] is None else float(part["threshold"])
+        if math.isnan(level):
+            raise ValueError("a threshold of NaN")
+        parts.append(Accepted(**{**part, "threshold": level}))
+    return Abstention(tuple(parts), **table)

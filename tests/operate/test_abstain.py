@@ -1,0 +1,171 @@
+"""Abstention: the promise in simulation, by class and by group, by coverage, as a module in a file."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.calibrators import Chain, Identity, PriorShift, TemperatureScaling, VectorScaling
+from calibrant.errors import CalibrantError, InputError
+from calibrant.operate import Abstention, Deployed, abstain, thresholds
+
+
+def pairs(rows: int, *, seed: int, doubt: float = 1.0) -> BinaryPairs:
+    """Return confidences that are wrong ``doubt`` times as often as they say."""
+    rng = np.random.default_rng(seed)
+    p = expit(rng.normal(2, 2, rows))
+    return BinaryPairs.from_probs(p, (rng.random(rows) >= np.minimum(1, doubt * (1 - p))).astype(int))
+
+
+def risk_above(threshold: float, *, doubt: float = 1.0) -> float:
+    p = expit(np.random.default_rng(999).normal(2, 2, 200_000))
+    taken = p >= threshold
+    return float(np.minimum(1, doubt * (1 - p[taken])).mean()) if taken.any() else 0.0
+
+
+def classified(rows: int, *, seed: int) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    z = 3 * torch.randn(rows, 4, generator=generator, dtype=torch.float64)
+    z[:, 3] += 1
+    return Predictions.from_logits(z, torch.multinomial(z.softmax(dim=1), 1, generator=generator)[:, 0])
+
+
+@pytest.mark.parametrize(("doubt", "least"), [(1.0, 0.35), (2.5, 0.12)])  # 0.55 and 0.31 where the truth is known
+def test_the_error_is_kept_as_often_as_promised(doubt: float, least: float) -> None:
+    runs, broken, answered = 300, 0, 0.0
+    for seed in range(runs):
+        rule = abstain(pairs(800, seed=seed, doubt=doubt), error=0.05, confidence=0.9)
+        broken += rule.qualifies and risk_above(rule.threshold, doubt=doubt) > 0.05
+        answered += rule.coverage.estimate / runs
+    assert broken <= 0.1 * runs + 2 * math.sqrt(0.09 * runs)
+    assert answered > least
+
+
+def test_where_no_threshold_qualifies_it_says_so() -> None:
+    data = BinaryPairs.from_probs([0.99] * 1000, [0, 1] * 500)
+    rule = abstain(data, error=0.1)
+    assert not rule.qualifies
+    assert rule.threshold == math.inf
+    assert rule.coverage.estimate == 0
+    assert "no threshold has an error of at most 0.1" in str(rule)
+    assert rule.decide(data).tolist() == [-1] * 1000
+    assert not abstain(BinaryPairs.from_probs([0.99] * 20, [1] * 20), error=0.1).qualifies  # 0.9²⁰ = 0.12
+
+
+def test_rows_that_are_all_good_enough_are_all_answered() -> None:
+    rule = abstain(BinaryPairs.from_probs(np.linspace(0.5, 1, 300), [1] * 300), error=0.05)
+    assert rule.threshold == 0
+    assert rule.coverage.estimate == 1
+
+
+def test_the_p_value_is_the_binomials() -> None:
+    # of 90 equal confidences 1 error passes at 5 % of error 5 %, since 0.95⁹⁰ + 90 · 0.05 · 0.95⁸⁹ = 0.0567 does not
+    for errors, rows, passes in ((1, 90, False), (1, 93, True), (2, 93, False), (2, 124, True)):
+        rule = abstain(BinaryPairs.from_probs([0.9] * rows, [0] * errors + [1] * (rows - errors)), error=0.05)
+        assert rule.qualifies is passes
+
+
+def test_answer_eighty_per_cent() -> None:
+    kept = bounded = 0
+    for seed in range(100):
+        rule = abstain(pairs(400, seed=seed), coverage=0.8)
+        fresh = pairs(20_000, seed=10_000 + seed)
+        answered = rule.decide(fresh) >= 0
+        kept += float(answered.double().mean()) >= 0.8
+        bounded += rule.parts[0].error_high >= 1 - float(fresh.correct[answered].double().mean())
+        assert 0.78 < rule.coverage.estimate < 0.9
+    assert kept >= 94
+    assert bounded >= 94
+
+
+def test_each_class_and_each_group_keeps_its_own() -> None:
+    data, fresh = classified(8000, seed=0), classified(40_000, seed=1)
+    rule = abstain(data, error=0.08, by="class")
+    assert len(rule.parts) == 4
+    answers = rule.decide(fresh)
+    assert torch.equal(rule(fresh.logits), answers)
+    for k in range(4):
+        taken = answers == k
+        assert int(taken.sum()) > 1000
+        assert float((fresh.need_labels()[taken] != k).double().mean()) < 0.085
+    names = np.where(np.arange(8000) % 2 == 0, "even", "odd")
+    grouped = abstain(data, error=0.08, by="group", features=names)
+    assert [part.name for part in grouped.parts] == ["even", "odd"]
+    alone = abstain(data[::2], error=0.08, confidence=0.975)
+    assert grouped.parts[0].threshold == alone.threshold
+    assert grouped.decide(data, names.tolist()[:1] * 8000).tolist() == alone.decide(data).tolist()
+    assert bool((grouped.decide(data, ["never seen"] * 8000) == -1).all())
+    with pytest.raises(InputError, match="the groups of the rows"):
+        grouped(data.logits)
+    with pytest.raises(InputError, match="one threshold, got one a group"):
+        _ = grouped.threshold
+
+
+def test_calibrator_and_rule_are_one_module_in_one_file(tmp_path: Path) -> None:
+    fit, held_out, fresh = (classified(3000, seed=seed) for seed in (2, 3, 4))
+    calibrator = Chain(VectorScaling(), PriorShift()).fit(fit.logits, fit.need_labels()).adapt(held_out.logits)
+    for rule in (
+        abstain(held_out.calibrated_by(calibrator), error=0.1),
+        abstain(held_out, error=1e-6),
+        thresholds(torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).double(), reject=0.2),
+    ):
+        deployed = Deployed(calibrator, rule)
+        deployed.save(tmp_path / "d.safetensors")
+        again = Deployed.load(tmp_path / "d.safetensors")
+        assert torch.equal(again(fresh.logits), deployed(fresh.logits))
+        assert torch.equal(again.decide(fresh), deployed(fresh.logits))
+        assert str(again.rule) == str(rule)
+        program = torch.export.export(deployed, (fresh.logits[:5],))
+        assert torch.equal(program.module()(fresh.logits[:5]), deployed(fresh.logits[:5]))
+    assert [file.name for file in tmp_path.iterdir()] == ["d.safetensors"]
+
+
+def test_broken_files_and_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    data = classified(300, seed=5)
+    fitted = TemperatureScaling().fit(data.logits, data.need_labels())
+    path = tmp_path / "d.safetensors"
+    fitted.save(path)
+    with pytest.raises(CalibrantError, match="expected a saved Deployed"):
+        Deployed.load(path)
+    Deployed(fitted, thresholds(1 - torch.eye(4))).save(path)
+    whole = path.read_bytes()
+    for spoiled in (
+        whole[:-9],
+        whole.replace(b"CostRule", b"Nonsense"),
+        whole.replace(b"TemperatureScaling", b"x" * 18),
+    ):
+        path.write_bytes(spoiled)
+        with pytest.raises(CalibrantError, match=";"):
+            Deployed.load(path)
+    with pytest.raises(InputError, match="a calibrator of 3 classes"):
+        Deployed(fitted, thresholds(1 - torch.eye(3)))
+    with pytest.raises(InputError, match="a fitted calibrator"):
+        Deployed(Identity(), thresholds(1 - torch.eye(3)))
+    with pytest.raises(InputError, match=r"ends in \.safetensors"):
+        Deployed(fitted, thresholds(1 - torch.eye(4))).save(tmp_path / "d.bin")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda data: abstain(data), "error or coverage, got neither"),
+        (lambda data: abstain(data, error=0.1, coverage=0.8), "got both"),
+        (lambda data: abstain(data, error=0.0), "error"),
+        (lambda data: abstain(data, coverage=1.0), "coverage"),
+        (lambda data: abstain(data, error=0.1, confidence=1.0), "confidence"),
+        (lambda data: abstain(data, error=0.1, by="row"), "by"),
+        (lambda data: abstain(data, error=0.1, by="group"), "pass both or neither"),
+        (lambda data: abstain(data, error=0.1, by="group", features=[1, 2]), "one a row"),
+        (lambda data: abstain(data.top_label(), error=0.1, by="class"), "all classes"),
+        (lambda data: abstain(Predictions.from_logits(data.logits), error=0.1), "labelled"),
+        (lambda data: abstain(data.logits, error=0.1), "as Predictions"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(call: Callable[[Predictions], Abstention], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(classified(40, seed=6))

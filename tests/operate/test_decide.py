@@ -1,0 +1,105 @@
+"""Decisions by cost: the rule, its threshold, what it costs, the decision curve."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import InputError
+from calibrant.operate import net_benefit, thresholds
+
+
+def rows(count: int = 4000, *, seed: int = 0) -> Predictions:
+    """Return calibrated predictions of three classes."""
+    generator = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    return Predictions.from_logits(z, torch.multinomial(z.softmax(dim=1), 1, generator=generator)[:, 0])
+
+
+def test_the_threshold_is_elkans() -> None:
+    rule = thresholds([[0, 2], [6, -2]])  # (2 − 0) / (2 − 0 + 6 + 2)
+    assert rule.threshold == pytest.approx(0.2)
+    p = torch.tensor([0.19, 0.21, 0.0, 1.0], dtype=torch.float64)
+    assert rule.decide(Predictions.from_binary_probs(p)).tolist() == [0, 1, 0, 1]
+
+
+def test_each_row_has_the_action_of_least_expected_cost() -> None:
+    costs = torch.tensor([[0.0, 4.0, 1.0, 2.5], [3.0, 0.0, 1.0, 0.5], [9.0, 8.0, 1.0, 0.0]], dtype=torch.float64)
+    data = rows(200)
+    expected = (data.probs[:, :, None] * costs).sum(dim=1)
+    rule = thresholds(costs)
+    assert torch.equal(rule.decide(data), expected.argmin(dim=1))
+    assert rule.foreseen_cost(data) == pytest.approx(float(expected.amin(dim=1).mean()))
+    with pytest.raises(InputError, match="two classes and two actions"):
+        _ = rule.threshold
+
+
+def test_abstaining_is_chows_rule() -> None:
+    data = rows(500)
+    chosen = thresholds(1 - torch.eye(3), reject=0.3).decide(data)
+    sure = data.probs.amax(dim=1) >= 0.7
+    assert torch.equal(chosen, torch.where(sure, data.predicted, -1))
+    assert 0 < int((chosen == -1).sum()) < 500
+
+
+def test_what_it_costs_has_bounds_that_cover() -> None:
+    rule = thresholds([[0, 1, 5], [2, 0, 1], [20, 1, 0]], reject=0.4)
+    truth = rule.expected_cost(rows(50_000, seed=99)).estimate
+    inside = 0
+    for seed in range(40):
+        found = rule.expected_cost(rows(300, seed=seed))
+        assert found.low <= found.estimate <= found.high
+        inside += found.low <= truth <= found.high
+    assert inside >= 38
+    large = rows(20_000)
+    assert rule.foreseen_cost(large) == pytest.approx(rule.expected_cost(large).estimate, abs=0.02)
+
+
+def test_a_rule_costs_no_more_than_any_other_action() -> None:
+    costs = [[0, 1, 5], [2, 0, 1], [20, 1, 0]]
+    data = rows(20_000)
+    best = thresholds(costs).expected_cost(data).estimate
+    for action in range(3):
+        assert best < float(torch.tensor(costs).double()[data.need_labels(), action].mean())
+
+
+def test_net_benefit_is_vickers_formula() -> None:
+    data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1, 0.6], [1, 0, 1, 0, 1])
+    low, middle = net_benefit(data, at=[0.2, 0.5])
+    assert low.model == pytest.approx(3 / 5 - 1 / 5 * 0.25)
+    assert middle.model == pytest.approx(2 / 5 - 1 / 5)
+    assert middle.all == pytest.approx(3 / 5 - 2 / 5)
+    assert all(point.low <= point.model <= point.high for point in net_benefit(data))
+    other = net_benefit(data, at=[0.5], positive=0)[0]
+    assert other.model == pytest.approx(1 / 5 - 1 / 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: thresholds([0, 1]), r"shape \(K, A\)"),
+        (lambda: thresholds([[0, float("nan")], [1, 0]]), "finite costs"),
+        (lambda: thresholds([[0, 1], [1, 0]], reject=float("inf")), "reject"),
+        (lambda: thresholds([[0, 1], [0, 1]]).threshold, "its own better action"),
+        (lambda: thresholds([[0, 1], [1, 0]]).decide(rows(5)), "predictions of 2 classes"),
+        (lambda: thresholds([[0, 1], [1, 0]]).decide(BinaryPairs.from_probs([0.5], [1])), "Predictions, got"),  # type: ignore[arg-type]
+        (lambda: thresholds(1 - torch.eye(3)).expected_cost(Predictions.from_logits(rows(5).logits)), "labelled"),
+        (lambda: net_benefit(rows(5), at=[0, 0.5]), "each of at"),
+        (lambda: net_benefit(rows(5), at=0.5), "at as a list"),  # type: ignore[arg-type]
+        (lambda: net_benefit(rows(5), positive=3), "class_index"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_weighted_and_dependent_rows_are_refused() -> None:
+    data = rows(6)
+    weighted = Predictions.from_logits(data.logits, data.labels, weights=[1.0] * 6, weight_kind="sampling")
+    grouped = Predictions.from_logits(data.logits, data.labels, groups=[0, 0, 1, 1, 2, 2])
+    rule = thresholds(1 - torch.eye(3))
+    for wrong, message in ((weighted, "without weights"), (grouped, "independent rows")):
+        with pytest.raises(InputError, match=message):
+            rule.expected_cost(wrong)
