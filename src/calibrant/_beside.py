@@ -128,6 +128,19 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     return checked or None
 
 
+def need_features(data: Any) -> Features:
+    """Return the features of ``data``, for a calibrator that goes by them.
+
+    Raises:
+        InputError: If there are none.
+    """
+    if data.features is None:
+        remedy = "pass features={name: column} when making the predictions (in a file: name the columns feature:NAME)"
+        raise refuse("predictions with features for this calibrator", "none", remedy)
+    found: Features = data.features
+    return found
+
+
 def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
     """Return one column (N,) of numbers or names; ``name`` is what messages call it."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else as_array(values, name=name)

@@ -16,6 +16,7 @@ from calibrant._beside import (
     WeightKind,
     joined_fields,
     labels_and_groups,
+    need_features,
     settle_beside,
     spread_beside,
     taken_or_none,
@@ -388,8 +389,8 @@ class Predictions:
         if not check_flag(allow_fit_rows, name="allow_fit_rows"):
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         decision = self.predicted if calibrator.top_label else self.decision
-        inputs = (self.logits, self.features) if getattr(calibrator, "needs_features", False) else (self.logits,)
-        return replace(self, logits=calibrator(*inputs), decision=decision, given_probs=None)
+        beside = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        return replace(self, logits=calibrator(self.logits, *beside), decision=decision, given_probs=None)
 
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from calibrant.calibrators.dirichlet import DirichletCalibration
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal import FocalCalibration
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.group_scaling import GroupScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicCalibration
@@ -38,6 +39,7 @@ __all__ = [
     "EnsembleTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "GroupScaling",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",

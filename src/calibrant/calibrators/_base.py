@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from calibrant import _plain
 from calibrant._arguments import check_linear
-from calibrant._beside import fitting_weights, need_positive
+from calibrant._beside import Features, fitting_weights, need_positive
 from calibrant._check import refuse
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant._leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
@@ -62,6 +62,10 @@ class Calibrator(nn.Module, ABC):
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, K) of floating ``logits`` (N, K)."""
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        """Return the same by the rows' features; a calibrator with ``needs_features`` gives it."""
+        raise refuse(f"logits alone for {type(self).__name__}", "features beside them", "leave the features out")
 
     def learned(self) -> str:
         """Return what was learned, for the repr."""
@@ -140,11 +144,12 @@ class Calibrator(nn.Module, ABC):
         self._columns = int(rows.classes)
         self._update_facts()
 
-    def forward(self, logits: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, features: Features | None = None) -> Tensor:
         """Return calibrated logits.
 
         Args:
             logits: (N, K) floating, K as fitted.
+            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -160,7 +165,7 @@ class Calibrator(nn.Module, ABC):
                 f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
                 "fit on outputs of the same model"
             )
-        return self._transform(logits)
+        return self._transform(logits) if features is None else self._transform_with(logits, features)
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.

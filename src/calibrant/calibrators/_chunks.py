@@ -29,7 +29,8 @@ def wrong_mass(chunk: Chunk) -> Tensor:
     return chunk.weights[chunk.logits.argmax(dim=1) != chunk.labels].sum()
 
 
-def through(chunk: Chunk, calibrator: Callable[[Tensor], Tensor]) -> Chunk:
-    """Return the rows with the logits that ``calibrator`` answers."""
+def through(chunk: Chunk, calibrator: Callable[..., Tensor]) -> Chunk:
+    """Return the rows with the logits that ``calibrator`` answers, by their features if it needs them."""
+    beside = (chunk.features,) if getattr(calibrator, "needs_features", False) else ()
     with torch.no_grad():
-        return replace(chunk, logits=calibrator(chunk.logits))
+        return replace(chunk, logits=calibrator(chunk.logits, *beside))

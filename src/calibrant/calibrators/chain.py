@@ -6,6 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from calibrant._beside import Features
 from calibrant._check import refuse, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import through
@@ -40,6 +41,7 @@ class Chain(Calibrator):
 
     def _update_facts(self) -> None:
         self.preserves_argmax = all(stage.preserves_argmax for stage in self.parts())
+        self.needs_features = any(stage.needs_features for stage in self.parts())
 
     def parts(self) -> list[Calibrator]:
         """Return the stages in order."""
@@ -78,6 +80,11 @@ class Chain(Calibrator):
     def _transform(self, logits: Tensor) -> Tensor:
         for stage in self.parts():
             logits = stage(logits)
+        return logits
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        for stage in self.parts():
+            logits = stage(logits, features) if stage.needs_features else stage(logits)
         return logits
 
     def affine(self) -> tuple[Tensor, Tensor]:

@@ -126,7 +126,9 @@ def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind:
 
     wide = piece.logits if piece.logits.dtype.itemsize >= 4 else piece.logits.float()
     # every row is passed through, the fitted ones too: nothing is evaluated here
-    after = Predictions(wide, decision=piece.decision).calibrated_by(calibrator, allow_fit_rows=True)
+    after = Predictions(wide, decision=piece.decision, features=piece.features).calibrated_by(
+        calibrator, allow_fit_rows=True
+    )
     flat = pa.array(after.logits.contiguous().numpy().reshape(-1))
     names = batch.schema.names
     stale = {name for name in stale_names(names, "") if name != kind}  # computed anew, or left out
