@@ -157,17 +157,3 @@ def test_apply_passes_rows_without_a_label_where_they_are_named(home: Path, tmp_
     arguments = ["apply", home / "c.safetensors", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
     assert run(*arguments).exit_code == 2
     assert run(*arguments, "--ignore-index", "-100").exit_code == 0
-
-
-# Commands that read predictions and whose options have tests of their own, since none has a meaning without a limit, a state
-# or a baseline.
-ELSEWHERE = {"check": "test_check.py", "watch": "test_watch.py", "plan": "../operate/test_plan.py"}
-
-
-def test_no_command_that_reads_predictions_is_left_out() -> None:
-    reading = set()
-    for name, command in GROUP.commands.items():  # type: ignore[attr-defined]
-        if any(p.name in {"file", "files"} for p in command.params):
-            reading.add(name)
-    assert reading - set(ELSEWHERE) == set(INPUTS)
-    assert all((Path(__file__).parent / file).is_file() for file in ELSEWHERE.values())

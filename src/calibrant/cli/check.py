@@ -14,7 +14,7 @@ from calibrant._formats import read_columns
 from calibrant._places import atomic_write, shown
 from calibrant.cli._calibrators import with_logits
 from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import FILES, Inputs, Source, at_path, with_inputs
+from calibrant.cli._options import FILES, Inputs, Source, at_path, refuse_typed, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.operate import Check, Policy, annotations, to_junit, to_markdown
 from calibrant.operate import check as check_limits
@@ -40,6 +40,7 @@ CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
 
 @with_inputs
 def check(
+    context: typer.Context,
     inputs: Inputs,
     file: Annotated[str | None, typer.Argument(help=FILES)] = None,
     maximum: Maximum = None,
@@ -78,6 +79,8 @@ def check(
         tuple(by or []),
     )
     limits = limits if policy is None else Policy.from_file(policy).updated(limits)
+    if not limits.no_worse:
+        refuse_typed(context, ["baseline"], where="limits none of which is one of --no-worse")
     check_outputs(junit, markdown)
     before = None if baseline is None else inputs.pick(Source(baseline, shown(baseline)), split)
     source = inputs.sources(file)[0]

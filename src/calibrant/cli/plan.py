@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from calibrant.cli._files import readable
-from calibrant.cli._options import Inputs, at_path, with_inputs
+from calibrant.cli._options import Inputs, at_path, refuse_typed, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.errors import InputError
 from calibrant.operate import plan as plan_rows
@@ -16,6 +16,7 @@ from calibrant.operate import plan as plan_rows
 
 @with_inputs
 def plan(
+    context: typer.Context,
     inputs: Inputs,
     file: Annotated[
         str | None, typer.Argument(help="Predictions whose confidences stand for the model's; labels are not used.")
@@ -46,8 +47,9 @@ def plan(
             data = inputs.pick(at_path(source, path), split)
     elif inputs != Inputs():
         raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
-    elif accuracy is None:
-        accuracy = 0.9
+    else:
+        refuse_typed(context, ["split"], where="a call without FILE")
+        accuracy = 0.9 if accuracy is None else accuracy
     with working("simulating"):
         found = plan_rows(data, ece=ece, power=power, accuracy=accuracy, true_ece=true_ece, draws=draws, seed=seed)
     if as_json:

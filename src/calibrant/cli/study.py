@@ -11,6 +11,7 @@ from calibrant._check import check_choice
 from calibrant._places import check_suffix
 from calibrant.cli._files import check_outputs
 from calibrant.cli._guard import guarded
+from calibrant.cli._options import refuse_typed
 from calibrant.cli._output import console
 from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
 from calibrant.cli._study_tables import choices_tables, paper_tables, sentences_of, tables_of
@@ -32,6 +33,7 @@ from calibrant.study import (
     write_template,
 )
 from calibrant.study.figures import drawings
+from calibrant.study.load import scales_of
 from calibrant.study.measures import COLUMNS
 from calibrant.study.preflight import missing_folders
 from calibrant.study.run import leads
@@ -59,6 +61,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
 @study.command()
 @guarded
 def run(
+    context: typer.Context,
     name: Name,
     scale: Scale = "cpu",
     store: Folder = Path("calibrant-runs"),
@@ -85,6 +88,7 @@ def run(
     check_choice(accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
     if address is not None and executor != "ray":
         raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
+    _refuse_scale(context, name)
     chosen = _load(name, scale, data, seeds=seeds, only=only)
     kept = Store(store)
     check_study(chosen)
@@ -107,6 +111,7 @@ def run(
 @study.command("describe")
 @guarded
 def describe_(
+    context: typer.Context,
     name: Name,
     scale: Scale = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -117,8 +122,9 @@ def describe_(
 
         calibrant study describe mukhoti-table1
 
-        calibrant study describe digits --scale cpu --json
+        calibrant study describe sst --scale cpu --json
     """
+    _refuse_scale(context, name)
     chosen = load_study(name, scale=scale)
     choices = describe(chosen)
     if as_json:
@@ -149,6 +155,7 @@ def init(
 @study.command()
 @guarded
 def show(
+    context: typer.Context,
     name: Name,
     scale: Scale = "cpu",
     store: Folder = Path("calibrant-runs"),
@@ -174,6 +181,7 @@ def show(
         check_suffix(record, (".json",), what="a record")
     if report is not None:
         check_format(report, None)
+    _refuse_scale(context, name)
     chosen = _load(name, scale, data)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
@@ -192,7 +200,21 @@ def _load(
     if not found.objectives:
         known = ", ".join(o.label for o in load_study(name, scale=scale).objectives)
         raise InputError(f"expected objectives of {name} ({known}), got {only}; correct the name")
-    return found if data is None else found.with_data_from(data)
+    if data is None:
+        return found
+    placed = found.with_data_from(data)
+    if placed == found:
+        wanted_sets = ", ".join(sorted({str(setting.data.get("name")) for setting in found.settings}))
+        raise InputError(
+            f"expected --data to hold a folder of a data set of {name} ({wanted_sets}), got none of them in {str(data)!r}; put "
+            "one there, or leave --data out"
+        )
+    return placed
+
+
+def _refuse_scale(context: typer.Context, name: str) -> None:
+    if not scales_of(name):
+        refuse_typed(context, ["scale"], where=f"{name}, which has one scale only")
 
 
 def _show(

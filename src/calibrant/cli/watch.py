@@ -14,7 +14,7 @@ from calibrant._places import atomic_write
 from calibrant.calibrators import AutoCalibrator
 from calibrant.cli._calibrators import with_logits
 from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import Inputs, Source, with_inputs
+from calibrant.cli._options import Inputs, Source, refuse_typed, with_inputs
 from calibrant.cli._output import console
 from calibrant.errors import InputError
 from calibrant.operate import Monitor, to_html, to_prometheus
@@ -35,6 +35,7 @@ Refit = Annotated[
 
 @with_inputs
 def watch(
+    context: typer.Context,
     inputs: Inputs,
     state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
     files: Annotated[
@@ -67,6 +68,11 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
+    if not files:
+        unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
+        refuse_typed(context, unread, where="a call without FILE, which adds no rows")
+    if reference is None:
+        refuse_typed(context, ["reference_split"], where="a call without --reference")
     check_outputs(state, refit, prometheus, html)
     if inputs.logits is not None:
         raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")

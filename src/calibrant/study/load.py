@@ -64,6 +64,20 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         ) from error
 
 
+def scales_of(name: str | Path) -> tuple[str, ...]:
+    """Return the scales that a study's file has, which may be none.
+
+    Args:
+        name: As in ``load_study``.
+
+    Examples:
+        >>> scales_of("digits")
+        ()
+    """
+    load_study(name, scale=None)  # refuses a broken file
+    return tuple(tomllib.loads(_read(name)).get("scales", {}))
+
+
 def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
     """Return the study of a file's table with one of its scales laid over it, every training built once."""
     scales = table.pop("scales", {})

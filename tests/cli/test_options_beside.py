@@ -1,0 +1,240 @@
+"""Honour or refuse, for the commands that need a limit, a state, a second model or a study: every option, read from the application."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.cli.conftest import some_logits
+from tests.cli.test_options import INPUTS
+
+import calibrant
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.operate import Monitor
+
+Run = Callable[..., Any]
+Options = dict[str, str]
+GROUP = typer.main.get_command(main)
+
+# What each command is called with, FILE standing for the input; "none" is a call without one. Work that takes long is
+# recorded in its place: what the options make of it is what they do.
+BASES: dict[str, list[str]] = {
+    "compare": ["FILE", "b.npz"],
+    "check": ["FILE", "--max", "ece=.2"],
+    "watch": ["STATE", "FILE"],
+    "plan": ["FILE", "--draws", "10", "--ece", ".2"],
+    "theory": ["--figure", "bounds"],
+    "demo": [],
+    "study list": [],
+    "study run": ["sst"],
+    "study show": ["sst"],
+    "study describe": ["sst", "--scale", "cpu"],
+    "study init": [],
+    "methods": [],
+}
+KINDS = ("file", "none", "folder", "splits", "stdin")
+WITHOUT_FILE = {"watch": ["STATE"], "plan": ["--draws", "10", "--ece", ".2"]}  # commands whose FILE may be left out
+
+# A value that must change something; an option that is not here is tried with a value of its type.
+VALUES: dict[str, str | None] = {
+    "check maximum": "ece=.02",
+    "check minimum": "accuracy=.5",
+    "check no_worse": "brier=.1",
+    "check baseline": "b.npz",
+    "check policy": "policy.toml",
+    "check by": "part",
+    "check inconclusive": "pass",
+    "split": "val",
+    "calibrator": "c.safetensors",
+    "ignore_index": "1",
+    "class_dim": "0",
+    "on": "b.npz",
+    "reference": "b.npz",
+    "reference_split": "other",
+    "ids": "part",
+    "time": "2026-01-31T12:00:00+00:00",
+    "merge": "other.safetensors",
+    "plan draws": "20",
+    "plan ece": "0.3",
+    "plan accuracy": "0.6",
+    "plan true_ece": "0.1",
+    "theory figure": "minimisers",
+    "scale": "paper",
+    "data": "sets",
+    "seeds": "1",
+    "only": "Cross-entropy",
+    "executor": "ray",
+    "address": "nowhere",
+    "accelerator": "cpu",
+    "workers": "3",
+    "columns": "errors",
+    "study show report": "page.md",
+    "junit": "OUT/gate.xml",
+    "markdown": "OUT/gate.md",
+    "prometheus": "OUT/watch.prom",
+    "html": "OUT/watch.html",
+    "refit": "OUT/refit.safetensors",
+    "record": "OUT/record.json",
+    "figures": "OUT/figures",
+    "report": "OUT/page.md",
+    "output": "OUT/pictures",
+    "store": "OUT/runs",
+}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield ("study run", command) for every command that test_options.py does not hold already."""
+    for name, command in GROUP.commands.items():  # type: ignore[attr-defined]
+        if name not in INPUTS:
+            inner = getattr(command, "commands", None)
+            yield from [(f"{name} {part}", one) for part, one in inner.items()] if inner else [(name, command)]
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """Return the kinds of input that a command is tried on."""
+    if "FILE" not in BASES[name]:
+        return ("none",)
+    return KINDS if name in WITHOUT_FILE else tuple(kind for kind in KINDS if kind != "none")
+
+
+def trials() -> Iterator[Any]:
+    for name, command in commands():
+        for parameter in command.params:
+            if parameter.param_type_name != "option" or parameter.name == "help":
+                continue
+            for kind in kinds_of(name):
+                marks = [] if kind in {"file", "none"} else [pytest.mark.slow]
+                yield pytest.param(name, parameter, kind, id=f"{name}-{parameter.name}-{kind}", marks=marks)
+
+
+def flag_of(name: str, parameter: Any, out: Path) -> list[str]:
+    flag = max(parameter.opts, key=len)
+    if getattr(parameter, "is_flag", False):
+        return [flag]
+    value = VALUES.get(f"{name} {parameter.name}", VALUES.get(parameter.name))
+    if value is None:
+        value = {int: "3", float: "0.5"}.get(type(parameter.default), "x")
+    return [flag, value.replace("OUT", str(out))]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files, folders, calibrators, states and a policy."""
+    place = tmp_path_factory.mktemp("beside")
+    splits = {}
+    for seed, name in enumerate(("val", "test", "other")):
+        splits[name] = Predictions.from_logits(*some_logits(rows=200, classes=4, seed=seed))
+    calibrant.save_predictions(place / "a.npz", splits)
+    other = {name: Predictions.from_logits(data.logits / 3, data.labels) for name, data in splits.items()}
+    calibrant.save_predictions(place / "b.npz", other)
+    for name, data in splits.items():
+        (place / "splits" / name).mkdir(parents=True)
+        calibrant.save_predictions(place / "splits" / name / "0.parquet", {"all": data})
+    (place / "sets" / "sst").mkdir(parents=True)
+    (place / "folder").mkdir()
+    calibrant.save_predictions(place / "folder" / "0.parquet", {"all": splits["test"]})
+    fresh = Predictions.from_logits(*some_logits(rows=120, classes=4, seed=9))
+    calibrant.calibrators.TemperatureScaling().fit(fresh).save(place / "c.safetensors")
+    (place / "policy.toml").write_text("[minimum]\naccuracy = 0.9\n")
+    Monitor(splits["val"]).save(place / "state.safetensors")
+    monitor = Monitor(splits["val"])
+    monitor.update(splits["other"])
+    monitor.save(place / "other.safetensors")
+    return place
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Put a recorder in place of trainings and of what is made of them, and return its list."""
+    calls: list[Any] = []
+
+    def recorder(name: str, answer: Any = None) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append((name, repr([getattr(one, "root", one) for one in arguments]), repr(options)))
+            return answer
+
+        return call
+
+    for name in ("run_with_bars", "_show"):
+        monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
+    for name in ("run_with_bars", "summarise", "table_of", "write_report", "say_study", "say_study_json"):
+        monkeypatch.setattr(f"calibrant.cli.demo.{name}", recorder(name))
+    for name, answer in {"collect": [], "judge": [], "verdicts_of": [], "validation_note": ""}.items():
+        monkeypatch.setattr(f"calibrant.cli.demo.{name}", recorder(name, answer))
+    monkeypatch.setattr("calibrant.cli.study.check_study", recorder("check_study"))
+    return calls
+
+
+@pytest.mark.parametrize(("name", "parameter", "kind"), list(trials()))
+def test_an_option_has_an_effect_or_is_refused(
+    name: str, parameter: Any, kind: str, home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    calls = recorded(monkeypatch)
+    file = {"file": "a.npz", "stdin": "-"}.get(kind, kind)
+    data = (home / "a.npz").read_bytes() if kind == "stdin" else None
+
+    def outcome(extra: list[str], where: str) -> tuple[Any, ...]:
+        out = tmp_path / where
+        out.mkdir()
+        monkeypatch.chdir(out if name in {"study init", "theory", "demo"} else home)
+        shutil.copy(home / "state.safetensors", out / "state.safetensors")
+        base = WITHOUT_FILE[name] if kind == "none" and name in WITHOUT_FILE else BASES[name]
+        arguments = [{"FILE": file, "STATE": str(out / "state.safetensors")}.get(word, word) for word in base]
+        calls.clear()
+        done = run(*name.split(), *arguments, *[word.replace("OUT", str(out)) for word in extra], input=data)
+        written = {
+            str(place.relative_to(out)): place.read_bytes() for place in sorted(out.rglob("*")) if place.is_file()
+        }
+        said = " ".join((done.stdout + done.stderr).replace(str(out), "").split())
+        return done, (done.exit_code, said, written, list(calls))
+
+    base, before = outcome([], "base")
+    if base.exit_code == 2:  # this command reads no such input, and says so
+        assert kind in {"folder", "splits"} or (name, kind) == ("compare", "stdin"), base.output
+        assert re.match(r"error: .*expected .*; ", base.stderr), base.stderr
+        return
+    done, after = outcome(flag_of(name, parameter, Path("OUT")), "tried")
+    if done.exit_code == 2:
+        assert re.match(r"error: .*expected .*; ", done.stderr), done.output
+        assert done.stderr.count("\n") == 1
+        assert done.stdout == ""
+        assert set(after[2]) == {"state.safetensors"}, "a refused call wrote"
+        assert after[2]["state.safetensors"] == (home / "state.safetensors").read_bytes()
+    else:
+        assert done.exit_code in {0, 1, 3}, done.output
+        assert after != before, f"{name} {parameter.name} on {kind}: accepted, and nothing is different"
+
+
+def test_every_command_is_held() -> None:
+    assert {name for name, _ in commands()} == set(BASES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["study", "run", "digits", "--scale", "paper"],
+        ["study", "describe", "digits", "--scale", "gpu"],
+        ["study", "run", "digits", "--data", "folder"],
+        ["study", "run", "sst", "--data", "folder"],
+        ["check", "a.npz", "--max", "ece=.2", "--baseline", "b.npz"],
+        ["watch", "state.safetensors", "--split", "val"],
+        ["watch", "state.safetensors", "a.npz", "--reference-split", "val"],
+        ["watch", "state.safetensors", "--ids", "part"],
+        ["plan", "--split", "val"],
+        ["plan", "a.npz", "--accuracy", ".9"],
+    ],
+    ids=" ".join,
+)
+def test_what_would_have_no_effect_is_refused(
+    arguments: list[str], home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    before = (home / "state.safetensors").read_bytes()
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert re.match(r"error: .*expected .*; ", done.stderr)
+    assert (home / "state.safetensors").read_bytes() == before
