@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -662,6 +663,8 @@ def fault(case: Case, call: Callable[..., Any]) -> str | None:
             answer = call(*positional, **keywords)
     except CalibrantError as error:
         return _fault_of_message(str(error))
+    except pytest.skip.Exception:  # what assert_calibrated says of too few rows
+        return None
     except _HangsError:
         return f"hangs for {SECONDS} s"
     except Exception as error:
