@@ -75,15 +75,20 @@ def check_row_tensor(
     value: Any, *, name: str, dims: int = 1, rows: int | None = None, floating: bool = False
 ) -> Tensor:
     """Return ``value`` if it is a tensor of ``dims`` axes with ``rows`` rows; its values are not read."""
-    if not isinstance(value, Tensor):
-        raise refuse(f"{name} as a tensor", type(value).__name__, "make it with from_logits, from_probs or a sibling")
-    _dense(value, name=name)
+    check_dense(value, name=name)
     if floating and not value.is_floating_point():
         raise refuse(f"{name} of a floating dtype", str(value.dtype), f"convert with {name}.float()")
     if value.dim() != dims or (rows is not None and value.shape[0] != rows):
         wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
         raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(value.shape)}", "pass one entry a row")
     return value
+
+
+def check_dense(value: Any, *, name: str) -> Tensor:
+    """Return ``value`` if it is a dense tensor of real numbers that has values, of any shape."""
+    if not isinstance(value, Tensor):
+        raise refuse(f"{name} as a tensor", type(value).__name__, "make it with from_logits, from_probs or a sibling")
+    return _dense(value, name=name)
 
 
 def _dense(tensor: Tensor, *, name: str) -> Tensor:

@@ -61,5 +61,8 @@ def log_calibrator(calibrator: Calibrator, *, name: str = "calibrator.safetensor
 
 def _name(prefix: str, name: str) -> str:
     # MLflow allows letters, digits and _-./ : space; a metric's repr has brackets, commas and equals signs
-    plain = "".join(c if c.isalnum() or c in "_-./" else "_" for c in name).strip("_")
-    return f"{prefix}/{plain}" if prefix else plain
+    named, before = (
+        "".join(c if (c.isascii() and c.isalnum()) or c in "_-./" else "_" for c in text).strip("_/")
+        for text in (name, prefix)
+    )
+    return f"{before}/{named}" if before else named

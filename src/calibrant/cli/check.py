@@ -80,7 +80,7 @@ def check(
     )
     limits = limits if policy is None else Policy.from_file(policy).updated(limits)
     if not limits.no_worse:
-        refuse_typed(context, ["baseline"], where="limits none of which is one of --no-worse")
+        refuse_typed(context, ["baseline"], where="limits without one of --no-worse")
     check_outputs(junit, markdown)
     before = None if baseline is None else inputs.pick(Source(baseline, shown(baseline)), split)
     source = inputs.sources(file)[0]
@@ -98,8 +98,12 @@ def check(
         )
     _say(found, as_json=as_json)
     _write(found, junit=junit, markdown=markdown, strict=inconclusive == "fail")
+    raise typer.Exit(_code(found, inconclusive))
+
+
+def _code(found: Check, inconclusive: str | None) -> int:
     undecided = found.verdict == "not enough evidence" and inconclusive is not None
-    raise typer.Exit(CODES[str(inconclusive) if undecided else found.verdict])
+    return CODES[str(inconclusive) if undecided else found.verdict]
 
 
 def _through(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant._arguments import check_level, check_seed
 from calibrant._beside import fitting_weights
@@ -161,10 +161,16 @@ def _need_labelled(predictions: Any, *, what: str) -> Tensor:
 
 def _made(calibrator: Any) -> Calibrator:
     """Return an unfitted calibrator made by ``calibrator``."""
-    made = calibrator() if callable(calibrator) and not isinstance(calibrator, Calibrator) else calibrator
-    if not isinstance(made, Calibrator) or made is calibrator:
+    if isinstance(calibrator, type) and not issubclass(calibrator, Calibrator):
+        made = None
+    else:
+        try:
+            made = calibrator() if not isinstance(calibrator, nn.Module) else None
+        except TypeError:  # it cannot be called so
+            made = None
+    if not isinstance(made, Calibrator):
         remedy = 'pass a class such as TemperatureScaling, or lambda: FocalTemperatureScaling(search="line")'
-        raise refuse("a function that makes a calibrator", shown(calibrator), remedy)
+        raise refuse("a function without arguments that makes a calibrator", shown(calibrator), remedy)
     return made
 
 

@@ -196,8 +196,8 @@ def error_interval(
     check_number(scale, name="scale", low=0, open_low=True)
     need_table(table)
     if error is not None:
-        check_number(error, name="error", low=0)
-    if not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] == 0 or null.is_complex():
+        error = check_number(error, name="error", low=0)
+    if not check_row_tensor(null, name="null").shape[0]:
         raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))

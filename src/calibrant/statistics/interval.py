@@ -68,7 +68,7 @@ def interval(
         0.0
     """
     check_sampling(draws=draws, seed=seed, level=level, low=2)
-    if null is not None and (not isinstance(null, Tensor) or null.dim() != 1 or null.shape[0] < 2):
+    if null is not None and check_row_tensor(null, name="null").shape[0] < 2:
         raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):

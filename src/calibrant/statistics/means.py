@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_level
-from calibrant._check import check_row_tensor, refuse, shown
+from calibrant._check import check_dense, check_row_tensor, refuse, shown
 from calibrant._data import count_of, need_rows
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
@@ -292,12 +292,11 @@ def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
 
 def check_rows(rows: Tensor, groups: Tensor | None, *, name: str, dims: tuple[int, ...]) -> None:
     """Refuse what is not finite numbers by row with, if any, one group a row."""
-    if not isinstance(rows, Tensor):
-        raise refuse(f"{name} as a tensor", f"a {type(rows).__name__}", "pass one number a row")
+    check_dense(rows, name=name)
     expected = f"{name} of shape (N,)" + (" or (N, C)" if 2 in dims else "")
     if rows.dim() not in dims or rows.numel() == 0 or rows.is_complex():
         raise refuse(expected, f"shape {tuple(rows.shape)} and {rows.dtype}", "pass one number a row")
-    if not bool(torch.isfinite(rows).all()):
+    if not bool(torch.isfinite(rows.double()).all()):
         raise refuse(f"finite {name}", "others", "leave them out, or give the calibrator a floor")
-    if groups is not None and (not isinstance(groups, Tensor) or groups.shape != rows.shape[:1]):
-        raise refuse(f"groups as a tensor of shape ({rows.shape[0]},)", shown(groups), "pass one group a row")
+    if groups is not None:
+        check_row_tensor(groups, name="groups", rows=rows.shape[0])

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant._arguments import check_generator, check_index, check_level, check_sampling
 from calibrant._check import check_count, check_row_tensor, refuse, shown
@@ -99,7 +99,7 @@ def null_draws(
     """
     check_sampling(draws=draws, seed=seed)
     predictions = need_rows(predictions, what=metric)
-    if not callable(metric) or isinstance(metric, type):
+    if not callable(metric) or isinstance(metric, type | nn.Module):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
