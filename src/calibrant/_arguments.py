@@ -88,3 +88,13 @@ def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
     if low < -1 or high >= bins:
         raise refuse(f"bins in [−1, {bins})", f"{low if low < -1 else high}", "make them with binning.assign(p)")
     return index
+
+
+def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
+    """Return ``weight`` if it is None or (N,) finite weights > 0: int64 counts of repeated rows, or sampling weights."""
+    if weight is None:
+        return None
+    weight = check_row_tensor(weight, name="weight", rows=rows)
+    if weight.dtype == torch.bool or not bool((torch.isfinite(weight.double()) & (weight > 0)).all()):
+        raise refuse("finite weights > 0", shown(weight), "leave out rows of weight 0")
+    return weight

@@ -323,6 +323,7 @@ VALID |= {
     "statistics.null_outcomes.p": lambda: _binned().p,
     "statistics.null_outcomes.bins": lambda: _binned().bins,
     "statistics.cluster_error.rows": _binned,
+    "statistics.sampled_errors.rows": _binned,
     "statistics.cluster_sums.rows": _binned,
     "statistics.paired_square_test.a": _binned,
     "statistics.paired_square_test.b": _binned,

@@ -40,6 +40,8 @@ def from_table(
     """
     check_choice(kind, name="kind", choices=("logits", "probs"))
     columns = check_sequence(columns, name="columns")
+    if wrong := [name for name in columns if not isinstance(name, str | int)]:
+        raise refuse("columns as names or numbers", shown(wrong[0]), "name a column of the table a class")
     if not columns:
         raise InputError("expected the columns of the classes, got none; name one a class")
     known = _columns_of(table)
@@ -48,7 +50,7 @@ def from_table(
             raise refuse("the name of a column", shown(name), "pass a string")
     missing = [name for name in [*columns, label, group] if name is not None and name not in known]
     if missing:
-        raise InputError(f"expected columns {missing}, got only {known}; rename them")
+        raise InputError(f"expected columns {shown(missing)}, got only {shown(known, most=200)}; rename them")
     values = np.stack([_column(table, name) for name in columns], axis=1)
     labels = None if label is None else _codes(_column(table, label), columns)
     groups = None if group is None else _column(table, group)

@@ -83,6 +83,8 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         Raises:
             InputError: If they are no tensors of these shapes.
         """
+        if isinstance(logits, Tensor):
+            check_dense(logits, name="logits")
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             raise refuse("logits as a tensor (N, K, …)", shown(logits), "pass the model's output")
         if not isinstance(labels, Tensor) or labels.shape != logits.movedim(1, -1).shape[:-1]:

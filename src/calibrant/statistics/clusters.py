@@ -52,7 +52,8 @@ def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
         rows: Rows in their bins, with float64 weights.
         level: Of the interval.
     """
-    table, shares, inside = rows.table(), rows.shares, rows.index >= 0
+    check_level(level)
+    table, shares, inside = _need_binned(rows).table(), rows.shares, rows.index >= 0
     residual = torch.where(inside, rows.p.double() - rows.y.double(), 0.0)
     home, signed = rows.index.clamp_min(0), table.gap * table.weight
     size, square = torch.where(inside, shares.square(), 0.0), float(shares.square().sum())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_level, check_sampling
-from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._check import check_count, check_number, check_row_tensor, refuse, shown
 from calibrant._data import need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_level
+from calibrant._arguments import check_level, check_row_weight
 from calibrant._check import check_dense, check_row_tensor, refuse, shown
 from calibrant._data import count_of, need_rows
 from calibrant.errors import InputError, NoIntervalError
@@ -52,6 +52,9 @@ def mean_of(rows: Tensor, weight: Tensor | None) -> float:
         rows: (N,) numbers.
         weight: (N,) ≥ 0, or None.
     """
+    if not check_row_tensor(rows, name="rows").shape[0]:
+        raise refuse("at least one row for a mean", "a selection of none", "check how the rows were selected")
+    check_row_weight(weight, rows=rows.shape[0])
     wide = rows.double()
     return float(wide.mean() if weight is None else (wide * weight).sum() / weight.sum())
 
@@ -136,6 +139,7 @@ def mean_interval(
     """
     check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
+    check_row_weight(weight, rows=rows.shape[0])
     spread = spread_of(contributions(rows, groups, weight))
     if spread.units < 2:
         raise NoIntervalError(
@@ -173,6 +177,7 @@ def paired_test(
     """
     check_level(level)
     check_rows(differences, groups, name="differences", dims=(1, 2))
+    check_row_weight(weight, rows=differences.shape[0])
     columns = differences if differences.dim() == 2 else differences[:, None]
     return [_test(column, groups, weight, level=level) for column in columns.unbind(dim=1)]
 
@@ -216,6 +221,7 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
         0.25
     """
     check_rows(rows, groups, name="rows", dims=(1,))
+    check_row_weight(weight, rows=rows.shape[0])
     found = contributions(rows, groups, weight)
     clusters = 1 if groups is None else found.units / max(found.units - 1, 1)
     return math.sqrt(found.total(2) * clusters)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._arguments import check_generator, check_index, check_level, check_sampling
+from calibrant._arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
 from calibrant._check import check_count, check_row_tensor, refuse, shown
 from calibrant._data import need_rows, repeated
 from calibrant._numerics import row_chunks
@@ -131,6 +131,7 @@ def null_outcomes(
     check_sampling(draws=draws, seed=seed)
     rows = check_row_tensor(p, name="p").shape[0]
     check_index(index, rows=rows, bins=check_count(bins, name="bins"))
+    check_row_weight(weight, rows=rows)
     probabilities = p.detach().cpu().double().numpy()
     if not (probabilities.min() >= -ROUNDING and probabilities.max() <= 1 + ROUNDING):
         raise refuse("p in [0, 1]", shown(p), "pass probabilities")

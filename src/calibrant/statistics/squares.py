@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_index, check_kind, check_level
+from calibrant._arguments import check_index, check_kind, check_level, check_row_weight
 from calibrant._check import check_count, check_row_tensor, refuse
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
@@ -53,8 +53,7 @@ class BinnedRows:
         rows = check_row_tensor(self.p, name="p").shape[0]
         check_row_tensor(self.y, name="y", rows=rows)
         check_index(self.index, rows=rows, bins=check_count(self.bins, name="bins"))
-        if self.weight is not None:
-            check_row_tensor(self.weight, name="weight", rows=rows)
+        check_row_weight(self.weight, rows=rows)
 
     def table(self) -> BinTable:
         """Return the sums."""
