@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, refuse, shown
+from calibrant._check import check_count, check_dense, refuse, shown
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.metrics import Metric
 from calibrant.plot.values import draw_values

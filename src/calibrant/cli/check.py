@@ -72,15 +72,7 @@ def check(
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
-    limits = Policy(
-        read_limits(maximum or [], option="--max"),
-        read_limits(minimum or [], option="--min"),
-        read_limits(no_worse or [], option="--no-worse"),
-        tuple(by or []),
-    )
-    limits = limits if policy is None else Policy.from_file(policy).updated(limits)
-    if not limits.no_worse:
-        refuse_typed(context, ["baseline"], where="limits without one of --no-worse")
+    limits = _limits(context, maximum, minimum, no_worse, policy, by)
     check_outputs(junit, markdown)
     before = None if baseline is None else inputs.pick(Source(baseline, shown(baseline)), split)
     source = inputs.sources(file)[0]
@@ -99,6 +91,27 @@ def check(
     _say(found, as_json=as_json)
     _write(found, junit=junit, markdown=markdown, strict=inconclusive == "fail")
     raise typer.Exit(_code(found, inconclusive))
+
+
+def _limits(
+    context: typer.Context,
+    maximum: list[str] | None,
+    minimum: list[str] | None,
+    no_worse: list[str] | None,
+    policy: str | None,
+    by: list[str] | None,
+) -> Policy:
+    """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
+    limits = Policy(
+        read_limits(maximum or [], option="--max"),
+        read_limits(minimum or [], option="--min"),
+        read_limits(no_worse or [], option="--no-worse"),
+        tuple(by or []),
+    )
+    limits = limits if policy is None else Policy.from_file(policy).updated(limits)
+    if not limits.no_worse:
+        refuse_typed(context, ["baseline"], where="limits without one of --no-worse")
+    return limits
 
 
 def _code(found: Check, inconclusive: str | None) -> int:

@@ -68,11 +68,7 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
-    if not files:
-        unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
-        refuse_typed(context, unread, where="a call without FILE, which adds no rows")
-    if reference is None:
-        refuse_typed(context, ["reference_split"], where="a call without --reference")
+    _refuse_unread(context, inputs, files=bool(files), reference=reference is not None)
     check_outputs(state, refit, prometheus, html)
     if inputs.logits is not None:
         raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
@@ -92,6 +88,17 @@ def watch(
     _write(monitor, prometheus=prometheus, html=html, name=state.stem)
     _say(monitor, note, as_json=as_json)
     raise typer.Exit(int(monitor.alarm))
+
+
+def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, reference: bool) -> None:
+    """Refuse options on data that this call does not read."""
+    if not files:
+        unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
+        refuse_typed(context, unread, where="a call without FILE, which adds no rows")
+        if not reference and inputs != Inputs():
+            raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
+    if not reference:
+        refuse_typed(context, ["reference_split"], where="a call without --reference")
 
 
 def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name: str) -> None:
