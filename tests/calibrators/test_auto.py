@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators._folds import fold_of
 from calibrant.calibrators.auto import IDENTITY_ODDS, RATE
 from calibrant.errors import InputError
-from calibrant.rows import Chunk, RowSource
+from calibrant.rows import Chunk, MemoryRows, RowSource
 from calibrant.theory import focal_map
 
 
@@ -192,6 +192,39 @@ def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
     isotonic = fitted.evidence.trials[2]
     assert (isotonic.loss, isotonic.weight) == (float("inf"), 0.0)  # a zero under a true class
     assert "not tried" in str(fitted.evidence)
+
+
+def test_exact_zeros_that_were_true_get_the_probability_with_which_they_were(tmp_path: Path) -> None:
+    z, y = sample(2000, sharpness=1.0)
+    z, seen = torch.log_softmax(z, 1), sample(2000, seed=1, sharpness=1.0)
+    rounded = torch.where(z < np.log(0.03), -torch.inf, z)
+    excluded = torch.isneginf(rounded)
+    missed = int(excluded[torch.arange(2000), y].sum())
+    assert missed > 20
+    fitted = AutoCalibrator().fit(rounded, y)
+    assert float(fitted.floor.exp()) == pytest.approx(missed / int(excluded.sum()))
+    assert f"zeros as {missed / int(excluded.sum()):.2g}" in repr(fitted)
+    test = torch.log_softmax(seen[0], 1)
+    rounded_test = torch.where(test < np.log(0.03), -torch.inf, test)
+    assert loss(fitted(rounded_test), seen[1]) < loss(test, seen[1]) + 0.03  # nearly what was before rounding
+    kept = AutoCalibrator(keep_argmax=True).fit(rounded, y)
+    assert torch.equal(kept(rounded_test).argmax(1), rounded_test.argmax(1))
+    fitted.save(tmp_path / "auto.safetensors")
+    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded_test), fitted(rounded_test))
+    # where an excluded class was never true it stays excluded
+    masked = torch.where((torch.arange(4) == (y[:, None] + 1) % 4) & (y[:, None] > 1), -torch.inf, z)
+    fitted = AutoCalibrator().fit(masked, y)
+    assert fitted.floor.numel() == 0
+    assert torch.equal(torch.isneginf(fitted(masked)), torch.isneginf(masked))
+
+
+@pytest.mark.parametrize(("rows", "matrix"), [(900, True), (40_000, False)])
+def test_what_is_tried_depends_on_the_time_it_takes(rows: int, matrix: bool) -> None:
+    few = MemoryRows.of(torch.zeros(1, 214), [0])
+    few.count = rows
+    auto = AutoCalibrator()
+    structured = [one for one in auto.candidates if "StructuredMatrix" in repr(one) and "Focal" in repr(one)]
+    assert [auto._suits(one, few) for one in structured] == [matrix]
 
 
 def test_folds_follow_content_groups_and_labels() -> None:

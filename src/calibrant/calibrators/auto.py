@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from calibrant._check import check_count, check_flag
 from calibrant._check import shown as described
 from calibrant._plain import build, config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._chunks import check_label_logits, wrong_mass
+from calibrant.calibrators._chunks import wrong_mass
 from calibrant.calibrators._cross_fitting import Sums, cross_fitted, quietly, undecided
 from calibrant.calibrators._folds import sampled
 from calibrant.calibrators._tempering import narrowed
@@ -40,11 +40,15 @@ PRIOR = 0.5  # standard deviation of log T
 _GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
-_FEW_CLASSES = 20  # beyond this many, only vectors and matrices are tried, and …
+_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
+# rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
+_MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
+_ROWS_A_CURVE = (
+    100  # beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
+)
 _FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
 _FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
 _NATS = 1e-4  # of log-loss: what does not matter
-_ROWS_A_CLASS = 20  # … with fewer rows a class only temperatures and the structured vector: the others hurt there
 
 
 @dataclass(frozen=True)
@@ -115,14 +119,17 @@ class AutoCalibrator(Calibrator):
         candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal
             temperature scaling, alone and before structured matrix scaling with a fifth of the published ridge; vector
             scaling; matrix scaling with a ridge of 20 rows; centred isotonic, alone and before
-            that same structured matrix scaling; beta and spline for two classes. With more than 20
-            classes, focal temperature scaling before structured vector scaling, and what else has at least 20 rows a
-            class. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures have a prior
-            of 0.5 on log T.
+            that same structured matrix scaling; beta and spline for two classes; with more than 20 classes, focal
+            temperature scaling before structured vector scaling. Matrices of logits are for up to 10 classes, the
+            structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class: about half a
+            minute a candidate. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures
+            have a prior of 0.5 on log T.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
         weights: (M,) the shares of doing nothing and of the candidates, in order.
+        floor: The log-probability that classes at −inf get before anything else, as often as they were the true one in
+            the data of the fit; empty where none was, and −inf excludes a class.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -141,6 +148,7 @@ class AutoCalibrator(Calibrator):
     losses: Tensor
     errors: Tensor
     counts: Tensor
+    floor: Tensor
 
     def __init__(
         self,
@@ -161,7 +169,7 @@ class AutoCalibrator(Calibrator):
                 f"{[type(one).__name__ for one in tried]}; name at least one, and none that is top-label only"
             )
         self.members = nn.ModuleList([Identity(), *tried])
-        self._declare("weights", "losses", "errors", "counts")
+        self._declare("weights", "losses", "errors", "counts", "floor")
         self._update_facts()
 
     @property
@@ -190,20 +198,30 @@ class AutoCalibrator(Calibrator):
     def learned(self) -> str:
         """Return what is in use, with its share."""
         used = [f"{w:.2f} {_kind(m)}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0]
-        return "uses " + " + ".join(used)
+        zeros = f", zeros as {math.exp(float(self.floor)):.2g}" if self.floor.dim() == 0 else ""
+        return "uses " + " + ".join(used) + zeros
 
     def extra_repr(self) -> str:
         """Show the settings and what is in use; candidates show themselves."""
         settings = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(prefix + "floor", torch.empty(0, dtype=torch.float64))  # version 0.1.0 had none
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
 
     def _fit(self, rows: RowSource) -> None:
-        _, wrong = rows.totals([(_checked,), (wrong_mass,)])
+        wrong, missed, zeros = rows.total(_counted).tolist()
+        self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
+        if missed:
+            lowest = min(missed / zeros, 0.5 / rows.classes)  # below every row's largest: the decision stays
+            self.floor = torch.tensor(math.log(lowest), dtype=torch.float64, device=rows.device)
+            rows = rows.prepared(_floored, self.floor)
         fresh = [renewed(member) for member in self._members()]
-        enough = float(wrong) >= MIN_ERRORS
+        enough = wrong >= MIN_ERRORS
         tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
         sums, every = self._compared(fresh, tried, rows)
         self._weigh(sums)
@@ -212,7 +230,7 @@ class AutoCalibrator(Calibrator):
             if m == 0 and used:
                 member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
-        self.counts = torch.tensor([float(rows.count), float(wrong), float(sums.folds)], dtype=torch.float64)
+        self.counts = torch.tensor([float(rows.count), wrong, float(sums.folds)], dtype=torch.float64)
 
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
@@ -236,21 +254,21 @@ class AutoCalibrator(Calibrator):
             tried = [m == 0 or m in near for m in range(len(members))]
 
     def _suits(self, member: Calibrator, rows: RowSource) -> bool:
-        """Return whether a usual candidate is worth its time here; candidates that were named always are."""
+        """Return whether a usual candidate is one for so many classes, and worth its time; named ones always are."""
         classes = rows.classes
+        first, last = (member.parts()[0], member.parts()[-1]) if isinstance(member, Chain) else (member, member)
         if not self._usual:
             return True
-        if isinstance(member, BetaCalibration | SplineCalibration):
+        if isinstance(last, BetaCalibration | SplineCalibration):
             return classes == 2
-        if isinstance(member, EnsembleTemperatureScaling | FocalTemperatureScaling):
-            return True
-        first, last = (member.stages[0], member.stages[-1]) if isinstance(member, Chain) else (member, member)
-        if isinstance(last, StructuredVectorScaling):
-            return classes > _FEW_CLASSES
+        compared = min(rows.count, 2 * max(_FEWEST, _SELECTED // classes))
         if isinstance(last, MatrixScaling):
             return classes <= _MATRIX_CLASSES
-        enough = not isinstance(first, CentredIsotonic) and rows.count >= _ROWS_A_CLASS * classes
-        return classes <= _FEW_CLASSES or enough
+        if isinstance(last, StructuredMatrixScaling) and compared * classes**2 > _MATRIX_WORK:
+            return False
+        if isinstance(first, CentredIsotonic) and classes > _FEW_CLASSES:
+            return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
+        return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
 
     def _weigh(self, sums: Sums) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
@@ -266,6 +284,7 @@ class AutoCalibrator(Calibrator):
         self.weights = weights / weights.sum()
 
     def _transform(self, logits: Tensor) -> Tensor:
+        logits = with_floor(logits, self.floor) if self.floor.dim() == 0 else logits
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
         if len(used) == 1:
             alone: Tensor = used[0][1](logits)
@@ -277,9 +296,22 @@ class AutoCalibrator(Calibrator):
         return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
 
 
-def _checked(chunk: Chunk) -> Tensor:
-    check_label_logits(chunk)
-    return torch.zeros(())
+def _counted(chunk: Chunk) -> Tensor:
+    """Return the weight of wrong rows, of rows whose true class is excluded by −inf, and of excluded classes (3,)."""
+    excluded = torch.isneginf(chunk.logits)
+    missed = excluded.gather(1, chunk.labels[:, None])[:, 0]
+    sums = [wrong_mass(chunk), chunk.weights[missed].sum(), chunk.weights @ excluded.sum(dim=1).double()]
+    return torch.stack([one.double().cpu() for one in sums])
+
+
+def with_floor(logits: Tensor, floor: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) in which classes at −inf have the log-probability ``floor`` beside the others."""
+    level = torch.logsumexp(logits.double(), dim=1, keepdim=True) + floor
+    return torch.where(torch.isneginf(logits), level.to(logits.dtype), logits)
+
+
+def _floored(chunk: Chunk, floor: Tensor) -> Chunk:
+    return replace(chunk, logits=with_floor(chunk.logits, floor))
 
 
 def _usual(keep_argmax: bool) -> list[Calibrator]:
