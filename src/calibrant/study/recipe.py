@@ -104,8 +104,8 @@ class Training:
 
     def _check_plain(self) -> None:
         for prefix in check_sequence(self.plain, name="plain"):
-            if prefix not in self.rates:
-                raise InputError(f"expected a rate for each of plain, got none for {prefix!r}; add it to rates")
+            if not isinstance(prefix, str) or prefix not in self.rates:
+                raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
             raise InputError("expected plain without clip on one device, got either; leave one of them out")
 

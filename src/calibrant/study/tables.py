@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._arguments import check_kind, check_list_of
-from calibrant._check import check_choice, check_sequence
+from calibrant._check import check_choice, check_sequence, refuse, shown
 from calibrant._places import atomic_write
 from calibrant.binning import EqualMass
 from calibrant.metrics import ECE, NLL, Error, Metric
@@ -197,7 +197,8 @@ def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["m
         names: Keys of ``measures.MEASURES``.
     """
     for name in check_sequence(names, name="names"):
-        check_choice(name, name="each of names", choices=MEASURES)
+        if not isinstance(name, str) or name not in MEASURES:
+            raise refuse("names of measures", shown(name), "take keys of study.measures.MEASURES")
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     groups: dict[tuple[str, str], list[Measured]] = {}
     for item in measured:
