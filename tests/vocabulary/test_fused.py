@@ -185,7 +185,7 @@ def test_a_second_derivative_is_refused() -> None:
 
 @pytest.mark.parametrize("name", BATCH)
 def test_losses_of_the_whole_batch_are_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"sum over samples, got {name}, which looks at the whole batch"):
+    with pytest.raises(InputError, match=f"sum over samples, got {name}, which depends on the whole batch"):
         FusedLinearLoss(getattr(losses, name)())
     with pytest.raises(InputError, match="whole batch"):
         FusedLinearLoss(losses.Weighted((1.0, losses.FocalLoss(2.0)), (1.0, getattr(losses, name)())))

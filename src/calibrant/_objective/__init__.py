@@ -1,4 +1,4 @@
-"""What objectives are computed with: a checked batch, one number a row with its gradient, and the reduction.
+"""The parts losses are built from: the checked batch, per-row statistics with hand-written gradients, and the reduction.
 
-``calibrant.functional`` and ``calibrant.losses`` both stand on it.
+``calibrant.functional`` and ``calibrant.losses`` both use them.
 """

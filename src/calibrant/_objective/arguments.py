@@ -1,4 +1,4 @@
-"""The checks of what constructors and functions take beside logits and labels: reduction, weights, ignored label."""
+"""Checks of the arguments other than logits and labels: reduction, weights, ignored label."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from calibrant._objective.batch import FLOATING, kind_of, readable
 
 
 def check_common(reduction: Any, weight: Any, ignore_index: Any) -> None:
-    """Check the three arguments that every objective has.
+    """Raise unless reduction, class weights and ignored label are valid.
 
     Raises:
         InputError: Naming the argument, what was expected and what was got.
@@ -57,7 +57,7 @@ def check_sample_weight(weight: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def check_rows(values: Any, *, name: str, like: Tensor | None = None) -> Tensor:
-    """Return ``values`` if it is a floating tensor (N,), of the shape and device of ``like`` if that is given."""
+    """Return ``values`` if it is a floating tensor (N,), and has the shape and device of ``like`` if you pass one."""
     if not isinstance(values, Tensor) or values.layout != torch.strided or values.dtype not in FLOATING:
         raise refuse(f"{name} as a floating tensor of shape (N,)", kind_of(values), "pass one number a row")
     if values.dim() != 1 or (like is not None and values.shape != like.shape):

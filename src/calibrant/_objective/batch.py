@@ -1,7 +1,7 @@
-"""A batch, checked, in the one form objectives compute in: (N, K) logits, (N,) labels, what counts; and the reduction.
+"""Checked batches in the form losses compute with, (N, K) logits, (N,) labels and their weights; and the reduction.
 
-Shapes, dtypes and devices are always checked. Values are read only where that costs nothing: on the CPU, run eagerly.
-On CUDA it would wait for the device (there the kernels have their own check), and a compiled graph would break.
+Shapes, dtypes and devices are always checked. Values are checked only on the CPU in eager mode: on CUDA reading them
+would wait for the device (there the kernels have their own check), and in a compiled graph it would break the graph.
 """
 
 from collections.abc import Callable
@@ -23,19 +23,19 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
-_LARGE = 1 << 22  # logits on an accelerator, from which a pass over them costs more than its launch
+_LARGE = 1 << 22  # number of logits on an accelerator from which a pass over them costs more than its launch
 
 
 @dataclass(frozen=True)
 class Places:
-    """The labels of a batch: which count, and how much.
+    """The labels of a batch: which are ignored, and the class weight of each.
 
     Args:
-        given: (N,) int64 labels.
+        given: (N,) int64 labels as passed.
         labels: (N,) int64, 0 where ignored.
-        kept: (N,) bool, whether a place counts.
-        weights: (N,) class weight of each place, 0 where ignored.
-        all_count: Whether all places do; None where labels are not to be read.
+        kept: (N,) bool, false where ignored.
+        weights: (N,) class weight of each label, 0 where ignored.
+        all_count: Whether none is ignored; None where label values must not be read.
     """
 
     given: Tensor
@@ -48,7 +48,7 @@ class Places:
     def of(
         cls, labels: Tensor, *, classes: int, dtype: torch.dtype, weight: Tensor | None, ignore_index: int
     ) -> "Places":
-        """Check the range of integer ``labels`` (N,) for logits of ``dtype`` over ``classes``, and give each its weight."""
+        """Return the places of integer ``labels`` (N,), checked against ``classes``, with weights in the dtype of the loss."""
         given = labels.long()
         all_count = check_range(given, classes=classes, ignore_index=ignore_index)
         kept = given != ignore_index
@@ -60,17 +60,17 @@ class Places:
         return cls(given, safe, kept, weights, all_count)
 
     def mask(self, terms: Tensor) -> Tensor:
-        """Return ``terms`` (N,) with 0 at ignored places."""
+        """Return ``terms`` (N,) with 0 where the label is ignored."""
         return torch.where(self.kept, terms, 0)
 
 
 @dataclass(frozen=True)
 class Batch(Places):
-    """Logits and integer labels, checked.
+    """Logits and integer labels, checked and flattened.
 
     Args:
-        logits: (N, K); rows of ignored places may have been replaced by 0.
-        shape: The labels' shape.
+        logits: (N, K); rows whose label is ignored may have been replaced by 0.
+        shape: The labels' shape before flattening.
     """
 
     logits: Tensor
@@ -78,10 +78,10 @@ class Batch(Places):
 
     @classmethod
     def from_pair(cls, logits: Any, labels: Any, *, name: str, weight: Tensor | None, ignore_index: int) -> "Batch":
-        """Check ``logits`` and ``labels`` for the objective ``name``, and bring them into form.
+        """Return the batch of ``logits`` and ``labels``, checked for the loss ``name``.
 
         Raises:
-            InputError: If they do not fit, or ``labels`` are target probabilities.
+            InputError: If they do not match, or ``labels`` are target probabilities.
         """
         axis, shape = check_pair(logits, labels)
         if labels.is_floating_point():
@@ -96,11 +96,12 @@ class Batch(Places):
 
 
 def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) with 0 in the rows that do not count, where these could make a gradient NaN.
+    """Return ``logits`` (N, K) with 0 in the ignored rows, where their values could make a gradient NaN.
 
-    Such a row has upstream gradient 0, but 0 · ∞ is NaN if it holds −inf (padding that is masked, too). On the CPU only
-    its rows are read; in a compiled graph the replacement costs no pass of its own; on an accelerator it costs two, so
-    for many logits it is left out: there a row of −inf alone, ignored, still gives NaN, as in ``torch.nn.CrossEntropyLoss``.
+    The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row holds −inf, as masked padding does. On the
+    CPU only the ignored rows are read, and in a compiled graph the replacement is fused with other operations. On an
+    accelerator it costs two passes, so for many logits it is left out: there an ignored row of −inf only still gives
+    NaN, as in ``torch.nn.CrossEntropyLoss``.
     """
     if readable(logits) and bool(logits.detach()[~kept].isfinite().all()):
         return logits
@@ -111,10 +112,10 @@ def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
 
 
 def soft_batch(logits: Any, targets: Any, *, weight: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
-    """Check logits and target probabilities, and return both as (N, K), and the shape of terms a sample.
+    """Return checked logits and target probabilities, both (N, K), and the shape of ``reduction="none"``.
 
     Raises:
-        InputError: If they do not fit, a row of targets is no distribution, or class weights were given.
+        InputError: If shapes or devices differ, a row of targets is no distribution, or there are class weights.
     """
     axis, shape = check_pair(logits, targets)
     if weight is not None:
@@ -141,10 +142,10 @@ def evaluate(
     weight: Tensor | None,
     ignore_index: int,
 ) -> Tensor:
-    """Return the reduced objective whose terms (N,) are ``rows(logits, labels)``, or ``soft_rows(logits, targets)``.
+    """Return the reduced loss whose terms (N,) are ``rows(logits, labels)``, or ``soft_rows(logits, targets)``.
 
     Raises:
-        InputError: If logits and labels do not fit, or target probabilities are given and there are no ``soft_rows``.
+        InputError: If logits and labels do not match, or labels are target probabilities and ``soft_rows`` is None.
     """
     if is_soft(labels) and soft_rows is not None:
         matrix, targets, shape = soft_batch(logits, labels, weight=weight)
@@ -168,8 +169,8 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
     """Return log p_y and log(1 − p_y), each (N,), differentiable.
 
     Args:
-        logits: (N, K). In float32 and below both come from the per-row cross-entropy, computed in float32, so
-            nothing of size N × K is made beyond its gradient. In float64 log(1 − p_y) is a logsumexp over the other classes.
+        logits: (N, K). In float32 and below both are functions of the per-row cross-entropy, computed in float32, so the
+            gradient is the only further N × K matrix. In float64 log(1 − p_y) is a logsumexp over the other classes.
         labels: (N,) int64 in [0, K).
     """
     if logits.dtype == torch.float64:
@@ -180,7 +181,7 @@ def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 
 
 def readable(tensor: Tensor) -> bool:
-    """Return whether the values of ``tensor`` may be looked at: eager, on the CPU, neither traced, faked nor batched by vmap."""
+    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
     return (
         tensor.device.type == "cpu"
         and not torch.compiler.is_compiling()
@@ -209,7 +210,7 @@ def check_logits(logits: Tensor) -> int:
 
 
 def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
-    """Return the axis of the classes and the shape of the labels, for logits and labels (or target probabilities) that fit."""
+    """Return the class axis and the labels' shape, after checking that logits and labels (or target probabilities) match."""
     if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
         kinds = f"{type(logits).__name__} and {type(labels).__name__}"
         raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
@@ -254,7 +255,7 @@ def _check_soft_shape(targets: Tensor, whole: torch.Size, labels: torch.Size) ->
 
 
 def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | None:
-    """Check int64 ``labels`` (N,) and return whether all of them count; None where their values are not to be read."""
+    """Return whether no label of ``labels`` (N,) int64 is ignored, after checking their range; None where values are not read."""
     if not readable(labels):
         return None
     if labels.numel() == 0:
@@ -275,11 +276,13 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
 
 
 def check_targets(targets: Tensor) -> None:
-    """Check that the rows of ``targets`` (N, K) are probabilities that sum to 1, where their values may be read."""
+    """Raise unless the rows of ``targets`` (N, K) are probabilities that sum to 1; values are read only where that is allowed."""
     if not readable(targets) or targets.numel() == 0:
         return
     values = targets.detach()
-    for rows in row_chunks(*values.shape, itemsize=values.element_size()):  # the second look at a block is in the cache
+    for rows in row_chunks(
+        *values.shape, itemsize=values.element_size()
+    ):  # the second pass over a block hits the cache
         block = values[rows]
         low = float(block.amin())
         sums = block.sum(dim=1, dtype=torch.float32)
@@ -289,7 +292,7 @@ def check_targets(targets: Tensor) -> None:
 
 
 def _looseness(dtype: torch.dtype) -> float:
-    """Return how many times further sums of rounded probabilities may be off: bfloat16 keeps 8 bits of each."""
+    """Return the factor by which 16-bit rounding widens the tolerance of sums: bfloat16 keeps 8 bits of each probability."""
     return max(1.0, torch.finfo(dtype).eps / PROBABILITY_TOLERANCE) if torch.finfo(dtype).bits == 16 else 1.0
 
 
@@ -305,7 +308,7 @@ def _refuse_targets(block: Tensor, sums: Tensor, start: int, looseness: float) -
 
 
 def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> None:
-    """Check class weights against the logits they meet."""
+    """Raise unless the class weights match the logits' classes and device."""
     if weight.shape[0] != classes:
         raise InputError(f"expected weight of shape ({classes},), got ({weight.shape[0]},); pass one a class")
     if weight.device != device:
@@ -316,7 +319,7 @@ def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> 
 
 
 def no_soft_form(name: str) -> InputError:
-    """Return the error for target probabilities given to the loss ``name``, which has no form for them."""
+    """Return the error for target probabilities passed to the loss ``name``, which takes labels only."""
     return InputError(
         f"expected integer labels for {name}, got target probabilities; pass class indices, "
         f"or use a loss with a soft form ({SOFT_LOSSES})"
@@ -324,12 +327,12 @@ def no_soft_form(name: str) -> InputError:
 
 
 def no_weighted_targets() -> InputError:
-    """Return the error for class weights beside target probabilities."""
+    """Return the error for class weights with target probabilities."""
     return InputError("expected class weights with integer labels only, got target probabilities; drop one")
 
 
 def kind_of(value: object) -> str:
-    """Return what ``value`` is, in a few words."""
+    """Return the type of ``value`` for a message; for a tensor its layout, dtype and shape."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "

@@ -1,8 +1,8 @@
-"""One number a row of logits, whose gradient is written once, in blocks of rows that stay in the processor's cache.
+"""Per-row statistics of logits, with gradients written by hand in blocks of rows that stay in the processor's cache.
 
-Autograd would keep the softmax of all rows for the backward pass and make several matrices of its size on the way.
-Here the forward pass keeps nothing of size N × K and the backward pass recomputes the softmax of a block straight
-into the gradient. What a loss does with the numbers, of which there are N, is left to autograd.
+Autograd would save the softmax of all rows for the backward pass and allocate several temporary N × K matrices.
+Here the forward pass saves nothing of size N × K, and the backward pass recomputes the softmax of a block directly
+in the gradient's memory. Autograd handles what a loss computes from the N statistics.
 """
 
 from abc import ABC, abstractmethod
@@ -14,32 +14,33 @@ from torch import Tensor
 
 from calibrant._numerics import row_chunks
 
-SMALL = 1 << 16  # below this many logits the passes are dispatch only, and fewer operations win
+SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
 
 
 class RowStatistic(ABC):
-    """A number s(z, y) for each row of logits, with its gradient by hand."""
+    """A statistic s(z, y) of each row of logits, with a hand-written gradient."""
 
     @abstractmethod
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return s (N,) by differentiable operations: the definition, used wherever the blocks would not pay."""
+        """Return s (N,) by differentiable operations: the definition, used where blocks would not be faster."""
 
     @abstractmethod
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
-        """Return s (n,) of a block; ``work`` (n, K) is scratch."""
+        """Return s (n,) of a block; ``work`` (n, K) is scratch memory."""
 
     @abstractmethod
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write ``scale`` (n, 1) times the gradient of s by the logits of a block into ``out`` (n, K)."""
+        """Write ``scale`` (n, 1) times the gradient of s with respect to the block's logits into ``out`` (n, K)."""
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return s (N,) of ``logits`` (N, K) and ``labels`` (N,), in float32 or, for float64 logits, float64."""
-        return self.beside(logits, labels)[1]
+        return self.with_logits(logits, labels)[1]
 
-    def beside(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for further use and s (N,): the gradient of s is added to the one made of that use, in place.
+    def with_logits(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``logits`` for further use, and s (N,).
 
-        Two terms of one loss so need one gradient matrix between them, and no pass to add two up.
+        Use the returned logits for the other terms of a loss: the gradient of s is then added in place to the gradient of
+        those terms, so that several terms share one gradient matrix.
         """
         if in_blocks(logits):
             pair: tuple[Tensor, Tensor] = _Blocks.apply(logits, labels, self)
@@ -48,7 +49,7 @@ class RowStatistic(ABC):
 
 
 def in_blocks(logits: Tensor) -> bool:
-    """Return whether blocks pay: many logits on a processor with caches, in eager mode, in float32 or below."""
+    """Return whether blocks are faster: many logits on the CPU, in eager mode, in float32 or below."""
     return (
         logits.numel() >= SMALL
         and logits.device.type == "cpu"
@@ -86,10 +87,10 @@ class _Blocks(torch.autograd.Function):
         logits, labels = ctx.saved_tensors
         if grad is None:
             return through, None, None
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if torch.is_grad_enabled():  # create_graph=True: repeat the forward pass with differentiable operations
             value = ctx.statistic.plain(promoted(logits), labels)
-            again = torch.autograd.grad(value, logits, grad, create_graph=True)[0]
-            return again if through is None else through + again, None, None
+            own = torch.autograd.grad(value, logits, grad, create_graph=True)[0]
+            return own if through is None else through + own, None, None
 
         def write(rows: slice, out: Tensor) -> None:
             ctx.statistic.write_gradient(logits[rows].float(), labels[rows], grad[rows, None], out)
@@ -98,7 +99,7 @@ class _Blocks(torch.autograd.Function):
 
 
 def gradient_in_blocks(logits: Tensor, through: Tensor | None, write: Callable[[slice, Tensor], None]) -> Tensor:
-    """Return what ``write(rows, out)`` writes for all rows, added to ``through`` (in place) if there is that."""
+    """Return the gradient (N, K) that ``write(rows, out)`` writes block by block, added in place to ``through`` if not None."""
     gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if through is None else through
     direct = through is None and logits.dtype == torch.float32
     blocks = list(row_chunks(*logits.shape, itemsize=4, device=logits.device))

@@ -1,4 +1,4 @@
-"""(log q, log(1 − q)) of every class, and normalisation, right at every margin."""
+"""(log q, log(1 − q)) of every class, and normalisation, accurate at every margin of the logits."""
 
 import math
 from typing import Any
@@ -41,7 +41,7 @@ def check_floating(values: Any, *, name: str) -> Tensor:
 
 
 def check_values(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` if it is such a tensor and has values: one on the device meta has none."""
+    """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
     if check_floating(values, name=name).is_meta:
         raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
     return check_floating(values, name=name)
@@ -75,13 +75,13 @@ def log_pairs_and_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     logits = finite_floor(logits)
     top = logits.detach().argmax(dim=-1, keepdim=True)
     log_top, log_rest, total = _split(logits, top)
-    others = (logits - total).scatter(-1, top, -1.0)  # a harmless value where it is replaced, for the gradient's sake
+    others = (logits - total).scatter(-1, top, -1.0)  # −1 at the replaced entry keeps its unused gradient finite
     log_not = torch.log1p(-torch.exp(others)).scatter(-1, top, log_rest)
     return others.scatter(-1, top, log_top), log_not, top
 
 
 def log_pair_of_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log q (…, K), log(1 − q_top) (…, 1) and the index of the top class (…, 1), as ``log_pairs_and_top`` has them."""
+    """Return log q (…, K), log(1 − q_top) (…, 1) and the index of the top class (…, 1)."""
     logits = finite_floor(logits)
     top = logits.detach().argmax(dim=-1, keepdim=True)
     log_top, log_rest, total = _split(logits, top)
@@ -109,7 +109,7 @@ def _split(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (log q_top, log(1 − q_top), logsumexp), each (…, 1)."""
     z_top = logits.gather(-1, top)
     rest = torch.logsumexp(finite_floor(logits.scatter(-1, top, -math.inf)), dim=-1, keepdim=True)
-    # logaddexp, in a form whose ONNX translation cannot overflow
+    # logaddexp, in a form whose ONNX export cannot overflow
     gap = rest - z_top
     total = z_top + torch.maximum(gap, torch.zeros_like(gap)) + torch.log1p(torch.exp(-gap.abs()))
     log_rest = rest - total

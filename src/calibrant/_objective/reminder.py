@@ -1,4 +1,4 @@
-"""A warning for adaptive losses that train on and on without an update."""
+"""A warning for adaptive losses that are trained without a call of ``update``."""
 
 import itertools
 
@@ -11,13 +11,13 @@ from calibrant.errors import UsageWarning
 
 
 class _Process:
-    """Training passes of all adaptive losses since any was updated: finds one that is made anew every batch."""
+    """Counts training passes of all adaptive losses since the last update, to detect a loss created for every batch."""
 
     passes = itertools.count(1)
 
 
 class UpdateReminder:
-    """Counts the training-mode passes of one loss, and warns once if ``warn_after`` of them bring no update.
+    """Counts the training-mode passes of one loss, and warns once after ``warn_after`` passes without an update.
 
     Args:
         warn_after: Passes ≥ 1, or None to never warn.
@@ -29,12 +29,12 @@ class UpdateReminder:
         self._done = False
 
     def updated(self) -> None:
-        """Note an update: this loss is looked after."""
+        """Record an update: no warning follows."""
         self._done = True
         _Process.passes = itertools.count(1)
 
     def count(self, loss: nn.Module) -> None:
-        """Count a forward pass of ``loss``; nothing inside a compiled graph, whose trace it would break."""
+        """Count a forward pass of ``loss``; not in a compiled graph, where counting would break the graph."""
         if torch.compiler.is_compiling() or self._done or self.warn_after is None or not loss.training:
             return
         self._passes += 1
@@ -42,24 +42,24 @@ class UpdateReminder:
         if self._passes < self.warn_after and in_process != self.warn_after:
             return
         self._done = True
-        if int(loss.updates):  # type: ignore[arg-type]  # resumed from a state that was updated
+        if int(loss.updates):  # type: ignore[arg-type]  # resumed from a state with updates
             return
         name, count = type(loss).__name__, self.warn_after
         if self._passes >= count:
             message = (
-                f"expected {name}.update(validation) once an epoch, got none in {count} training steps, so its γ are "
-                "still the first; call update after each epoch, or set warn_after"
+                f"expected {name}.update(validation) once an epoch, got none in {count} training steps, so its γ have "
+                "not changed; call update after each epoch, or set warn_after"
             )
         else:
             message = (
                 f"expected one {name} for the whole training, got {count} training steps of several and no update, so "
-                "their γ are still the first; make it once, and call update(validation) after each epoch"
+                "their γ have not changed; create it once, and call update(validation) after each epoch"
             )
         warn_user(message, UsageWarning)
 
 
 def number_of_updates(loss: nn.Module) -> int | None:
-    """Return how often an adaptive loss says it was updated; None if it keeps no such count."""
+    """Return the number of updates that an adaptive loss has counted; None if it does not count them."""
     updates = getattr(loss, "updates", None)
     return None if updates is None else int(updates)
 

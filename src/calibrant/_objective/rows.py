@@ -1,4 +1,4 @@
-"""The terms a sample that ``calibrant.functional`` and ``calibrant.losses`` have in common: each formula stands here once."""
+"""Per-sample loss terms shared by ``calibrant.functional`` and ``calibrant.losses``: each formula is defined once, here."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,7 @@ def smoothed_rows(logits: Tensor, labels: Tensor, *, smoothing: float, spread: s
 
 
 def smoothed_soft_rows(logits: Tensor, targets: Tensor, *, smoothing: float, spread: str) -> Tensor:
-    """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
+    """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K and target probabilities q."""
     wide = promoted(logits)
     uniform = uniform_part(smoothing, spread, logits.shape[1])
     smoothed = targets.to(wide.dtype) * (1 - uniform) + uniform / logits.shape[1]
@@ -54,5 +54,5 @@ def smoothed_soft_rows(logits: Tensor, targets: Tensor, *, smoothing: float, spr
 
 
 def uniform_part(smoothing: float, spread: str, classes: int) -> float:
-    """Return u, the part of the smoothed target that lies evenly on all classes: α, or αK/(K − 1) if spread over the others."""
+    """Return u, the weight of the uniform distribution in the smoothed target: α, or αK/(K − 1) if spread over the others."""
     return smoothing if spread == "all" else smoothing * classes / (classes - 1)

@@ -1,4 +1,4 @@
-"""The row statistics that losses are made of: cross-entropy, squared error, entropy, norm and margin."""
+"""Row statistics that losses are computed from: cross-entropy, squared error, entropy, norm and margin."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from calibrant._numerics import softmax_into
 from calibrant._objective.blocks import RowStatistic
 
-_LEAST_P = 1e-30  # below it a float32 probability has lost digits or is 0, so −log p is taken from the logits
+_LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits
 _LOG_OF_ZERO = -1e4  # its exponential is 0 in float32, and 0 times it is 0, where 0 times −inf is NaN
 
 
@@ -18,19 +18,20 @@ class CrossEntropy(RowStatistic):
     """−Σ_k t_k log p_k with t = (1 − u) e_y + u/K: the true class's nll, or, for u ≠ 0, label smoothing.
 
     Args:
-        uniform: u, the part of the target that lies evenly on all classes.
+        uniform: u, the weight of the uniform distribution in the target.
     """
 
     uniform: float = 0.0
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy (N,)."""
-        held = min(max(self.uniform, 0.0), 1.0)  # torch refuses u > 1 and passes over u < 0 in silence
-        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=held)
-        if held == self.uniform:
+        clamped = min(max(self.uniform, 0.0), 1.0)  # torch raises for u > 1 and ignores u < 0
+        nll = F.cross_entropy(logits, labels, reduction="none", label_smoothing=clamped)
+        if clamped == self.uniform:
             return nll
-        ahead = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)
-        return nll + (self.uniform - held) * ahead
+        # the loss is linear in u, with slope z_y − mean_k z_k
+        slope = logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)
+        return nll + (self.uniform - clamped) * slope
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the cross-entropy (n,) from the softmax."""
@@ -67,8 +68,8 @@ class Distance(RowStatistic):
         """Return the distance (N,)."""
         index = labels[:, None]
         p = torch.softmax(logits, dim=1)
-        off = p.scatter_add(1, index, -torch.ones_like(p[:, :1]))
-        return (off.square() if self.power == 2 else positive_power(off.abs(), self.power)).sum(dim=1)
+        error = p.scatter_add(1, index, -torch.ones_like(p[:, :1]))  # p − e_y
+        return (error.square() if self.power == 2 else positive_power(error.abs(), self.power)).sum(dim=1)
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the distance (n,)."""
@@ -93,7 +94,7 @@ class Entropy(RowStatistic):
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the entropy (N,)."""
         log_p = F.log_softmax(logits, dim=1)
-        excluded = torch.isneginf(log_p)  # 0 · −∞ in the value, and in the gradient whatever stood in for −∞
+        excluded = torch.isneginf(log_p)  # 0 · −∞ is NaN in value and gradient, so such classes are masked in both
         finite = torch.where(excluded, 0, log_p)
         return -(torch.where(excluded, 0, torch.exp(finite)) * finite).sum(dim=1)
 
@@ -159,12 +160,12 @@ class Norm(RowStatistic):
 
 @dataclass(frozen=True)
 class Margin(RowStatistic):
-    """Σ_k max(0, max_j z_j − z_k − m)^power: how far the classes lag the largest logit beyond a margin.
+    """Σ_k max(0, max_j z_j − z_k − m)^power: by how much differences to the largest logit exceed a margin.
 
     Args:
         margin: m ≥ 0.
         power: 1 or 2.
-        attached: Whether the largest logit takes part in the gradient.
+        attached: Whether the largest logit has a gradient.
     """
 
     margin: float
@@ -172,19 +173,19 @@ class Margin(RowStatistic):
     attached: bool
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the lag (N,); equal largest logits share its gradient."""
+        """Return the summed excess (N,); equal largest logits share its gradient."""
         top = logits.amax(dim=1, keepdim=True)
-        lag = F.relu(without_excluded((top if self.attached else top.detach()) - logits - self.margin))
-        return (lag if self.power == 1 else lag.square()).sum(dim=1)
+        excess = F.relu(without_excluded((top if self.attached else top.detach()) - logits - self.margin))
+        return (excess if self.power == 1 else excess.square()).sum(dim=1)
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
-        """Return the lag (n,)."""
-        self._lag(logits, work)
+        """Return the summed excess (n,)."""
+        self._excess(logits, work)
         return (work if self.power == 1 else work.square_()).sum(dim=1)
 
     def write_gradient(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write −power·lag^(power − 1) at each lagging class, and their sum at the largest."""
-        top = self._lag(logits, out)
+        """Write −power·excess^(power − 1) at each class beyond the margin, and minus their sum at the largest."""
+        top = self._excess(logits, out)
         if self.power == 1:
             out.sign_()
         total = out.sum(dim=1, keepdim=True)
@@ -193,7 +194,7 @@ class Margin(RowStatistic):
             largest = (logits == top).float()
             out.add_(largest.mul_(self.power * scale * total / largest.sum(dim=1, keepdim=True)))
 
-    def _lag(self, logits: Tensor, out: Tensor) -> Tensor:
+    def _excess(self, logits: Tensor, out: Tensor) -> Tensor:
         top = logits.amax(dim=1, keepdim=True)
         torch.sub(top - self.margin, logits, out=out)
         without_excluded(out, out=out).relu_()
@@ -219,7 +220,7 @@ class Largest(RowStatistic):
 
 
 def without_excluded(values: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its lag +inf); NaN stays."""
+    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its excess +inf); NaN stays."""
     return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0, out=out)
 
 

@@ -1,4 +1,4 @@
-"""The true class's log p and log(1 − p) from logits, right at every margin in the precision the dtype allows."""
+"""The true class's log p and log(1 − p) from logits, accurate at every margin in the precision the dtype allows."""
 
 import math
 from typing import Any
@@ -12,39 +12,39 @@ from calibrant._numerics import row_chunks
 from calibrant._objective.blocks import SMALL
 from calibrant._objective.statistics import CrossEntropy
 
-__all__ = ["SMALL", "argmax", "confidence_beside", "exact_log_probs", "nll_beside", "row_nll"]
+__all__ = ["SMALL", "argmax", "confidence_with_logits", "exact_log_probs", "nll_with_logits", "row_nll"]
 
 _BLOCK = 16
-_LARGEST_ODDS = math.log(1e300)
+_LARGEST_LOG_ODDS = math.log(1e300)  # its exponential is still finite in float64
 
 
 def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p_y and log(1 − p_y), each (N,), of float64 ``logits`` (N, K), exact to rounding at every margin."""
+    """Return log p_y and log(1 − p_y), each (N,), of float64 ``logits`` (N, K), accurate to rounding at every margin."""
     pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)
     return pair
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
-    return nll_beside(logits, labels)[1]
+    return nll_with_logits(logits, labels)[1]
 
 
-def nll_beside(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``logits`` for further use, as ``RowStatistic.beside`` does, and −log p_y (N,)."""
+def nll_with_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``logits`` for further use (see ``RowStatistic.with_logits``), and −log p_y (N,)."""
     if logits.device.type == "cuda" and cuda_losses.pays(logits) and not torch.compiler.is_compiling():
         return logits, cuda_losses.row_nll(logits, labels)
-    return CrossEntropy().beside(logits, labels)
+    return CrossEntropy().with_logits(logits, labels)
 
 
-def confidence_beside(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def confidence_with_logits(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``logits`` for further use, the largest probability (N,), and its class (N,) (the first of equal ones)."""
     predicted = argmax(logits.detach())
-    logits, nll = nll_beside(logits, predicted)
+    logits, nll = nll_with_logits(logits, predicted)
     return logits, torch.exp(-nll), predicted
 
 
 def argmax(logits: Tensor) -> Tensor:
-    """Return the first index (N,) of the maximum of each row, by maxima of short blocks, which processors find faster."""
+    """Return the first index (N,) of the maximum of each row; block maxima first, which vectorise better than argmax."""
     classes = logits.shape[1]
     blocks = classes // _BLOCK
     if blocks < _BLOCK or logits.device.type != "cpu":
@@ -71,9 +71,9 @@ class _Float64(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_log_p: Tensor, grad_log_not_p: Tensor) -> tuple[Tensor, None]:
         logits, labels, log_p, log_not_p = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted: the same mathematics in differentiable pieces
+        if torch.is_grad_enabled():  # create_graph=True: the same formulas by differentiable operations
             log_p, log_not_p = _chunk(logits, labels)
-        odds = torch.exp((log_p - log_not_p).clamp_max(_LARGEST_ODDS))
+        odds = torch.exp((log_p - log_not_p).clamp_max(_LARGEST_LOG_ODDS))
         scale = grad_log_p - grad_log_not_p * odds
         direction = F.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
         # e_y − p has 1 − p_y at the true class, which subtraction would round away
@@ -88,5 +88,5 @@ def _chunk(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     rest = torch.logsumexp(logits.scatter(1, index, -math.inf), dim=1)
     log_not_p = rest - total
     direct = logits.gather(1, index)[:, 0] - total
-    confident = log_not_p < -math.log(2)  # there log p is the small one: 1 − (1 − p) keeps its digits
+    confident = log_not_p < -math.log(2)  # p > 1/2: log p is near 0, and log1p(−(1 − p)) keeps its relative precision
     return torch.where(confident, torch.log1p(-torch.exp(torch.where(confident, log_not_p, -1.0))), direct), log_not_p

@@ -1,4 +1,4 @@
-"""Training objectives: one a file, each called as ``loss(logits, labels)``. Your own extend ``RowLoss`` or ``RowPenalty``."""
+"""Losses for training, one per file, each called as ``loss(logits, labels)``; extend ``RowLoss`` or ``RowPenalty`` for your own."""
 
 from calibrant.losses.acls import ACLSLoss
 from calibrant.losses.adafocal import AdaFocalLoss

@@ -15,18 +15,18 @@ __all__ = ["ACLSLoss"]
 class ACLSLoss(RowPenalty):
     """base + λ (λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)²), the mean over the K − 1 other classes.
 
-    As the authors' code has it: z_top is a constant in the second term, and enters the first without being compared
-    to anything, so that adding a constant to all logits of a row changes the loss.
+    This follows the authors' code: z_top is a constant in the gradient of the second term, and the first term depends on
+    the absolute size of z_top, so adding a constant to all logits of a row changes the loss.
 
     Args:
         strength: λ ≥ 0.
         margin: m ≥ 0.
         top: λ₁ ≥ 0.
         others: λ₂ ≥ 0.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights, or None; the penalty is not weighted.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -55,8 +55,8 @@ class ACLSLoss(RowPenalty):
         self.others = check_number(others, name="others", low=0)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
-        logits, lag = Margin(self.margin, power=2, attached=False).beside(logits, labels)
-        logits, largest = Largest().beside(logits, labels)
-        others = lag * (self.others / (logits.shape[1] - 1))
+        """Return ``logits`` for the base, and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
+        logits, excess = Margin(self.margin, power=2, attached=False).with_logits(logits, labels)
+        logits, largest = Largest().with_logits(logits, labels)
+        others = excess * (self.others / (logits.shape[1] - 1))
         return logits, self.top * F.relu(largest - self.margin).square() + others

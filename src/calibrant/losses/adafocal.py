@@ -1,4 +1,4 @@
-"""AdaFocal: a γ for each range of confidence, adapted to how calibrated the range was on validation data."""
+"""AdaFocal: focal loss with one γ per bin of confidence, adapted to the bin's calibration error on validation data."""
 
 from collections.abc import Callable
 from typing import Self
@@ -22,26 +22,26 @@ _MOST_BINS = 1 << 20
 class AdaFocalLoss(WeightedNLL):
     """Focal loss where γ > 0 and inverse focal loss where γ < 0, with one γ for each bin of confidence.
 
-    Call ``loss.update(validation_predictions)`` once an epoch. The bins hold equally many validation samples by their
-    *top-1* confidence; a training sample looks its γ up by its *true-class* probability, so that one that is wrong
-    lands in a low bin: that is the authors' intent. Where validation shows over-confidence γ grows, where it shows
-    under-confidence γ shrinks and, at ``switch``, changes sign. Until the first update this is focal loss with
-    ``gamma_init``. Keep one object for the whole training: one that is made anew every batch never learns.
+    Call ``loss.update(validation_predictions)`` once per epoch. The bins have equal mass: they hold equally many
+    validation samples by *top-1* confidence. A training sample takes the γ of the bin of its *true-class* probability,
+    so a misclassified sample falls into a low bin, as the authors intend. Where a validation bin is over-confident, γ
+    grows; where it is under-confident, γ shrinks and, below ``switch``, changes sign. Until the first update this is
+    focal loss with ``gamma_init``. Keep one object for the whole training: an object created for every batch never adapts.
 
     Args:
         bins: B ≥ 1.
-        rate: λ ≥ 0, the speed of adaptation.
-        switch: S ≥ 0; a γ whose size falls below S becomes ∓S, of the other sign.
+        rate: λ ≥ 0, the rate of adaptation.
+        switch: S ≥ 0; a γ with |γ| < S becomes S with the opposite sign.
         gamma_min: Lowest γ, < 0.
         gamma_max: Highest γ, > 0.
         gamma_init: γ of all bins before the first update.
-        detach_weight: Treat the weight as a constant in the gradient. γ itself always is one.
-        warn_after: Training-mode forward passes without ``update`` after which a ``UsageWarning`` says so, once; None
-            never warns. A compiled graph does not count: there ``AdaFocalCallback`` and ``CalibrationCallback`` raise at
-            the end of training.
+        detach_weight: Treat the weight as a constant in the gradient. γ itself is always a constant there.
+        warn_after: Number of training-mode forward passes without ``update`` after which one ``UsageWarning`` is raised;
+            None never warns. Passes in a compiled graph are not counted: there ``AdaFocalCallback`` and
+            ``CalibrationCallback`` raise at the end of training.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> loss = AdaFocalLoss(bins=2)
@@ -92,7 +92,7 @@ class AdaFocalLoss(WeightedNLL):
         return ", ".join(part for part in (super().extra_repr(), f"updates={int(self.updates)}") if part)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # model.half() must not round γ: its steps of under 1 % would be lost
+        # model.half() must not round γ: Eq. 8 multiplies it by factors within 1 % of 1, which half precision loses
         kept = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and name != "weight"}
         super()._apply(fn, recurse)
         for name, buffer in kept.items():
@@ -103,14 +103,14 @@ class AdaFocalLoss(WeightedNLL):
 
     @torch.no_grad()
     def update(self, validation: Predictions | BinaryPairs) -> None:
-        """Move each bin's γ by the calibration of ``validation``, and take its confidences as the new edges.
+        """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
 
-        γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the switch, then
-        the clip. A bin's γ stays with its index while the edges move; an empty bin has E = 0.
+        γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then
+        clipping to [``gamma_min``, ``gamma_max``]. A γ keeps its bin index while the edges move; an empty bin has E = 0.
 
         Args:
-            validation: Labelled predictions of the present network, in evaluation mode. In distributed training each
-                process passes its own part; all update from the parts of all.
+            validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
+                process passes its own part, and every process updates from all parts together.
         """
         if not isinstance(validation, Predictions | BinaryPairs):
             raise refuse(
@@ -125,17 +125,17 @@ class AdaFocalLoss(WeightedNLL):
         self.updates += 1
 
     def adapted(self, gammas: Tensor, gap: Tensor) -> Tensor:
-        """Return the γ (B,) that follow ``gammas`` (B,) when the bins' over-confidence is ``gap`` (B,)."""
+        """Return the updated γ (B,) of bins with γ = ``gammas`` (B,) and E = ``gap`` (B,), confidence minus accuracy."""
         # Eq. 8: γ > 0 is focal loss, whose confidence falls as γ grows; γ < 0 is inverse focal loss, whose confidence
         # rises with |γ|. Multiplying keeps the sign, so that over-confidence raises γ in both cases.
         grown = gammas * torch.exp(self.rate * torch.where(gammas > 0, gap, -gap))
-        # Algorithm 1: a γ closer to 0 than S crosses it, since multiplication alone never would
+        # Algorithm 1: where |γ| < S the sign switches to ∓S, because the multiplication above never changes a sign
         switched = torch.where(grown > 0, -1, 1).to(grown.dtype) * self.switch
         return torch.where(grown.abs() < self.switch, switched, grown).clamp(self.gamma_min, self.gamma_max)
 
     def gamma_of(self, p: Tensor) -> Tensor:
-        """Return the γ of each true-class probability ``p``: bins [lo, hi), the first and the last open to the outside."""
-        inner = self.edges[1:-1].to(p)  # a loss that was not moved to the model's device works all the same
+        """Return the γ of each true-class probability ``p``: bins [lo, hi), the first and the last without outer edge."""
+        inner = self.edges[1:-1].to(p)  # .to(p): the loss also works if it was not moved to the model's device
         return self.gammas.to(p)[torch.bucketize(p.detach(), inner, right=True)]
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class AdaFocalLoss(WeightedNLL):
 
 
 def gathered(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the two columns (N,) of all processes, in order of rank; alone, as they are."""
+    """Return both columns (N,) concatenated over all processes in order of rank; unchanged in a single process."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return confidence, correct
     parts: list[tuple[Tensor, Tensor]] = [(confidence, correct)] * distributed.get_world_size()

@@ -11,13 +11,13 @@ __all__ = ["BrierLoss"]
 class BrierLoss(RowLoss):
     """Σ_k (p_k − [k = y])², in [0, 2]: the sum over classes, K times what ``torch.nn.MSELoss`` gives on probabilities.
 
-    A proper loss whose gradient stays bounded and vanishes for samples that are confidently wrong, so it wants a
+    A proper loss whose gradient stays bounded and vanishes for samples that are confidently wrong, so it needs a
     larger learning rate than cross-entropy.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch

@@ -12,15 +12,15 @@ __all__ = ["BSCELoss"]
 
 
 class BSCELoss(RowLoss):
-    """‖p − e_y‖_β^γ · (−log p_y), the weight constant in the gradient: each sample pulls by how wrong it is.
+    """‖p − e_y‖_β^γ · (−log p_y), the weight constant in the gradient: larger errors have a larger weight.
 
     Args:
-        gamma: γ ≥ 0; 2 with ``norm=2`` weighs by the Brier score, needs no tuning by the authors' account.
+        gamma: γ ≥ 0; γ = 2 with ``norm=2`` weights by the Brier score, which the authors use without tuning.
         norm: β ≥ 1, the order of the norm.
-        detach_weight: True is BSCE-GRA, False lets the gradient through the weight (BSCE).
+        detach_weight: True is BSCE-GRA; False also differentiates the weight (BSCE).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -49,7 +49,7 @@ class BSCELoss(RowLoss):
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
         if not self.detach_weight:
-            logits, distance = Distance(self.norm).beside(logits, labels)
+            logits, distance = Distance(self.norm).with_logits(logits, labels)
         else:
             distance = Distance(self.norm)(logits.detach(), labels)
         return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)

@@ -11,12 +11,12 @@ __all__ = ["CrossEntropyLoss"]
 
 
 class CrossEntropyLoss(RowLoss):
-    """−log p_y: ``torch.nn.CrossEntropyLoss`` in the form all losses here share.
+    """−log p_y: ``torch.nn.CrossEntropyLoss`` with the interface of all losses here.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch

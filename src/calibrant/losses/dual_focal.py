@@ -1,4 +1,4 @@
-"""Dual focal loss: the weight looks at the true class and at the class next below it."""
+"""Dual focal loss: its weight depends on the true class's probability and on the largest probability below it."""
 
 import math
 
@@ -11,7 +11,7 @@ from calibrant._numerics import row_chunks
 from calibrant._objective.batch import Reduction
 from calibrant._objective.blocks import in_blocks
 from calibrant._objective.rows import weighted_rows
-from calibrant._objective.true_class import argmax, nll_beside
+from calibrant._objective.true_class import argmax, nll_with_logits
 from calibrant.losses.loss import RowLoss
 from calibrant.scores import power_of_rest
 
@@ -21,15 +21,15 @@ __all__ = ["DualFocalLoss"]
 class DualFocalLoss(RowLoss):
     """(1 − p_y + p_j)^γ · (−log p_y), p_j the largest probability strictly below p_y, or 0 if there is none.
 
-    Where focal loss stops at a sample that is right, this one stops at a sample that is right by a margin, so that it
-    does not end under-confident.
+    Focal loss gives a small weight to every sample with p_y near 1; this one only where p_y also exceeds the next
+    probability by a margin, which reduces the under-confidence that focal loss leaves.
 
     Args:
-        gamma: γ ≥ 0; the authors take 5 on CIFAR and 2.3 on Tiny-ImageNet.
+        gamma: γ ≥ 0; the authors use 5 on CIFAR and 2.3 on Tiny-ImageNet.
         detach_weight: Treat the weight as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> DualFocalLoss(5.0)(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]))
@@ -55,14 +55,15 @@ class DualFocalLoss(RowLoss):
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
         below, exists = class_below(logits.detach(), labels)
-        below = torch.where(exists, below, labels)  # any class with a finite logit: what follows does not use it
-        logits, nll_below = nll_beside(logits, below)
+        below = torch.where(exists, below, labels)  # a placeholder with a finite logit: its value is masked below
+        logits, nll_below = nll_with_logits(logits, below)
 
         def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
-            # log(1 − p_y + p_j); torch.logaddexp has no finite second derivative where the two are far apart
-            lead = log_not_p + torch.where(exists, nll_below, 0.0)
-            apart = log_not_p - F.logsigmoid(lead)
-            return power_of_rest(torch.where(exists, apart, log_not_p), self.gamma)
+            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j): torch.logaddexp would do, but its second
+            # derivative is not finite where the two terms differ much
+            log_ratio = log_not_p + torch.where(exists, nll_below, 0.0)
+            log_sum = log_not_p - F.logsigmoid(log_ratio)
+            return power_of_rest(torch.where(exists, log_sum, log_not_p), self.gamma)
 
         return weighted_rows(logits, labels, weight_of=weight_of, detach_weight=self.detach_weight)
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with a reward for entropy (confidence penalty)."""
+"""Cross-entropy minus α times the entropy of the prediction (confidence penalty)."""
 
 from torch import Tensor
 
@@ -15,10 +15,10 @@ class EntropyRegularizedLoss(RowPenalty):
 
     Args:
         strength: α ≥ 0.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights, or None; the entropy is not weighted.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -41,6 +41,6 @@ class EntropyRegularizedLoss(RowPenalty):
         super().__init__(strength, base, reduction, weight, ignore_index)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and −H(p) (N,)."""
-        passed, entropy = Entropy().beside(logits, labels)
+        """Return ``logits`` for the base, and −H(p) (N,)."""
+        passed, entropy = Entropy().with_logits(logits, labels)
         return passed, -entropy

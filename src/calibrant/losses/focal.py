@@ -12,18 +12,18 @@ __all__ = ["FocalLoss"]
 
 
 class FocalLoss(ScoreLoss):
-    """Focal loss: cross-entropy that pays less for samples already right.
+    """Focal loss: cross-entropy with a smaller weight on samples whose true class already has a high probability.
 
-    Its minimiser is less confident than the truth (Mukhoti et al. 2020 §3), so networks trained with it come out
-    less over-confident, or under-confident: calibrate them afterwards all the same.
+    Its minimiser is less confident than the true probabilities (Mukhoti et al. 2020 §3), so networks trained with it
+    are less over-confident, or under-confident: calibrate them after training as well.
 
     Args:
-        gamma: γ ≥ 0; 0 is cross-entropy, 3 a good start for calibration.
+        gamma: γ ≥ 0; 0 is cross-entropy, 3 a good first choice for calibration.
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient, as the code of Wang et al. (2021) does. The
-            value is the same, the minimiser is not: it is the truth tempered by T = γ + 1.
+            value is the same, the minimiser is not: in two classes it is the true log-odds divided by T = γ + 1.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch

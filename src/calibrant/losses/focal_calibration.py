@@ -1,4 +1,4 @@
-"""Focal calibration loss (FCL): focal loss with the Brier score beside it."""
+"""Focal calibration loss (FCL): focal loss plus λ times the Brier score."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ __all__ = ["FocalCalibrationLoss"]
 
 
 class FocalCalibrationLoss(RowLoss):
-    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the proper Brier score pulls focal loss's minimiser to the truth.
+    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the Brier score, which is proper, moves the minimiser to the truth.
 
     Args:
         gamma: γ ≥ 0.
@@ -20,7 +20,7 @@ class FocalCalibrationLoss(RowLoss):
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -47,6 +47,6 @@ class FocalCalibrationLoss(RowLoss):
         self.strength = check_number(strength, name="strength", low=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the focal term and λ times the Brier score (N,)."""
-        logits, brier = Distance().beside(logits, labels)
+        """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""
+        logits, brier = Distance().with_logits(logits, labels)
         return self.focal.rows(logits, labels) + self.strength * brier

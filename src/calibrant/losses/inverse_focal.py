@@ -1,4 +1,4 @@
-"""Inverse focal loss (1 + p_y)^γ · (−log p_y): more weight on what is already easy."""
+"""Inverse focal loss (1 + p_y)^γ · (−log p_y): a larger weight on samples with a high true-class probability."""
 
 from torch import Tensor
 
@@ -12,18 +12,20 @@ __all__ = ["InverseFocalLoss"]
 
 
 class InverseFocalLoss(ScoreLoss):
-    """Inverse focal loss: its minimiser is more confident than the truth, and easier to calibrate afterwards.
+    """Inverse focal loss: its minimiser is more confident than the true probabilities.
 
-    Wang et al. (2021) found that what makes raw confidences look calibrated hides how hard a sample is, and that a
-    loss which does the opposite leaves more for temperature scaling to work with.
+    Wang et al. (2021) report that regularisers which improve the calibration of raw confidences reduce the information
+    they carry about how hard a sample is, and that this loss, with the opposite effect, gives a lower calibration error
+    after temperature scaling.
 
     Args:
         gamma: γ ≥ 0; 0 is cross-entropy, the paper plots 1, 2 and 3. Above 3.5911 the loss increases with p_y on an
-            interval, so that training unlearns there: a ``UsageWarning`` says so.
-        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient; only then does an easy sample pull harder.
+            interval, where its gradient lowers p_y: a ``UsageWarning`` is raised.
+        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient; only then do samples with a high p_y have a larger
+            gradient than under cross-entropy.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -48,6 +50,6 @@ class InverseFocalLoss(ScoreLoss):
         if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
             warn_user(
                 f"expected gamma ≤ {INVERSE_FOCAL_LIMIT:.4f}, got {self.gamma:g}: the loss increases with p_y on an "
-                "interval, so training unlearns there; choose a smaller gamma or detach_weight=True",
+                "interval, where its gradient lowers p_y; choose a smaller gamma or detach_weight=True",
                 UsageWarning,
             )

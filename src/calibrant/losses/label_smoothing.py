@@ -1,4 +1,4 @@
-"""Label smoothing in its two forms, which differ by K/(K − 1)."""
+"""Label smoothing in its two forms, whose smoothing parameters differ by the factor K/(K − 1)."""
 
 from typing import Literal
 
@@ -15,17 +15,17 @@ __all__ = ["LabelSmoothingLoss"]
 
 
 class LabelSmoothingLoss(RowLoss):
-    """Cross-entropy against a smoothed target; minimised at the smoothed target.
+    """Cross-entropy against a smoothed target, minimised where the prediction equals that target.
 
     Args:
-        smoothing: α in (−1, 1). Below 0 the target is sharper than the label, as Wang et al. 2021 §5.2 try and give up: a
-            ``UsageWarning`` says so.
+        smoothing: α in (−1, 1). A negative α makes the target sharper than the label (tried and rejected by Wang et al.
+            2021 §5.2) and raises a ``UsageWarning``.
         spread: ``"all"`` takes target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` takes
             1 − α for the true class and α/(K − 1) for each other (Müller et al. 2019 as in Mukhoti et al. 2020).
             α spread over the others equals αK/(K − 1) spread over all.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weights of the true class, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -46,7 +46,7 @@ class LabelSmoothingLoss(RowLoss):
         self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
         if self.smoothing < 0:
             warn_user(
-                f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss has no least value, so training may fail; "
+                f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss is unbounded below, so training may diverge; "
                 "choose 0 or more",
                 UsageWarning,
             )

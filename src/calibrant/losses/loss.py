@@ -1,6 +1,6 @@
-"""The bases of all losses: called on (logits, labels), with ignored places, class weights and reduction as torch has them.
+"""Base classes of all losses: called on (logits, labels), with ``ignore_index``, class weights and reduction as in torch.
 
-A loss of your own is a subclass of ``RowLoss`` with one method:
+To write your own, subclass ``RowLoss`` with one method:
 
     class PolyLoss(RowLoss):  # Leng et al. 2022, Eq. 6 with ε₁ = 1
         def rows(self, logits, labels):
@@ -31,12 +31,12 @@ __all__ = ["Loss", "RowLoss", "WeightedNLL"]
 
 
 class Loss(nn.Module, ABC):
-    """An objective called on (logits, labels).
+    """Base class of losses called on (logits, labels).
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weight of each class, finite and ≥ 0, or None.
-        ignore_index: Labels equal to it count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> from calibrant.losses import CrossEntropyLoss
@@ -60,12 +60,12 @@ class Loss(nn.Module, ABC):
         return shown(self, defaults=False)
 
     def batch(self, logits: Tensor, labels: Tensor) -> Batch:
-        """Return ``logits`` and integer ``labels``, checked and flattened."""
+        """Return a batch of ``logits`` and integer ``labels``, checked and flattened to (N, K) and (N,)."""
         name = type(self).__name__
         return Batch.from_pair(logits, labels, name=name, weight=self.weight, ignore_index=self.ignore_index)
 
     def places(self, labels: Tensor, *, classes: int, dtype: torch.dtype) -> Places:
-        """Return which of integer ``labels`` (N,) count and how much, for logits of ``dtype`` that are not at hand."""
+        """Return which of ``labels`` (N,) int64 are not ignored, and their class weights in the dtype that ``dtype`` needs."""
         return Places.of(labels, classes=classes, dtype=dtype, weight=self.weight, ignore_index=self.ignore_index)
 
     @abstractmethod
@@ -87,12 +87,12 @@ class Loss(nn.Module, ABC):
 
 
 class RowLoss(Loss):
-    """A loss that is a mean of one term a sample; subclasses give the terms.
+    """A loss that is a mean over samples; subclasses return the term of each sample.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weight of each class, finite and ≥ 0, or None.
-        ignore_index: Labels equal to it count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> class SquaredError(RowLoss):
@@ -108,11 +108,11 @@ class RowLoss(Loss):
         """Return the terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K), without class weights."""
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the terms (N,) for target distributions (N, K); losses that have no such form refuse."""
+        """Return the terms (N,) for target distributions (N, K); losses without such a form raise ``InputError``."""
         raise no_soft_form(type(self).__name__)
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what ``reduction="none"`` gives, for ``logits`` (N, K) and integer ``labels`` (N,): what chunks add up to."""
+        """Return what ``reduction="none"`` returns for ``logits`` (N, K) and integer ``labels`` (N,); chunks use it."""
         batch = self.batch(logits, labels)
         return batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
 
@@ -131,13 +131,13 @@ class RowLoss(Loss):
 
 
 class WeightedNLL(RowLoss):
-    """w(p_y) · (−log p_y), the form of the focal family; subclasses give the weight, with w(0) = 1.
+    """w(p_y) · (−log p_y), the form of the focal family; subclasses return the weight, with w(0) = 1.
 
     Args:
-        detach_weight: Treat the weight as a constant in the gradient: the same value, another minimiser.
+        detach_weight: Treat the weight as a constant in the gradient: the same value, but a different minimiser.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
     """
 
     def __init__(
@@ -160,13 +160,13 @@ class WeightedNLL(RowLoss):
         return self.of(*true_class_log_probs(logits, labels))
 
     def from_nll(self, nll: Tensor, log_not_p: Tensor | None = None) -> Tensor:
-        """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy gives them.
+        """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy returns them.
 
-        Class weights and ignored labels are left to the caller: pass the rows that count.
+        Class weights and ``ignore_index`` are not applied: pass only the rows to be counted.
 
         Args:
             nll: (N,) −log p_y ≥ 0, with its gradient.
-            log_not_p: (N,) log(1 − p_y) if it is known better than from ``nll``.
+            log_not_p: (N,) log(1 − p_y), if you have it more precisely than ``nll`` gives it.
         """
         check_rows(nll, name="nll")
         if log_not_p is not None:
@@ -181,14 +181,14 @@ class WeightedNLL(RowLoss):
 
 
 class ScoreLoss(WeightedNLL):
-    """The ``WeightedNLL`` whose weight is that of a true-class score, built once.
+    """A ``WeightedNLL`` whose weight w is that of a true-class score φ(p) = w(p) · (−log p).
 
     Args:
         score: The score φ(p) = w(p) · (−log p).
         detach_weight: Treat the weight as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
     """
 
     def __init__(

@@ -18,16 +18,16 @@ __all__ = ["LpNormLoss"]
 class LpNormLoss(RowPenalty):
     """base + λ ‖z‖_p, averaged over samples.
 
-    The norm is that of the logits themselves: adding a constant to a row changes it though the probabilities stay.
+    The norm is that of the logits themselves: adding a constant to a row changes it, though the probabilities stay the same.
 
     Args:
-        strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere, and training fails from .05 on with many classes.
-            Below 0 the norm is rewarded, as their §5.2 tries and gives up: a ``UsageWarning`` says so.
+        strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere; with many classes, training fails for λ ≥ .05.
+            A negative λ rewards large logits (tried and rejected in their §5.2) and raises a ``UsageWarning``.
         p: Order of the norm, ≥ 1.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights, or None; the penalty is not weighted.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -55,11 +55,11 @@ class LpNormLoss(RowPenalty):
         self.p = check_number(p, name="p", low=1)
         if self.strength < 0:
             warn_user(
-                f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and has no least value, so "
-                "training may fail; choose 0 or more",
+                f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and is unbounded below, so "
+                "training may diverge; choose 0 or more",
                 UsageWarning,
             )
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and ‖z‖_p (N,)."""
-        return Norm(self.p).beside(logits, labels)
+        """Return ``logits`` for the base, and ‖z‖_p (N,)."""
+        return Norm(self.p).with_logits(logits, labels)

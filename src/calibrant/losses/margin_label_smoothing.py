@@ -1,4 +1,4 @@
-"""Margin-based label smoothing (MbLS): only differences of logits beyond a margin cost."""
+"""Margin-based label smoothing (MbLS): a penalty on logit differences beyond a margin."""
 
 from torch import Tensor
 
@@ -14,16 +14,16 @@ __all__ = ["MarginLabelSmoothingLoss"]
 class MarginLabelSmoothingLoss(RowPenalty):
     """base + λ · mean_k max(0, max_j z_j − z_k − m), averaged over samples.
 
-    Label smoothing pulls all logits together at all times; this does so only beyond the margin, so that the network
-    may still tell its classes apart.
+    Label smoothing penalises every difference of logits; this penalises only differences beyond the margin, so that
+    the classes can stay separated.
 
     Args:
         strength: λ ≥ 0.
         margin: m ≥ 0, of the order of 6 to 10.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights, or None; the penalty is not weighted.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> import torch
@@ -48,6 +48,6 @@ class MarginLabelSmoothingLoss(RowPenalty):
         self.margin = check_number(margin, name="margin", low=0)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and mean_k max(0, max_j z_j − z_k − m) (N,)."""
-        passed, lag = Margin(self.margin, power=1, attached=True).beside(logits, labels)
-        return passed, lag / logits.shape[1]
+        """Return ``logits`` for the base, and mean_k max(0, max_j z_j − z_k − m) (N,)."""
+        passed, excess = Margin(self.margin, power=1, attached=True).with_logits(logits, labels)
+        return passed, excess / logits.shape[1]

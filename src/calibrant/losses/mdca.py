@@ -15,16 +15,16 @@ __all__ = ["MDCALoss"]
 
 
 class MDCALoss(BatchPenalty):
-    """base + λ (1/K) Σ_k |mean p_k − share of label k|: each class's mean probability should equal its frequency in the batch.
+    """base + λ (1/K) Σ_k |mean p_k − frequency of label k|: each class's mean probability should equal its batch frequency.
 
-    Noisy where a batch holds few samples a class: prefer batches of several times K.
+    The penalty is noisy where a batch holds few samples per class: prefer batches of several times K.
 
     Args:
         strength: λ ≥ 0.
-        base: The loss that is penalised; None is cross-entropy, the authors report focal loss with γ = 1 to 3.
-        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy, the authors report focal loss with γ = 1 to 3.
+        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights of the base, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> MDCALoss(1.0)(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -47,7 +47,7 @@ class MDCALoss(BatchPenalty):
         super().__init__(strength, base, reduction, weight, ignore_index)
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and (1/K) Σ_k |mean p_k − share of label k| ()."""
+        """Return ``logits`` for the base, and (1/K) Σ_k |mean p_k − frequency of label k| ()."""
         count = kept.sum().clamp_min(1)
         totals = kept.new_zeros(logits.shape[1]).index_add(0, labels, kept)
         logits, sums = probability_sums(logits, kept)
@@ -55,7 +55,7 @@ class MDCALoss(BatchPenalty):
 
 
 def probability_sums(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits passed on and Σ_i kept_i p_ik (K,) of the softmax p of ``logits``; ``kept`` (N,) is 0 or 1."""
+    """Return ``logits`` for further use, and Σ_i kept_i p_ik (K,) with p = softmax(logits); ``kept`` (N,) is 0 or 1."""
     if in_blocks(logits):
         pair: tuple[Tensor, Tensor] = _Sums.apply(logits, kept)
         return pair
@@ -67,7 +67,7 @@ def _plain(logits: Tensor, kept: Tensor) -> Tensor:
 
 
 class _Sums(torch.autograd.Function):
-    """The same in blocks of rows: nothing of size N × K is kept, and the gradient is written once."""
+    """``_plain`` in blocks of rows: nothing of size N × K is saved for the backward pass, and the gradient is written once."""
 
     @staticmethod
     def forward(logits: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,11 +89,12 @@ class _Sums(torch.autograd.Function):
         logits, kept = ctx.saved_tensors
         if grad is None:
             return through, None
-        if torch.is_grad_enabled():
-            again = torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0]
-            return again if through is None else through + again, None
+        if torch.is_grad_enabled():  # create_graph=True: repeat the forward pass with differentiable operations
+            own = torch.autograd.grad(_plain(logits, kept), logits, grad, create_graph=True)[0]
+            return own if through is None else through + own, None
 
         def write(rows: slice, out: Tensor) -> None:
+            # d Σ_k g_k p_ik / d z_ij = p_ij (g_j − Σ_k g_k p_ik)
             p = torch.softmax(logits[rows].float(), dim=1)
             torch.mul(p, grad, out=out)
             out.sub_(out.sum(dim=1, keepdim=True) * p).mul_(kept[rows, None])

@@ -7,31 +7,31 @@ from torch import Tensor
 
 from calibrant._check import check_choice, check_flag, check_number
 from calibrant._objective.batch import Reduction
-from calibrant._objective.true_class import confidence_beside
+from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.loss import Loss
 from calibrant.losses.penalty import BatchPenalty
 
 __all__ = ["MMCELoss"]
 
-_SMALLEST = 1e-24  # of MMCE²; rounding of the sums, of size 1e-16 times smaller squares, stays below it
+_SMALLEST = 1e-24  # MMCE² below this is taken as 0: the rounding error of the float64 sums stays below it
 
 
 class MMCELoss(BatchPenalty):
-    """base + λ MMCE: the distance between confidence and correctness in the space of a Laplacian kernel.
+    """base + λ MMCE, the kernel mean embedding distance between confidence and correctness under a Laplacian kernel.
 
-    Wants batches of 100 and more, and a lower learning rate: on small ones it breaks training.
+    Use batches of at least 100 and a lower learning rate: on small batches the penalty can make training diverge.
 
     Args:
         strength: λ ≥ 0.
         kernel_width: w ≥ 0.01 of exp(−|r − r′|/w).
-        weighted: MMCE_w: correct and wrong samples weigh the same however few they are; 0 where a batch has only one
-            kind.
+        weighted: MMCE_w: correct and wrong samples have equal total weight, however few they are; 0 where a batch holds
+            only correct or only wrong ones.
         normalisation: ``"kumar"`` is the paper's, with the square root. ``"torrvision"`` is that of the reference code
             of Mukhoti et al.: without weights it has no square root, with weights it divides by the pair counts twice.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights of the base, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
@@ -61,24 +61,24 @@ class MMCELoss(BatchPenalty):
         self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and MMCE () of the batch."""
-        logits, confidence, predicted = confidence_beside(logits)
+        """Return ``logits`` for the base, and MMCE () of the batch."""
+        logits, confidence, predicted = confidence_with_logits(logits)
         correct = (predicted == labels).to(torch.float64)
         return logits, self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
 
     def of_confidence(self, confidence: Tensor, correct: Tensor, kept: Tensor) -> Tensor:
-        """Return MMCE () of ``confidence`` (N,) in [0, 1] and ``correct`` (N,), 0 or 1, counting rows by ``kept`` (N,)."""
+        """Return MMCE () of ``confidence`` (N,) in [0, 1] and ``correct`` (N,), 0 or 1, over the rows where ``kept`` (N,) is 1."""
         reference = self.normalisation == "torrvision"
         if not self.weighted:
             square = self._square(confidence, kept * (correct - confidence) / kept.sum().clamp_min(1))
             return square if reference else _root(square)
-        right, wrong = kept * correct, kept * (1 - correct)
-        rights, wrongs = right.sum(), wrong.sum()
+        # Kumar et al. 2018 §4.2: residuals of correct rows (1 − r) and of wrong rows (−r), each averaged over its own kind
+        is_correct, is_wrong = kept * correct, kept * (1 - correct)
+        n_correct, n_wrong = is_correct.sum(), is_wrong.sum()
         power = 2 if reference else 1
-        signed = (
-            right * (1 - confidence) / rights.clamp_min(1) ** power - wrong * confidence / wrongs.clamp_min(1) ** power
-        )
-        both = (rights > 0) & (wrongs > 0)
+        of_correct = is_correct * (1 - confidence) / n_correct.clamp_min(1) ** power
+        signed = of_correct - is_wrong * confidence / n_wrong.clamp_min(1) ** power
+        both = (n_correct > 0) & (n_wrong > 0)
         square = self._square(confidence, torch.where(both, signed, 0))
         return torch.where(both, torch.sqrt(square + 1e-10), 0) if reference else _root(square)
 
@@ -89,8 +89,9 @@ class MMCELoss(BatchPenalty):
 def laplacian_sums(r: Tensor, a: Tensor, *, width: float) -> Tensor:
     """Return Σ_j a_j exp(−|r_i − r_j|/width) (N,) for ``r`` (N,) in [0, 1] and ``a`` (N,), both float64.
 
-    The kernel is a product of exponentials on either side of r_i, so sums over the sorted sample give all N values.
-    Equal points are added apart, with the gradient 0 that |r_i − r_j| has there, so that their order is of no effect.
+    For r_j < r_i the kernel factors into exp(r_j/width) · exp(−r_i/width), and likewise for r_j > r_i, so cumulative sums
+    over the sorted sample give all N values. Ties are added separately, with gradient 0 for |r_i − r_j|, so that the order
+    in which they are sorted has no effect.
     """
     ranked, order = torch.sort(r.detach())
     start = torch.searchsorted(ranked, r.detach())

@@ -1,6 +1,6 @@
-"""The bases of losses that add a penalty to another loss.
+"""Base classes of losses that add a penalty to another loss.
 
-A penalty of your own is a subclass of ``RowPenalty``, or of ``BatchPenalty`` if it looks at the whole batch at once:
+To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty depends on the whole batch at once:
 
     class LogitVariance(RowPenalty):
         def penalty(self, logits, labels):
@@ -22,17 +22,17 @@ __all__ = ["BatchPenalty", "Penalty", "RowPenalty"]
 
 
 class Penalty(Loss):
-    """A base loss plus ``strength`` times a penalty; the base carries the class weights.
+    """A base loss plus ``strength`` times a penalty; class weights apply to the base only.
 
-    Extend ``RowPenalty`` or ``BatchPenalty``, which say what the penalty is a mean of.
+    Subclass ``RowPenalty`` (a mean over rows) or ``BatchPenalty`` (one number per batch).
 
     Args:
         strength: λ ≥ ``lowest``.
-        base: The loss that is penalised; None is cross-entropy. It has the reduction, class weights and ignored
-            label, so with a base these are not given again.
-        reduction: Of the cross-entropy, if there is no base.
-        weight: Of the cross-entropy.
-        ignore_index: Of the cross-entropy.
+        base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored
+            label hold, so leave the next three out if you pass a base.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, for the default cross-entropy.
+        weight: (K,) class weights, or None, for the default cross-entropy.
+        ignore_index: Rows with this label are ignored, for the default cross-entropy.
     """
 
     lowest = 0.0  # of strength
@@ -67,14 +67,14 @@ class Penalty(Loss):
 
 
 class RowPenalty(Penalty):
-    """A base loss plus a penalty that is a mean of one term a sample; subclasses give the terms.
+    """A base loss plus a penalty that is a mean over samples; subclasses return the term of each sample.
 
     Args:
         strength: λ ≥ 0.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights, or None; the penalty is not weighted.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> class LogitVariance(RowPenalty):
@@ -89,12 +89,12 @@ class RowPenalty(Penalty):
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` (N, K) for the base, and the penalty terms (N,).
 
-        Most return the logits they were given; a penalty with its gradient by hand returns a view through which the
-        base's gradient reaches its own, so that both share one matrix.
+        Most return the logits they were given. A penalty with a hand-written gradient returns a view of them, through
+        which autograd passes the base's gradient to the penalty, which adds its own in place: one gradient matrix.
         """
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what ``reduction="none"`` gives, for ``logits`` (N, K) and integer ``labels`` (N,), if the base is by rows."""
+        """Return what ``reduction="none"`` returns for ``logits`` (N, K) and integer ``labels`` (N,), if the base has row terms."""
         batch = self.batch(logits, labels)
         passed, terms = self.penalty(batch.logits, batch.labels)
         base = self.base
@@ -112,16 +112,16 @@ class RowPenalty(Penalty):
 
 
 class BatchPenalty(Penalty):
-    """A base loss plus a penalty on the whole batch, which has no terms a sample; subclasses give it.
+    """A base loss plus a penalty on the whole batch, which is no sum over samples; subclasses return it.
 
     With ``reduction="sum"`` the penalty is multiplied by the number of samples, as the papers' code does.
 
     Args:
         strength: λ ≥ 0.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights of the base, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> class MeanConfidence(BatchPenalty):
@@ -145,7 +145,7 @@ class BatchPenalty(Penalty):
         if self.reduction == "none":
             raise InputError(
                 f"expected reduction='mean' or 'sum' for {type(self).__name__}, got 'none'; "
-                "a penalty on the whole batch has no terms a sample"
+                "a penalty on the whole batch has no term per sample"
             )
 
     @abstractmethod
@@ -162,7 +162,7 @@ class BatchPenalty(Penalty):
 
 
 def _agree(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int) -> bool:
-    """Return whether each argument is its default or what ``base`` has, as in a configuration that was read from a loss."""
+    """Return whether each argument is its default or equals that of ``base``, as when a configuration is read back."""
     own = weight is None or (
         base.weight is not None and (weight is base.weight or torch.equal(weight.to(base.weight), base.weight))
     )

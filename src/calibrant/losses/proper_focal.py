@@ -1,4 +1,4 @@
-"""The proper part of focal loss, trainable: what is left of focal loss once its calibration map is taken out."""
+"""The proper part of focal loss as a training loss: focal loss composed with the inverse of its calibration map."""
 
 import math
 from typing import Any
@@ -18,17 +18,17 @@ __all__ = ["ProperFocalLoss"]
 
 
 class ProperFocalLoss(RowLoss):
-    """L*(p, y) = φ(q_y), φ the focal score and q the distribution that focal loss would report where the truth is p.
+    """L*(p, y) = φ(q_y), φ the focal score and q the minimiser of the expected focal loss under class probabilities p.
 
-    Focal loss is this loss after the focal calibration map. So training with it on p and training with focal loss
-    and applying the map afterwards share their minimiser, the truth; unlike focal loss it is a proper score.
-    Computed in float64: each row solves for q.
+    Focal loss equals this loss applied after the focal calibration map. So training with this loss, and training with
+    focal loss and applying the map afterwards, have the same minimiser: the true probabilities. Unlike focal loss it is
+    proper. Computed in float64, with one root search per row for q.
 
     Args:
         gamma: γ ≥ 0; 0 is cross-entropy.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> ProperFocalLoss(3.0)(torch.tensor([[0.95, 0.05]]).log(), torch.tensor([0]))
@@ -61,13 +61,14 @@ class ProperFocalLoss(RowLoss):
 
 @torch.library.custom_op("calibrant::inverse_focal_map", mutates_args=())
 def inverse_map(log_p: Tensor, gamma: float) -> Tensor:
-    """Return log q (N, K) with p_j ∝ h(q_j) for ``log_p`` (N, K), differentiable as often as wanted.
+    """Return log q (N, K) with p_j ∝ h(q_j) for ``log_p`` (N, K), differentiable any number of times.
 
-    One operation to ``torch.compile``, which cannot follow the iterations inside.
+    A custom operator, because ``torch.compile`` cannot trace the iterations inside.
     """
-    sick = torch.isnan(log_p).any(dim=1, keepdim=True)  # an overflowed step gives NaN, as with any other loss, no error
-    log_q = inverse_calibration_map(FocalScore(gamma), torch.where(sick, -math.log(log_p.shape[1]), log_p))
-    return torch.where(sick, torch.nan, log_q)
+    # a row with NaN (an overflowed training step) returns NaN, as with any other loss, instead of raising
+    has_nan = torch.isnan(log_p).any(dim=1, keepdim=True)
+    log_q = inverse_calibration_map(FocalScore(gamma), torch.where(has_nan, -math.log(log_p.shape[1]), log_p))
+    return torch.where(has_nan, torch.nan, log_q)
 
 
 @inverse_map.register_fake
@@ -80,18 +81,19 @@ def _save(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     ctx.gamma = inputs[1]
 
 
-def _pull_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    """Return the gradient by log p, given that by log q, through log h(q_j) = t + log p_j with Σ_j q_j = 1.
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    """Return the gradient with respect to log p, given that for log q, by implicit differentiation.
 
-    With e = d log h / d log q: d log q_j = (d log p_j − m)/e_j, where m, the mean of d log p with weights q_j/e_j,
-    keeps the sum. Written in the result q, so that it can be differentiated again, and in logarithms, because all
-    weights of a saturated row are as small as 1 − q_top.
+    The constraints are log h(q_j) = t + log p_j and Σ_j q_j = 1. With e_j = d log h / d log q at q_j they give
+    d log q_j = (d log p_j − m)/e_j, where m is the mean of d log p with weights q_j/e_j, so that Σ_j q_j stays 1.
+    It is a function of the output q, so that autograd can differentiate it again, and in logarithms, because every
+    weight of a saturated row is as small as 1 − q_top.
     """
     (log_q,) = ctx.saved_tensors
     log_q, log_not_q = log_pairs(log_q)
-    log_share = log_not_q - torch.log(FocalScore(ctx.gamma).map_rate(log_q, log_not_q))
-    pulled = grad * torch.exp(log_share)
-    return pulled - pulled.sum(dim=1, keepdim=True) * torch.softmax(log_q + log_share, dim=1), None
+    log_inverse_e = log_not_q - torch.log(FocalScore(ctx.gamma).map_rate(log_q, log_not_q))  # −log e_j
+    scaled = grad * torch.exp(log_inverse_e)
+    return scaled - scaled.sum(dim=1, keepdim=True) * torch.softmax(log_q + log_inverse_e, dim=1), None
 
 
-inverse_map.register_autograd(_pull_back, setup_context=_save)
+inverse_map.register_autograd(_backward, setup_context=_save)

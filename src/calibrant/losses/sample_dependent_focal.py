@@ -1,4 +1,4 @@
-"""Sample-dependent focal loss (FLSD): a larger γ for samples that are badly wrong."""
+"""Sample-dependent focal loss (FLSD): a larger γ where the true class's probability is small."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,17 @@ __all__ = ["SampleDependentFocalLoss"]
 class SampleDependentFocalLoss(WeightedNLL):
     """Focal loss whose γ is chosen for each sample, at each step, by its p_y.
 
-    The defaults are FLSD-53: γ = 5 where p_y < 0.2, else 3. FLSD-52 of the authors' code has three zones:
-    ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The numbers come from asking that the gradient equals that of
-    cross-entropy at p₀: ``calibrant.theory.gamma_from_threshold`` gives 4.85 at .2 and 3.07 at .25.
+    The defaults are FLSD-53: γ = 5 where p_y < 0.2, else 3. FLSD-52 of the authors' code has three intervals:
+    ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The authors choose γ so that the gradient equals that of cross-entropy
+    at p₀: ``calibrant.theory.gamma_from_threshold`` returns 4.85 at .2 and 3.07 at .25.
 
     Args:
-        gammas: γ ≥ 0 of each zone, one more than thresholds, from the lowest p_y up.
-        thresholds: Increasing, in (0, 1); p_y equal to one belongs to the zone above it.
-        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient. γ itself always is one.
+        gammas: γ ≥ 0 of each interval of p_y, one more than thresholds, from the lowest p_y up.
+        thresholds: Increasing, in (0, 1); p_y equal to one belongs to the interval above it.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient. γ itself is always a constant there.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> SampleDependentFocalLoss().gamma_of(torch.tensor([0.1, 0.2, 0.9]))
@@ -58,7 +58,7 @@ class SampleDependentFocalLoss(WeightedNLL):
             raise refuse(
                 "one more of gammas than thresholds",
                 f"{len(self.gammas)} and {len(self.thresholds)}",
-                "give the γ above the last threshold, too",
+                "also give the γ above the last threshold",
             )
         if any(later <= earlier for earlier, later in zip(self.thresholds, self.thresholds[1:], strict=False)):
             raise refuse("increasing thresholds", str(self.thresholds), "sort them")

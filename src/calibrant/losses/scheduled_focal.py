@@ -1,4 +1,4 @@
-"""Focal loss whose γ falls with the epochs."""
+"""Focal loss whose γ follows a schedule over the epochs."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class ScheduledFocalLoss(WeightedNLL):
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> loss = ScheduledFocalLoss(gammas=(5.0, 3.0, 1.0), milestones=(100, 250))
@@ -58,7 +58,7 @@ class ScheduledFocalLoss(WeightedNLL):
             raise refuse(
                 "one more of gammas than milestones",
                 f"{len(self.gammas)} and {len(self.milestones)}",
-                "give the γ before the first milestone, too",
+                "also give the γ before the first milestone",
             )
         if any(later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)):
             raise refuse("increasing milestones", str(self.milestones), "sort them")
@@ -66,7 +66,7 @@ class ScheduledFocalLoss(WeightedNLL):
         self.register_buffer("epoch", torch.tensor(0))
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the γ of ``epoch`` (≥ 0)."""
+        """Set γ to that of ``epoch`` (≥ 0)."""
         if check_count(epoch, name="epoch", low=0) >= 1 << 62:
             raise refuse("an epoch", str(epoch), "count epochs from 0")
         self.epoch.fill_(epoch)

@@ -6,7 +6,7 @@ from torch import Tensor
 from calibrant._arguments import check_bins
 from calibrant._check import check_number
 from calibrant._objective.batch import Reduction
-from calibrant._objective.true_class import confidence_beside
+from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.loss import Loss
 from calibrant.losses.penalty import BatchPenalty
 
@@ -14,20 +14,20 @@ __all__ = ["SoftBinnedECELoss"]
 
 
 class SoftBinnedECELoss(BatchPenalty):
-    """base + λ (Σ_b (S_b/N) |A_b − C_b|^p)^(1/p), where each sample lies a little in every bin.
+    """base + λ (Σ_b (S_b/N) |A_b − C_b|^p)^(1/p), where each sample belongs to every bin with a membership weight.
 
-    Sample i belongs to bin b by softmax_b(−(c_i − centre_b)²/T); S_b, A_b and C_b are the size, the accuracy and the
-    mean confidence under these weights. Whether a sample is correct is a constant in the gradient.
+    The weight of sample i in bin b is softmax_b(−(c_i − centre_b)²/T); S_b, A_b and C_b are the size, the accuracy and
+    the mean confidence under these weights. Correctness is a constant in the gradient.
 
     Args:
         strength: λ ≥ 0.
         bins: B ≥ 1 bins of equal width.
-        temperature: T > 0 of the membership; small ones approach hard bins, and gradients of one bin only.
+        temperature: T > 0 of the membership weights; a small T approaches hard bins, where only one bin has a gradient.
         norm: p ≥ 1.
-        base: The loss that is penalised; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; given to the base instead if there is one, as are the next two.
+        base: The loss to which the penalty is added; None is cross-entropy.
+        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
         weight: (K,) class weights of the base, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Examples:
         >>> SoftBinnedECELoss(1.0, bins=1)(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1]))
@@ -55,14 +55,14 @@ class SoftBinnedECELoss(BatchPenalty):
         self.norm = check_number(norm, name="norm", low=1)
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits passed on and the soft-binned calibration error () of the batch."""
-        logits, confidence, predicted = confidence_beside(logits)
+        """Return ``logits`` for the base, and the soft-binned calibration error () of the batch."""
+        logits, confidence, predicted = confidence_with_logits(logits)
         confidence = confidence.to(torch.float64)
         centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
-        far = (confidence[:, None] - centres).square() / self.temperature
-        member = torch.softmax(-far, dim=1) * kept[:, None].to(torch.float64)
-        size = member.sum(dim=0)
-        gap = (member * ((predicted == labels).to(torch.float64) - confidence)[:, None]).sum(dim=0)
+        distance = (confidence[:, None] - centres).square() / self.temperature
+        membership = torch.softmax(-distance, dim=1) * kept[:, None].to(torch.float64)
+        size = membership.sum(dim=0)
+        gap = (membership * ((predicted == labels).to(torch.float64) - confidence)[:, None]).sum(dim=0)
         filled = size > 0
         mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
         total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()

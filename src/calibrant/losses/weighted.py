@@ -13,7 +13,7 @@ class Weighted(Loss):
     """Σ_i w_i · loss_i(logits, labels).
 
     Args:
-        pairs: Each (w, loss), w ≥ 0; all of one reduction and one ignored label.
+        pairs: (w, loss) pairs with w ≥ 0; all losses share one reduction and one ignored label.
 
     Examples:
         >>> import torch
@@ -27,10 +27,14 @@ class Weighted(Loss):
         if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise refuse("pairs (w, loss)", shown(pairs), "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))")
         if not all(isinstance(loss, Loss) for _, loss in pairs):
-            raise refuse("losses of calibrant.losses", ", ".join(type(loss).__name__ for _, loss in pairs), "pass such")
+            raise refuse(
+                "losses of calibrant.losses", ", ".join(type(loss).__name__ for _, loss in pairs), "pass those"
+            )
         first = pairs[0][1]
         if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in pairs):
-            raise InputError("expected terms of one reduction and one ignore_index, got several; make them alike")
+            raise InputError(
+                "expected terms of one reduction and one ignore_index, got several; give all losses the same"
+            )
         super().__init__(reduction=first.reduction, weight=first.weight, ignore_index=first.ignore_index)
         self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
         self.terms = nn.ModuleList(loss for _, loss in pairs)

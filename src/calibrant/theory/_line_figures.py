@@ -1,4 +1,4 @@
-"""The numbers behind the figures with curves."""
+"""Data of the theory's figures that show curves."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures
 
 _PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
 _PRINTED_ERRORS = {2: 1e-3, 4: 0.08}
-_STEPS = {2: 4, 3: 4, 4: 2}  # γ a unit
+_STEPS = {2: 4, 3: 4, 4: 2}  # values of γ per unit, by number of classes
 
 
 def proper_part_figure() -> FigureNumbers:
-    """Figure 1: the proper part beside focal loss and cross-entropy; the binary map."""
+    """Return Figure 1: the proper part with focal loss and cross-entropy; the binary calibration map."""
     p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
     rows = torch.stack([p, 1 - p], dim=1).log()
     curves = [Curve("cross-entropy", floats(p), floats(-p.log()), group=0)]
@@ -38,18 +38,18 @@ def proper_part_figure() -> FigureNumbers:
         for group, gamma in enumerate((-0.5, 0.5, 1.0, 3.0, 5.0))
     ]
     panels = (
-        Plot("loss if the class is true", "probability p given to it", "loss", tuple(curves), y_range=(0, 3)),
+        Plot("loss of the true class", "predicted probability p", "loss", tuple(curves), y_range=(0, 3)),
         Plot("focal calibration map", "predicted q", "calibrated p", tuple(maps), diagonal=True),
     )
     caption = (
-        "Focal loss is a proper loss after a map that raises confidence. Left: below one half the proper part is lower "
-        "than focal loss, above it higher. Right: that map in two classes; γ < 0 lowers confidence."
+        "Focal loss equals a proper loss applied after a map that raises confidence. Left: for p < ½ the proper part is lower "
+        "than focal loss, for p > ½ higher. Right: that map in two classes; γ < 0 lowers confidence."
     )
     return FigureNumbers("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
 
 
 def binary_fit_figure() -> FigureNumbers:
-    """Figure 2: the nearest temperature for each γ, the logit scale, and how near it comes."""
+    """Return Figure 2: the nearest temperature for each γ, the map on the logit scale, and the largest difference."""
     fit = _fit(2)
     s = torch.linspace(-4, 4, 161, dtype=torch.float64)
     curves, facts = [], {}
@@ -67,15 +67,15 @@ def binary_fit_figure() -> FigureNumbers:
         _error_panel(fit),
     )
     caption = (
-        "In two classes the focal map is temperature scaling but for about a thousandth. The printed line is right within "
-        f"its rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
+        "In two classes the focal map differs from temperature scaling by about 0.001. The printed line agrees within "
+        f"rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
         f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
     )
     return FigureNumbers("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
 
 
 def bounds_figure() -> FigureNumbers:
-    """Figure 3: temperatures that bound the binary map, proven and measured, and their distance."""
+    """Return Figure 3: temperatures that bound the binary map, proven and measured, and their difference."""
     gammas = floats(torch.arange(0.1, 10.05, 0.1, dtype=torch.float64))
     tight_gammas = tuple(gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT)
     proven = [temperature_bounds(gamma) for gamma in gammas]
@@ -100,9 +100,9 @@ def bounds_figure() -> FigureNumbers:
         Plot("width of the bounds", "γ", "upper T − lower T", widths),
     )
     caption = (
-        "Between which temperatures the binary map lies. Proposition 3 is printed with the logit divided by γ + 1 where "
-        "it must be multiplied. The upper bound tightens to 1/κ(γ), the slope of the map at 0, up to γ = 5.635 and no "
-        f"further. At γ = 4: {facts['proven_low_gamma_4']:.3f} to {facts['proven_high_gamma_4']:.3f} proven, "
+        "Temperatures that bound the binary map. Proposition 3 is printed with the logit divided by γ + 1 where it must be "
+        "multiplied. The upper bound can be tightened to 1/κ(γ), κ the slope of the map at 0, for γ ≤ 5.635 only. "
+        f"At γ = 4: {facts['proven_low_gamma_4']:.3f} to {facts['proven_high_gamma_4']:.3f} proven, "
         f"{facts['measured_low_gamma_4']:.4f} to {facts['measured_high_gamma_4']:.4f} measured "
         "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
     )
@@ -129,10 +129,10 @@ def _bound_facts() -> dict[str, float]:
 
 
 def three_classes_figure() -> FigureNumbers:
-    """Figure 6: three classes."""
+    """Return Figure 6: the nearest temperature in three classes."""
     fit = _fit(3)
     caption = (
-        "In three classes the line holds as printed, but the focal map is no temperature scaling: they differ by up to "
+        "In three classes the line reproduces as printed, but the focal map is not a temperature scaling: they differ by up to "
         f"{_at(fit, 9.0):.1%} at γ = 9."
     )
     panels = (_line_panel(fit), _error_panel(fit))
@@ -140,19 +140,19 @@ def three_classes_figure() -> FigureNumbers:
 
 
 def four_classes_figure() -> FigureNumbers:
-    """§3.3's fourth class, whose printed line does not reproduce."""
+    """Return the figure of four classes (§3.3), whose printed line does not reproduce."""
     fit = _fit(4)
     slope, intercept = fit.line()
     caption = (
         f"In four classes the line is {slope:.3f} γ + {intercept:.3f}. The printed 0.47 γ + 0.85 and its error of up to "
-        f"8 % do not reproduce: the difference reaches {_at(fit, 9.0):.1%} at γ = 9, converged in the grid of logits."
+        f"8 % do not reproduce: the difference reaches {_at(fit, 9.0):.1%} at γ = 9, and a finer grid of logits does not change it."
     )
     panels = (_line_panel(fit), _error_panel(fit))
     return FigureNumbers("four-classes", "Komisarenko & Kull 2024, §3.3 (no figure)", caption, panels, _line_facts(fit))
 
 
 def minimisers_figure() -> FigureNumbers:
-    """Figure A.1 of Mukhoti et al.: what focal loss makes of the truth."""
+    """Return Figure A.1 of Mukhoti et al.: the minimiser of the expected focal loss by true probability."""
     inside = torch.sigmoid(torch.linspace(-16, 16, 257, dtype=torch.float64))  # the curves are steep at both ends
     ends = torch.tensor([0.0, 0.8, 1.0], dtype=torch.float64)
     eta = torch.sort(torch.cat([inside, ends])).values
@@ -166,8 +166,8 @@ def minimisers_figure() -> FigureNumbers:
     title = "minimiser of the expected focal loss"
     panel = Plot(title, "true probability η", "minimiser q", tuple(curves))
     caption = (
-        "What a network trained to the optimum of focal loss says where the truth is η: nearer to one half the larger γ "
-        f"is. At η = 0.8 and γ = 2 it says {facts['minimiser_eta_0.8_gamma_2']:.3f}."
+        "The probability that minimises the expected focal loss where the true probability is η: the larger γ, the nearer "
+        f"to one half. At η = 0.8 and γ = 2 it is {facts['minimiser_eta_0.8_gamma_2']:.3f}."
     )
     return FigureNumbers("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
 
@@ -185,10 +185,10 @@ def _fit(classes: int) -> TemperatureFit:
 def _line_panel(fit: TemperatureFit) -> Plot:
     ends = (0.0, 10.0)
     lines = []
-    named = ((fit.line(), "ours", "line", 0), (_PRINTED_LINES[fit.classes], "printed", "dashed", 1))
-    for (slope, intercept), whose, style, group in named:
+    named = ((fit.line(), "fitted here", "line", 0), (_PRINTED_LINES[fit.classes], "printed", "dashed", 1))
+    for (slope, intercept), origin, style, group in named:
         y = tuple(slope * gamma + intercept for gamma in ends)
-        label = f"{whose}: {slope:.2f} γ + {intercept:.2f}"
+        label = f"{origin}: {slope:.2f} γ + {intercept:.2f}"
         lines.append(Curve(label, ends, y, "dashed" if style == "dashed" else "line", group))
     points = Curve("nearest 1/T", fit.gammas, fit.inverse_temperatures, "points", 0)
     return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", (points, *lines))

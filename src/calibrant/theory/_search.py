@@ -1,7 +1,8 @@
 """Global minimisation of Σ_j η_j φ(q_j) over the simplex for φ that is convex up to some p and concave beyond.
 
-Two classes in the concave part could trade probability to their gain, so all but one, called special, lie on the
-convex branch, where η_j φ′(q_j) = const gives them from the special one. What is left is a scan over one logit.
+If two classes lay in the concave part, moving probability from one to the other would lower the risk. So at a minimum all
+classes but at most one, called special, lie on the convex branch, where the Lagrange condition η_j φ′(q_j) = const
+determines them from the special one. That leaves a search over one logit, that of the special class.
 """
 
 import math
@@ -19,9 +20,9 @@ from calibrant.scores import TrueClassScore
 _LOWEST = -690.0  # e^−690 stands for 0: its inverse is still a float64
 _FINE = torch.arange(_LOWEST, 40.0, 1 / 64, dtype=torch.float64)  # logits of the table of φ′ on the convex branch
 _SCAN = torch.arange(-40.0, 40.0, 1 / 32, dtype=torch.float64)  # logits of the special class
-_SAME_RISK = 1e-10
-_APART = 1e-6  # in probability: two candidates further apart are two minima
-_POLISH = 50
+_SAME_RISK = 1e-10  # risks that differ by less, relative to 1 + |risk|, count as equal
+_DISTINCT = 1e-6  # in probability: candidates that differ by more are two minima
+_POLISH = 50  # most Newton steps
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Candidate:
 
 
 class Search:
-    """Finds the lowest point for one row η at a time; the table of φ′ is made once.
+    """Finds the global minimum of one row η at a time; φ′ is tabulated once.
 
     Args:
         score: φ.
@@ -78,21 +79,22 @@ class Search:
         found = [point for special in specials for point in self._points(log_eta, special)]
         found = sorted((point for point in found if not math.isnan(point.risk)), key=lambda point: point.risk)
         best = found[0]
-        near = [point for point in found if point.risk <= best.risk + _SAME_RISK * (1 + abs(best.risk))]
+        tied = [point for point in found if point.risk <= best.risk + _SAME_RISK * (1 + abs(best.risk))]
         q = best.log_probs.exp()
-        others = any(float((point.log_probs.exp() - q).abs().max()) > _APART for point in near)
-        alike = (log_eta[:, None] - log_eta).abs() < 1e-12
-        swapped = bool((alike & ((q[:, None] - q).abs() > _APART)).any())
+        others = any(float((point.log_probs.exp() - q).abs().max()) > _DISTINCT for point in tied)
+        # where η_i = η_j but q_i ≠ q_j, exchanging the two classes gives another minimum of the same risk
+        same_eta = (log_eta[:, None] - log_eta).abs() < 1e-12
+        swapped = bool((same_eta & ((q[:, None] - q).abs() > _DISTINCT)).any())
         return Candidate(best.log_probs, best.risk, unique=not (others or swapped))
 
     def _points(self, log_eta: Tensor, special: int) -> list[Candidate]:
-        """Return the vertex and the stationary points with ``special`` anywhere and the others on the convex branch."""
+        """Return the vertex of ``special`` and the stationary points whose other classes all lie on the convex branch."""
         vertex = torch.full_like(log_eta, -math.inf)
         vertex[special] = 0.0
         points = [self._candidate(log_eta, vertex)]
         log_q, gap = self._scan(log_eta, special)
         for i in (torch.sign(gap[:-1]) * torch.sign(gap[1:]) <= 0).nonzero()[:, 0].tolist():
-            weight = (gap[i] / (gap[i] - gap[i + 1])).nan_to_num(0.5)
+            weight = (gap[i] / (gap[i] - gap[i + 1])).nan_to_num(0.5)  # linear interpolation to the change of sign
             start = log_q[i] + weight * (log_q[i + 1] - log_q[i])
             points.append(self._candidate(log_eta, self._polish(log_eta, start)))
         return points
@@ -102,7 +104,7 @@ class Search:
         scale = self._log_steepness(_SCAN)
         ratio = log_eta[special] - log_eta
         target = _from_log(scale[0][:, None], scale[1][:, None] + ratio).numpy()
-        s = np.interp(-target, -self.table, self.logits)  # the table falls; below or above it, its ends
+        s = np.interp(-target, -self.table, self.logits)  # the table decreases; outside it, the nearest end is used
         log_q = F.logsigmoid(torch.from_numpy(s))
         log_q[:, special] = -math.inf
         gap = F.logsigmoid(-_SCAN) - torch.logsumexp(log_q, dim=1)
@@ -113,6 +115,8 @@ class Search:
         """Return ``log_q`` after Newton steps for log|φ′(q_j)| + log η_j = const, Σ q_j = 1; classes at 0 stay there."""
         log_q = log_normalise(log_q)
         free = log_q > _LOWEST + 1
+        # Newton's method for log h(q_j) = t + log η_j with h = 1/|φ′|: with e_j = d log h / d log q at q_j,
+        # d log q_j = (r_j − m)/e_j, where m is the mean of r with weights q_j/e_j, which keeps Σ q_j = 1
         for _ in range(_POLISH):
             log_p, log_not_p = (x.detach().requires_grad_(True) for x in log_pairs(log_q))
             s = (log_p - log_not_p).detach().requires_grad_(True)
@@ -122,7 +126,7 @@ class Search:
             r = log_eta - value.detach()
             weight = torch.where(free, torch.exp(log_q) / e, 0.0)
             step = torch.where(free, (r - (weight * r).sum() / weight.sum()) / e, 0.0)
-            step = step * min(1.0, 1.0 / max(float(step.abs().max()), 1e-300))
+            step = step * min(1.0, 1.0 / max(float(step.abs().max()), 1e-300))  # at most 1 in log q
             log_q = log_normalise(log_q + step)
             if float(step.abs().max()) < 1e-14:
                 break
@@ -135,7 +139,7 @@ class Search:
         return Candidate(log_q, risk if not torch.isneginf(log_q).any() else self._risk_of_vertex(log_eta, log_q))
 
     def _risk_of_vertex(self, log_eta: Tensor, log_q: Tensor) -> float:
-        """Return the risk where some q_j is 0: φ(0) is taken at e^−690, and infinite if it still grows there."""
+        """Return the risk where some q_j is 0: φ(0) is evaluated at e^−690, and infinite if φ still increases there."""
         ends = torch.tensor([_LOWEST, _LOWEST / 2], dtype=torch.float64)
         at_zero = self.score.value(ends, -torch.exp(ends))
         if float(at_zero[0] - at_zero[1]) > 1e-6:
@@ -146,7 +150,7 @@ class Search:
         return float(eta[top] * at_one + (1 - eta[top]) * at_zero[0])
 
     def _steepness(self, s: Tensor) -> Tensor:
-        """Return asinh(−φ′) at p = σ(s): monotone in −φ′, and finite where −φ′ spans 600 decades."""
+        """Return asinh(−φ′) at p = σ(s): increasing in −φ′, signed, and finite although −φ′ spans 600 decades."""
         return _from_log(*self._log_steepness(s))
 
     def _log_steepness(self, s: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,14 +11,14 @@ __all__ = ["calibration_map"]
 
 
 def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): what a network trained to the optimum of φ should have said.
+    """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): the true probabilities if q minimises the expected loss φ.
 
-    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not another minimiser exists. For the focal
+    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not q is the only minimiser. For the focal
     score this is the focal calibration map.
 
     Args:
-        score: φ, decreasing and with −φ′(p) → ∞ as p → 0 (see ``validity``). Where it is not convex as well, as for
-            inverse focal with 1 < γ < 3.59, the map has no inverse.
+        score: φ, decreasing and with −φ′(p) → ∞ as p → 0 (see ``validity``). If φ is not also convex, as for inverse
+            focal with 1 < γ < 3.59, the map exists but has no inverse.
         log_probs: (N, K) natural logarithms of q; −inf for q = 0.
 
     Returns:

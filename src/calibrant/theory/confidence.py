@@ -1,4 +1,4 @@
-"""When the focal calibration map and a larger scale of the logits raise the top probability, and when not."""
+"""The change of the top probability under the focal calibration map and under scaling of the logits."""
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ __all__ = ["confidence_change", "confidence_never_falls", "neutral_probability",
 def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
     """Return top p − top q (N,) under the focal calibration map; negative where it makes the row less confident.
 
-    Proposition 5 says that it is never negative for γ > 0. That is false from four classes on: (.33, .33, .33, .01)
-    falls to .32992 at γ = ½, and .1 beside a thousand classes of .0009 to .0806 at γ = 3. Its sign is the sign of
-    r(q_top) − Σ_k q_k r(q_k), r(q) = (1 − q)^−γ / (1 + γ u(q)).
+    Proposition 5 states that it is never negative for γ > 0. That is false for four or more classes: the top probability
+    of (.33, .33, .33, .01) falls to .32992 at γ = ½, and a top probability of .1 with 1,000 others of .0009 falls to
+    .0806 at γ = 3. The change has the sign of r(q_top) − Σ_k q_k r(q_k), r(q) = (1 − q)^−γ / (1 + γ u(q)).
 
     Args:
         log_probs: (N, K) natural logarithms of q.
@@ -35,7 +35,7 @@ def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
         tensor([-7.7414e-05], dtype=torch.float64)
 
     References:
-        Komisarenko & Kull 2024, Proposition 5, and what is wrong with it.
+        Komisarenko & Kull 2024, Proposition 5, corrected.
     """
     gamma = check_focal_gamma(gamma)
     log_q = log_normalise(check_log_probs(log_probs).double())
@@ -45,10 +45,10 @@ def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
 
 
 def confidence_never_falls(log_probs: Tensor) -> Tensor:
-    """Return where (N,) no γ > 0 lowers the top probability: if it is at least ½, or there are at most three classes.
+    """Return for each row (N,) whether no γ > 0 can lower its top probability: at least ½, or at most three classes.
 
-    The corrected Proposition 5. For q_top ≥ ½ every other r(q_k) is at most r(1 − q_top) ≤ r(q_top); for three
-    classes it is the result of a dense search. Elsewhere it depends on the row: see ``confidence_change``.
+    This is Proposition 5, corrected. For q_top ≥ ½ every other r(q_k) is at most r(1 − q_top) ≤ r(q_top); for three
+    classes it is the result of a dense numerical search, not a proof. For other rows see ``confidence_change``.
 
     Args:
         log_probs: (N, K) natural logarithms of q.
@@ -73,9 +73,10 @@ def confidence_never_falls(log_probs: Tensor) -> Tensor:
 
 
 def neutral_probability(gamma: float) -> float:
-    """Return q₁ > 0 with r(q₁) = 1: the map favours classes above it over classes below; 1/e at γ = 1.
+    """Return q₁ > 0 with r(q₁) = 1: relative to a class with q → 0, the map raises classes above q₁ and lowers those below.
 
-    Since r(q) < 1 on (0, q₁), a row whose probabilities all lie below it and whose tail is fine loses confidence.
+    At γ = 1 it is 1/e. Since r(q) < 1 on (0, q₁), a row whose probabilities all lie below q₁, with many small ones, loses
+    confidence.
 
     Args:
         gamma: γ > 0.
@@ -124,14 +125,14 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         tensor([0.2016, 0.0000])
 
     References:
-        Theorem 1 of a project report on calibration losses on CIFAR-10, which needs no order of the logits and holds
-        with equality for ties.
+        Theorem 1 of a project report on calibration losses on CIFAR-10; its assumption that the logits are ordered is not
+        needed, and for ties it holds with equality.
     """
     check_matrix(check_values(logits, name="logits"), name="logits")
     factor = check_number(factor, name="factor")
     if factor < 1:
-        raise refuse("factor in [1, inf)", f"{factor}", "for a smaller one exchange before and after")
-    # relative to the top the sums Σ exp(t (f_k − f_top)) fall term by term
+        raise refuse("factor in [1, inf)", f"{factor}", "for a smaller one scale by its inverse and negate the result")
+    # max softmax(t f) = 1 / Σ_k exp(t (f_k − f_top)), and each term of the sum decreases in t
     below = logits - logits.amax(dim=1, keepdim=True)
     before, after = (
         torch.exp(t * below.masked_fill(torch.isneginf(below), -torch.inf)).sum(dim=1) for t in (1, factor)

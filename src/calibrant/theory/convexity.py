@@ -12,7 +12,7 @@ __all__ = ["focal_curvature"]
 def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
     """Return φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²], positive on (0, 1) for every γ ≥ 0.
 
-    The one term that can be negative, for 0 < γ < 1, is outweighed by the next, because −log p ≤ (1 − p)/p.
+    Only the first term can be negative, for 0 < γ < 1; the second exceeds it, because −log p ≤ (1 − p)/p.
 
     Args:
         probs: p in (0, 1), any shape.

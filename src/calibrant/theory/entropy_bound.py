@@ -31,15 +31,15 @@ class EntropyBound:
 
     @property
     def gap(self) -> Tensor:
-        """Return loss − bound, never negative."""
+        """loss − bound (N,), never negative."""
         return self.loss - self.bound
 
 
 def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
-    """Return the focal loss and KL(q‖p) + H(q) − γ H(p) below it: why focal loss keeps predictions uncertain.
+    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), a cross-entropy that rewards entropy.
 
-    Minimising focal loss pushes that bound, a regularised cross-entropy. The printed proofs need γ ≥ 1 (Bernoulli);
-    the inequality holds for 0 < γ < 1 as well, though their intermediate one, with the entropy of the own class only,
+    The bound explains why focal loss keeps predictions uncertain. The printed proofs need γ ≥ 1 (Bernoulli's inequality);
+    the bound holds for 0 < γ < 1 as well, though their intermediate inequality, with the true class's entropy term only,
     does not.
 
     Args:

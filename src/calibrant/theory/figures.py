@@ -1,4 +1,4 @@
-"""The theory in pictures: the numbers behind Figures 1 to 7 of Komisarenko & Kull and A.1 of Mukhoti et al."""
+"""Data of the theory's figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
 
 from collections.abc import Callable
 
@@ -31,14 +31,14 @@ FIGURES = tuple(_MAKERS)
 
 
 def figure_numbers(name: str) -> FigureNumbers:
-    """Compute what a figure shows, without drawing it.
+    """Return the data of a figure, without drawing it.
 
     Args:
         name: One of ``FIGURES``: "minimisers", "proper-part", "binary-fit", "bounds", "isolines", "arrows",
             "three-classes", "four-classes", "difference".
 
     Returns:
-        Its panels, caption and the numbers worth quoting. Those with fits take some seconds.
+        Its panels, caption and main numbers. Figures with fits take some seconds.
 
     Raises:
         InputError: If there is no figure of that name.

@@ -1,4 +1,4 @@
-"""Where training ends if the weight of a weighted log-loss is left out of the gradient (``detach_weight=True``)."""
+"""The fixed point of training with a weighted log-loss whose weight is a constant in the gradient (``detach_weight=True``)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ __all__ = ["detached_fixed_point"]
 def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
 
-    For the focal score and two classes it is temperature scaling of the truth with T = γ + 1, exactly; for the full
-    gradient it would be ``inverse_calibration_map``, which is nearer to the truth.
+    For the focal score and two classes it is exactly the true log-odds divided by T = γ + 1. With the full gradient the
+    fixed point is ``inverse_calibration_map``, which is closer to the true probabilities.
 
     Args:
         score: φ; its weight is w(p) = φ(p) / (−log p).
@@ -26,7 +26,7 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then there are several such points.
+        RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then the fixed point is not unique.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -34,14 +34,14 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         tensor([[0.5858, 0.4142]])
 
     References:
-        Derived; the public code of Wang et al. 2021 trains focal loss this way, though the paper does not say so.
+        Derived here. The public code of Wang et al. 2021 trains focal loss with a detached weight; the paper does not say so.
     """
     return invert(_Detached(check_score(score)), log_probs, "the detached fixed point")
 
 
 @dataclass(frozen=True)
 class _Detached:
-    """The slope of the score whose full gradient is the detached gradient of ``score``: its weight w."""
+    """The slope w of a score whose full gradient equals the detached gradient of ``score``, with w its weight."""
 
     score: TrueClassScore
 
@@ -56,8 +56,8 @@ class _Detached:
         return torch.log(self.score.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return the derivative of log(p / w) by the logit of p."""
+        """Return the derivative of log(p / w) with respect to the logit of p."""
         return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
 
     def bijection_argument(self) -> None:
-        """Return None: nothing is known beyond convexity."""
+        """Return None: no argument beyond convexity is known."""

@@ -26,11 +26,11 @@ __all__ = ["FocalTerms", "focal_logit", "focal_map"]
 def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
     """Return log p of the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits).
 
-    Differentiable in both arguments, exact at one-hot rows, accurate to rounding at every margin.
+    Differentiable in both arguments; exact for one-hot rows, accurate to rounding for all others.
 
     Args:
         logits: (…, K) logits, or log q, which are such logits; −inf for an excluded class.
-        gamma: γ > −1; 0 is the identity. A tensor of shape (G, …) gives one result for each of its values.
+        gamma: γ > −1; 0 is the identity. A tensor of shape (G, …) returns one result for each of its values.
 
     Returns:
         (…, K) log-probabilities, or (G, …, …, K), in the dtype of ``logits``.
@@ -84,7 +84,7 @@ def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FocalTerms:
-    """What the focal map needs of the logits whatever γ is: computed once, then mapped for many γ.
+    """The terms of the focal map that do not depend on γ: computed once, then used for many γ.
 
     Args:
         log_q: (…, K) log q.
@@ -111,7 +111,7 @@ class FocalTerms:
         infinite = torch.isneginf(logits)
         log_q, log_not_q, top = log_pairs_and_top(logits.to(working_dtype(logits)))
         log_not_q = finite_floor(log_not_q)
-        # only the top class can have 1 − q small enough to need the series of u
+        # u(q) = −q log q / (1 − q) loses precision as q → 1, and only the top class can be near 1
         others = log_q.scatter(-1, top, -1.0)
         ratio_of_top = entropy_ratio(log_q.gather(-1, top), log_not_q.gather(-1, top))
         q = torch.exp(others)

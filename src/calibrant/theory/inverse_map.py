@@ -13,16 +13,16 @@ from calibrant.theory.validity import Sloped, log_h, require_bijection
 
 __all__ = ["inverse_calibration_map"]
 
-_ROUNDS = 200  # bracketed Newton takes 5 to 15
-_TOLERANCE = 1e-7  # of a logit's change, relative: a Newton step this short leaves about its square
+_ROUNDS = 200  # bracketed Newton needs 5 to 15
+_TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so the remaining error is about its square
 
 
 def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log q of the one q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
+    """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
 
-    Solved in float64 by bracketed Newton steps in the logits of q, so that it is right at every margin, and
-    differentiable by implicit differentiation. In the falling branch of focal scores with −1 < γ < 0 only the top
-    class can lie, and its bracket holds both branches.
+    Solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η, and differentiable by
+    implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ increases and then decreases; only the top class
+    can lie where it decreases, and the bracket of its logit contains both parts.
 
     Args:
         score: φ, inside its range (see ``validity``).
@@ -47,7 +47,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
 
 def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
-    """Return log q (N, K) with η_j ∝ q_j / s(q_j) for anything with a slope s; ``what`` names it in the error."""
+    """Return log q (N, K) with η_j ∝ q_j / s(q_j) for a slope s; ``what`` is the name of the map in errors."""
     require_bijection(score, what)
     check_log_probs(log_probs)
     log_eta = log_normalise(finite_floor(log_probs.double()))
@@ -62,39 +62,43 @@ def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
 def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
     """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
 
-    One unknown a row, the top class's logit x: the others follow from h(q_j)/h(q_top) = η_j/η_top, and
-    F(x) = log(1 − q_top) − log Σ_others q_j falls through 0 at the solution.
+    Each row has one unknown, the logit x of the top class: the others follow from h(q_j)/h(q_top) = η_j/η_top with
+    h = −1/φ′, and F(x) = log(1 − q_top) − log Σ_others q_j decreases and is 0 at the solution.
     """
     top = log_eta.argmax(dim=1, keepdim=True)
-    idle = excluded.scatter(1, top, True)
-    ratio = (log_eta - log_eta.gather(1, top)).masked_fill(idle, 0.0)
-    alone = idle.all(dim=1, keepdim=True)
-    count = (~idle).sum(dim=1, keepdim=True).clamp_min(1)
-    low = -torch.log(count.double()) - 1e-12
+    fixed = excluded.scatter(1, top, True)  # classes whose logit is not solved for by _others
+    ratio = (log_eta - log_eta.gather(1, top)).masked_fill(fixed, 0.0)
+    one_hot = fixed.all(dim=1, keepdim=True)
+    count = (~fixed).sum(dim=1, keepdim=True).clamp_min(1)
+    low = -torch.log(count.double()) - 1e-12  # q_top ≥ 1/K, so its logit is at least −log(K − 1)
     high = torch.full_like(low, math.inf)
-    x = torch.logsumexp(ratio.masked_fill(idle, -math.inf), dim=1, keepdim=True).neg().masked_fill(alone, 0.0)
+    # start at q = η (the solution for the log score): the logit of η_top
+    x = torch.logsumexp(ratio.masked_fill(fixed, -math.inf), dim=1, keepdim=True).neg().masked_fill(one_hot, 0.0)
     s = x.clamp_max(0.0) + ratio
     for _ in range(_ROUNDS):
         log_h_top, rate = log_h(score, x)
         s, rates = _others(score, log_h_top + ratio, s)
-        log_q = F.logsigmoid(s).masked_fill(idle, -math.inf).masked_fill(alone, -1.0)
+        log_q = F.logsigmoid(s).masked_fill(fixed, -math.inf).masked_fill(one_hot, -1.0)
         rest = torch.logsumexp(log_q, dim=1, keepdim=True)
-        gap = F.logsigmoid(-x) - rest
-        share = torch.exp(log_q - rest) * torch.sigmoid(-s) / rates
-        slope = -torch.sigmoid(x) - rate * share.sum(dim=1, keepdim=True)
+        gap = F.logsigmoid(-x) - rest  # F(x)
+        # F′(x) = −σ(x) − Σ_j (q_j / Σ q) (1 − q_j) ds_j/dx with ds_j/dx = rate(x) / rate(s_j)
+        weight = torch.exp(log_q - rest) * torch.sigmoid(-s) / rates
+        slope = -torch.sigmoid(x) - rate * weight.sum(dim=1, keepdim=True)
         low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
         new = _inside(x - gap / slope, low, high, x)
-        moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~alone
-        s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
-        x = torch.where(alone, x, new)
+        moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~one_hot
+        s = (
+            (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
+        )  # first-order prediction for the next round
+        x = torch.where(one_hot, x, new)
         if not bool(moved.any()):
-            # an excluded class has the logit −∞: any other could be above x and pass for the top class
-            return torch.where(alone | excluded, -math.inf, s).scatter(1, top, torch.where(alone, math.inf, x))
+            # the logit of an excluded class is −∞: with any other value it could exceed x and be taken for the top class
+            return torch.where(one_hot | excluded, -math.inf, s).scatter(1, top, torch.where(one_hot, math.inf, x))
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
 
 def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Return s ≤ 0 with log h(σ(s)) = target, or 0 where that lies above, and the derivative of log h there."""
+    """Return s ≤ 0 with log h(σ(s)) = target, or 0 where the solution is positive, and the derivative of log h at s."""
     low, high = torch.full_like(s, -math.inf), torch.zeros_like(s)
     for _ in range(_ROUNDS):
         value, rates = log_h(score, s)
@@ -110,7 +114,7 @@ def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
-    """Return ``target`` if it lies in [low, high], else the middle, or a long step towards an open end."""
+    """Return ``target`` if it lies in [low, high], else the midpoint, or a step of 8 towards an infinite end."""
     middle = (low + high) / 2
     fallback = torch.where(torch.isfinite(middle), middle, current + torch.where(torch.isfinite(low), 8.0, -8.0))
     return torch.where((target >= low) & (target <= high), target, fallback)
@@ -126,15 +130,15 @@ def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tenso
     logits = logits.nan_to_num(posinf=1e4, neginf=-1e4)
     value, rates = log_h(score, logits)
     top = logits.argmax(dim=1, keepdim=True)
-    idle = excluded.scatter(1, top, True)
+    fixed = excluded.scatter(1, top, True)
     r = (log_eta - value).masked_fill(excluded, 0.0)
-    r = (r - r.gather(1, top)).masked_fill(idle, 0.0)
+    r = (r - r.gather(1, top)).masked_fill(fixed, 0.0)
     rate, x = rates.gather(1, top), logits.gather(1, top)
-    e = torch.where(idle, 1.0, rates / torch.sigmoid(-logits))
-    log_weight = F.logsigmoid(logits).masked_fill(idle, -1e8) - torch.log(e)
+    e = torch.where(fixed, 1.0, rates / torch.sigmoid(-logits))
+    log_weight = F.logsigmoid(logits).masked_fill(fixed, -1e8) - torch.log(e)
     log_total = torch.logsumexp(log_weight, dim=1, keepdim=True)
     mean = (torch.exp(log_weight - log_total) * r).sum(dim=1, keepdim=True)
     spread = torch.sigmoid(x) * torch.exp(F.logsigmoid(-x) - log_total) + rate
     of_top = -mean * torch.sigmoid(-x) / spread
     of_others = (r - mean * rate / spread) / e
-    return F.logsigmoid(logits) + of_others.masked_fill(idle, 0.0).scatter(1, top, of_top)
+    return F.logsigmoid(logits) + of_others.masked_fill(fixed, 0.0).scatter(1, top, of_top)

@@ -1,4 +1,4 @@
-"""The minimiser of a score's expected loss, also where it has no calibration map, and whether it is the only one."""
+"""The minimiser of a score's expected loss, also for scores without a calibration map, and whether it is unique."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ __all__ = ["Minimum", "minimiser"]
 
 
 class Minimum(NamedTuple):
-    """A global minimiser of each row, and whether the row has no other.
+    """A global minimiser for each row, and whether it is unique.
 
     Attributes:
         log_probs: (N, K) natural logarithms of q.
@@ -32,11 +32,11 @@ class Minimum(NamedTuple):
 
 
 def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
-    """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): what training towards φ ends in.
+    """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): the optimum of training with loss φ.
 
-    Inside the range of φ it is the inverse calibration map, and unique. Outside, at most one class can lie where φ is
-    concave (two could trade probability to the loss's gain); every stationary point of that kind is found by a scan
-    over that class's logit and polished by Newton steps, and the lowest is returned.
+    Where φ satisfies ``validity``, q is the inverse calibration map, and unique. Otherwise at most one class can lie where
+    φ is concave (with two, moving probability between them would lower the risk); all such stationary points are found by
+    a search over that class's logit and refined by Newton steps, and the one with the lowest risk is returned.
 
     Args:
         score: φ; outside its range it must be convex up to some p and not beyond.

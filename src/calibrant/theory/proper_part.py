@@ -1,4 +1,4 @@
-"""The proper part of a true-class score: the loss φ minimised at the truth, once its calibration map is taken out."""
+"""The proper part of a true-class score: φ composed with the inverse of its calibration map, a proper loss."""
 
 from torch import Tensor
 

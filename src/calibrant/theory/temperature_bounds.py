@@ -1,4 +1,4 @@
-"""Between which two temperatures the binary focal calibration map lies: Proposition 3, put right and tightened."""
+"""Temperatures that bound the binary focal calibration map: Proposition 3, corrected and tightened."""
 
 import math
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ _MOST_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
 
 @dataclass(frozen=True)
 class TemperatureBounds:
-    """Temperatures low ≤ T ≤ high between which the focal calibration map lies, at every logit.
+    """Temperatures low ≤ high whose scalings bound the focal calibration map at every logit.
 
     Args:
-        low: The sharper one, 1/(γ + 1); the map tends to it at large logits.
-        high: The flatter one.
+        low: Bound on the side of higher confidence, 1/(γ + 1); the map approaches it at large logits.
+        high: Bound on the side of lower confidence.
 
     Examples:
         >>> TemperatureBounds(0.2, 0.2178).width
@@ -45,12 +45,12 @@ class TemperatureBounds:
 def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
     """Return T with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, reversed for s ≤ 0, equal at s = 0 only (for γ > 0).
 
-    The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it fails at every s > 0.
+    The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it is false for every s > 0.
 
     Args:
         gamma: γ ≥ 0.
-        tight: Use 1/κ(γ) for the flatter bound (``small_logit_slope``), which nothing improves on, since it is the map's
-            slope at 0. It holds up to γ = 5.6354 and no further: beyond, the map's logit dips below κ s.
+        tight: Use 1/κ(γ) for ``high`` (``small_logit_slope``), the best possible, since κ is the map's slope at 0. It
+            holds for γ ≤ 5.6354 only: for larger γ the map's logit falls below κ s.
 
     Returns:
         low = 1/(γ + 1); high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
@@ -92,12 +92,12 @@ def small_logit_slope(gamma: float) -> float:
 
 
 def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
-    """Return the tightest temperatures that hold at the logits −reach, −reach + step, …: the extremes of s / logit FC(s).
+    """Return the tightest bounds on the grid of logits −reach, −reach + step, …: the extremes of s / logit FC(s).
 
     Args:
         gamma: γ > −1.
-        reach: Largest logit; low tends to 1/(γ + 1) only as it grows.
-        step: Distance of the logits.
+        reach: Largest logit; ``low`` approaches 1/(γ + 1) as it grows.
+        step: Spacing of the grid.
 
     Returns:
         The bounds.

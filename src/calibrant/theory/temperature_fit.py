@@ -1,4 +1,4 @@
-"""The temperature scaling nearest to the focal calibration map, in the worst case over all logits, for 2, 3 or 4 classes."""
+"""The temperature scaling nearest to the focal calibration map in the maximum norm over logits, for 2, 3 or 4 classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from calibrant.theory.focal_map import FocalTerms
 
 __all__ = ["TemperatureFit", "fit_temperatures", "nearest_temperature"]
 
-# Half-width and step of the grid of logits a class, as Komisarenko & Kull have them for 2 and 3 classes (with a step of
-# 0.05 for 0.01 at 3, which moves nothing here); for 4 they name none, and the line drifts if the step exceeds 0.125.
+# Half-width and step of the grid of logits per class, those of Komisarenko & Kull for 2 and 3 classes (with a step of 0.05
+# instead of 0.01 for 3, which changes no printed digit); for 4 they state none, and above 0.125 the line depends on the step.
 _GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
 _GOLDEN = (5**0.5 - 1) / 2
 _TOLERANCE = 1e-5  # of 1/T
@@ -22,7 +22,7 @@ _TOLERANCE = 1e-5  # of 1/T
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """For each γ the 1/T that minimises the largest difference to the focal map, and the line through them.
+    """For each γ, the 1/T that minimises the largest difference from the focal map, and the line through these points.
 
     Args:
         classes: K.
@@ -47,7 +47,7 @@ class TemperatureFit:
 
 
 def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
-    """Fit temperature scaling to the focal calibration map of each γ by minimax over the logits.
+    """Return the temperature scaling nearest to the focal calibration map of each γ: minimax over a grid of logits.
 
     Args:
         classes: 2, 3 or 4. Logits are those of Komisarenko & Kull: [−20, 20] step 0.001 for two classes' difference,
@@ -56,7 +56,7 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
         gammas: γ > −1, at least two.
 
     Returns:
-        The fit. On one core about half a second a γ for four classes, a tenth of that for fewer.
+        The fit. On one core it takes about half a second per γ for four classes, a tenth of that for fewer.
 
     Raises:
         InputError: If ``classes`` is another number, or fewer than two γ are given.
@@ -78,7 +78,7 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
 
 
 def nearest_temperature(classes: int, gamma: float) -> float:
-    """Return the T at which temperature scaling comes nearest to the focal calibration map: see ``fit_temperatures``.
+    """Return the T whose scaling is nearest to the focal calibration map: see ``fit_temperatures``.
 
     Args:
         classes: 2, 3 or 4.
@@ -110,7 +110,7 @@ def _rows(classes: int) -> Tensor:
 
 
 def _nearest(terms: FocalTerms, gamma: float) -> tuple[float, float]:
-    """Return 1/T and the error, by golden section: the error falls to one minimum in 1/T and rises from it."""
+    """Return 1/T and the largest difference, by golden-section search: the difference is unimodal in 1/T."""
     target = torch.exp(terms.map(gamma))
 
     def error(a: float) -> float:

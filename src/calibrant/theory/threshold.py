@@ -1,4 +1,4 @@
-"""The γ at which focal loss pulls on a sample as hard as cross-entropy does."""
+"""The γ at which the gradients of focal loss and of cross-entropy are equal at a given probability."""
 
 import math
 
@@ -11,11 +11,11 @@ __all__ = ["gamma_from_threshold"]
 def gamma_from_threshold(p0: float) -> float:
     """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
 
-    Below p₀ this focal loss pulls harder than cross-entropy, above it less. FLSD-53 rounds γ(0.2) = 4.85 to 5 and
-    γ(0.25) = 3.07 to 3.
+    For p_y < p₀ the gradient of this focal loss is larger than that of cross-entropy, for p_y > p₀ smaller. FLSD-53
+    rounds γ(0.2) = 4.85 to 5 and γ(0.25) = 3.07 to 3.
 
     Args:
-        p0: Probability in (0, 1/2); from 1/2 on focal loss is weaker for every γ > 0.
+        p0: Probability in (0, 1/2); for p_y ≥ 1/2 focal loss has the smaller gradient for every γ > 0.
 
     Returns:
         γ.
@@ -34,7 +34,7 @@ def gamma_from_threshold(p0: float) -> float:
     fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
     def excess(gamma: float) -> tuple[float, float]:
-        # −log of the ratio of the gradients: convex, 0 at γ = 0, and increasing beyond its minimum
+        # −log of the ratio of the gradients: convex in γ, 0 at γ = 0, and increasing beyond its minimum ``lowest``
         return -gamma * fall - math.log1p(gamma * rise), -fall - rise / (1 + gamma * rise)
 
     lowest = -1 / fall - 1 / rise

@@ -1,4 +1,4 @@
-"""Where a score's calibration map exists, found from φ itself: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0."""
+"""Conditions for a score's calibration map, checked numerically: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, is_dataclass
@@ -14,39 +14,39 @@ from calibrant.scores import TrueClassScore, check_score
 
 __all__ = ["Validity", "validity"]
 
-# Logits at which φ is examined. Beyond 14 (1 − p < 1e-6) a convexity that ends in 0 at p = 1 drowns in rounding.
+# Logits at which φ is checked. Beyond 14 (1 − p < 1e-6) rounding hides a curvature that tends to 0 as p → 1.
 _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
-_FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this is none
-_FAR = (-300.0, -600.0)  # log p at which −φ′ must still be growing
-_GROWTH = 1e-3  # by this factor's logarithm at least; log(−log p) grows by 0.11
+_FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this counts as 0
+_TINY_P = (-300.0, -600.0)  # log p between which −φ′ must still increase
+_GROWTH = 1e-3  # smallest increase of log(−φ′) between them; a −φ′ as slow as log(−log p) has 0.11
 
 
 class Sloped(Protocol):
-    """All that the map and its inverse need of a score: its slope."""
+    """The part of a score that the map and its inverse use: its slope."""
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −p φ′(p)."""
 
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return its logarithm."""
+        """Return log(−p φ′(p))."""
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return the derivative of log(p / slope) by the logit of p."""
+        """Return the derivative of log(p / slope) with respect to the logit of p."""
 
     def bijection_argument(self) -> str | None:
-        """Return why the map is a bijection outside the convex range, or None."""
+        """Return why the map is a bijection although φ is not convex, or None."""
 
 
 @dataclass(frozen=True)
 class Validity:
-    """What φ satisfies; where it does not, the first probability at which it fails.
+    """Which of the conditions φ satisfies, and the smallest probability at which one fails.
 
     Args:
         decreasing: −φ′ > 0 on (0, 1).
         convex: φ is strictly convex on (0, 1).
-        steep: −φ′(p) → ∞ as p → 0, so that no class is ever given probability 0.
-        argument: The score's own argument why its map is a bijection all the same, or None.
-        fails_at: The smallest probability examined at which φ does not decrease or is not convex, or None.
+        steep: −φ′(p) → ∞ as p → 0, so that no minimiser has a probability of 0.
+        argument: The score's own argument why its map is a bijection without convexity, or None.
+        fails_at: The smallest checked probability at which φ does not decrease or is not convex, or None.
 
     Examples:
         >>> from calibrant.scores import InverseFocalScore
@@ -71,7 +71,7 @@ class Validity:
         return self.convex_range or (self.decreasing and self.steep and self.argument is not None)
 
     def reason(self) -> str:
-        """Return in words what fails."""
+        """Return which condition fails, as text."""
         at = "" if self.fails_at is None else f" at p = {self.fails_at:.4g}"
         if not self.decreasing:
             return f"φ does not decrease{at}"
@@ -81,14 +81,14 @@ class Validity:
 
 
 def validity(score: TrueClassScore) -> Validity:
-    """Examine φ at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
+    """Return which conditions φ satisfies at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
 
     Args:
         score: Any true-class score; its derivatives come from ``log_slope`` by automatic differentiation.
 
     Returns:
-        What holds. It is a numerical examination, not a proof: a violation narrower than 1/64 in the logit, or
-        smaller than rounding, is missed.
+        The result of a numerical check, not a proof: a violation narrower than 1/64 in the logit, or smaller than
+        rounding, is not detected.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -105,13 +105,13 @@ def validity(score: TrueClassScore) -> Validity:
 
 
 def examine(score: Sloped) -> Validity:
-    """Return ``validity`` of anything with a slope; what cannot change is examined once."""
+    """Return ``validity`` of anything with a slope; cached for frozen dataclasses."""
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
     return _examined(score) if frozen and isinstance(score, Hashable) else _examine(score)
 
 
 def require_bijection(score: Sloped, what: str) -> None:
-    """Raise the error that names the range if ``score`` has no bijective calibration map."""
+    """Raise ``RangeError`` if the calibration map of ``score`` is not a bijection."""
     found = examine(score)
     if not found.bijective:
         raise RangeError(
@@ -121,7 +121,7 @@ def require_bijection(score: Sloped, what: str) -> None:
 
 
 def require_map(score: Sloped) -> None:
-    """Raise if ``score`` has no calibration map; one that is not convex has, but without an inverse."""
+    """Raise ``RangeError`` if ``score`` has no calibration map; without convexity it has one, but no inverse."""
     found = examine(score)
     if not (found.decreasing and found.steep):
         raise RangeError(
@@ -131,7 +131,7 @@ def require_map(score: Sloped) -> None:
 
 
 def log_h(score: Sloped, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log h = −log(−φ′) at p = σ(s), and its derivative by s; positive exactly where φ is convex."""
+    """Return log h = −log(−φ′) at p = σ(s), and its derivative with respect to s, positive exactly where φ is convex."""
     with torch.no_grad():
         log_p, log_not_p = F.logsigmoid(s), F.logsigmoid(-s)
         return log_p - score.log_slope(log_p, log_not_p), score.map_rate(log_p, log_not_p)
@@ -145,17 +145,17 @@ def _examined(score: Sloped) -> Validity:
 def _examine(score: Sloped) -> Validity:
     s = torch.arange(_LOW, _HIGH + _STEP, _STEP, dtype=torch.float64)
     slope = score.slope(F.logsigmoid(s), F.logsigmoid(-s))
-    falls = slope > 0
-    elasticity = log_h(score, s)[1] / torch.sigmoid(-s)  # by log p: d log p / ds = 1 − p
-    # at small p the relative curvature may be of the order of p: there only a visible concavity counts
-    bends = elasticity > torch.where(s > -_HIGH, _FLAT, -_FLAT)
-    far, _ = log_h(score, torch.tensor(_FAR, dtype=torch.float64))
-    steep = bool(far[0] - far[1] > _GROWTH)
-    bad = torch.nonzero(~falls if not bool(falls.all()) else ~bends)
+    decreasing = slope > 0
+    elasticity = log_h(score, s)[1] / torch.sigmoid(-s)  # with respect to log p: d log p / ds = 1 − p
+    # for small p the relative curvature can be of the order of p: there only a concavity above rounding counts
+    convex = elasticity > torch.where(s > -_HIGH, _FLAT, -_FLAT)
+    at_tiny_p, _ = log_h(score, torch.tensor(_TINY_P, dtype=torch.float64))
+    steep = bool(at_tiny_p[0] - at_tiny_p[1] > _GROWTH)
+    failing = torch.nonzero(~decreasing if not bool(decreasing.all()) else ~convex)
     return Validity(
-        decreasing=bool(falls.all()),
-        convex=bool(bends.all()),
+        decreasing=bool(decreasing.all()),
+        convex=bool(convex.all()),
         steep=steep,
         argument=score.bijection_argument(),
-        fails_at=torch.sigmoid(s[bad[0, 0]]).item() if len(bad) else None,
+        fails_at=torch.sigmoid(s[failing[0, 0]]).item() if len(failing) else None,
     )

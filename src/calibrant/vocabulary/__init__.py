@@ -1,4 +1,4 @@
-"""Large K: losses, measures and fits for vocabularies whose N × K logits are never held whole, or by no one process."""
+"""Losses, metrics and fits for large K, where the N × K logits do not fit in memory or are split over processes."""
 
 from calibrant.vocabulary.fused import FusedLinearLoss
 from calibrant.vocabulary.linear import LinearLogits

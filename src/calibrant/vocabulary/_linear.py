@@ -1,4 +1,4 @@
-"""Logits that a last linear layer makes, a chunk of rows at a time."""
+"""Logits of a last linear layer, computed in chunks of rows."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ DEVICE_CHUNK_BYTES = 1 << 28
 
 
 def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Refuse a layer whose parts do not fit: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
+    """Raise unless the parts of a layer match: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
 
     Raises:
         InputError: Naming what was expected and what was got.
@@ -64,7 +64,7 @@ def linear_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
 
 def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.device) -> Iterator[slice]:
-    """Yield slices over ``rows`` of ``chunk`` rows each; None takes as many as 64 MiB of float32 logits hold (256 on a device)."""
+    """Yield slices of ``chunk`` rows each; None takes the rows whose float32 logits fill 64 MiB (256 MiB on an accelerator)."""
     block = CHUNK_BYTES if device.type == "cpu" else DEVICE_CHUNK_BYTES
     step = max(1, block // (4 * classes)) if chunk is None else chunk
     for start in range(0, rows, step):

@@ -1,4 +1,4 @@
-"""The terms a sample of any loss that has them, from a block of logits: what chunks of a batch can be summed of."""
+"""The per-sample terms of a loss from a block of logits, so that a batch can be summed over chunks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +13,17 @@ from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 
 @dataclass(frozen=True)
 class Part:
-    """A summand of a loss: what it counts, and what its mean is divided by comes from its own class weights."""
+    """A summand of a loss with its factor; its mean is divided by the sum of its own class weights."""
 
     scale: float
     loss: Loss
 
 
 def parts_of(loss: Loss) -> list[Part]:
-    """Return the summands of ``loss``, each a loss by rows.
+    """Return the summands of ``loss``, each a sum over samples.
 
     Raises:
-        InputError: If ``loss`` is none of ours, or looks at the whole batch at once.
+        InputError: If ``loss`` is no ``Loss``, or depends on the whole batch at once.
     """
     if not isinstance(loss, Loss):
         raise refuse("a loss of calibrant.losses", called(loss), "pass one such as losses.FocalLoss(3.0)")
@@ -37,13 +37,13 @@ def parts_of(loss: Loss) -> list[Part]:
         return [Part(1.0, loss)]
     raise refuse(
         "a loss that is a sum over samples",
-        f"{type(loss).__name__}, which looks at the whole batch at once",
-        "call it on logits, or choose a loss by rows such as FocalLoss",
+        f"{type(loss).__name__}, which depends on the whole batch at once",
+        "call it on logits, or choose a loss such as FocalLoss",
     )
 
 
 def called(value: object) -> str:
-    """Return what ``value`` is, in words that tell a class from its object and torch's losses from ours."""
+    """Return the type of ``value`` for a message, distinguishing classes from objects and torch's losses from ours."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     kind = type(value)
@@ -53,18 +53,18 @@ def called(value: object) -> str:
 def terms_of(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the terms (n,) of a part's ``loss`` as ``reduction="none"`` has them, for ``logits`` (n, K), ``labels`` (n,)."""
     if not isinstance(loss, RowLoss | RowPenalty):
-        raise refuse("a loss by rows", type(loss).__name__, "choose such as FocalLoss")
+        raise refuse("a loss that is a sum over samples", type(loss).__name__, "choose one such as FocalLoss")
     return loss.terms(logits, labels)
 
 
 def class_weights(loss: Loss, labels: Tensor, *, classes: int, dtype: torch.dtype) -> Tensor:
-    """Return the class weight (N,) of each place of ``labels`` (N,), 0 where ignored: what a mean divides by the sum of."""
+    """Return the class weight (N,) of each of ``labels`` (N,), 0 where ignored; a mean divides by their sum."""
     return loss.places(labels, classes=classes, dtype=dtype).weights
 
 
 @contextmanager
 def one_step(loss: Loss) -> Iterator[None]:
-    """Let what follows the first chunk of a batch count as no further step of training (AdaFocal counts them)."""
+    """Put ``loss`` in evaluation mode in the block, so that AdaFocal counts one training step per batch, not per chunk."""
     training = [module for module in loss.modules() if module.training]
     for module in training:
         module.training = False

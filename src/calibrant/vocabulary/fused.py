@@ -1,4 +1,4 @@
-"""A last linear layer and a loss in one: the logits exist a chunk of rows at a time, and so does their gradient."""
+"""A last linear layer fused with a loss: logits and their gradient are computed one chunk of rows at a time."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,18 +20,18 @@ __all__ = ["FusedLinearLoss"]
 
 
 class FusedLinearLoss(nn.Module):
-    """loss(hidden · weightᵀ + bias, labels) for vocabularies whose N × K logits are not to be held.
+    """loss(hidden · weightᵀ + bias, labels) without holding the N × K logits in memory.
 
-    A chunk of rows at a time: its logits, their terms of the loss, their gradient, and what that adds to the gradients
-    by ``hidden``, ``weight`` and ``bias``, summed in float32 at least. For a mean or a sum all this happens in the
-    forward pass, so that each product is computed once; with ``reduction="none"``, where the gradient of each term is
-    not known yet, the backward pass makes the logits again. Under autocast the products are in its dtype. There is no
-    second derivative, and ``torch.compile`` breaks its graph here (it cannot with ``fullgraph=True``).
+    For each chunk of rows it computes the logits, the loss terms, their gradient, and the contribution to the gradients of
+    ``hidden``, ``weight`` and ``bias``, summed in at least float32. For a mean or a sum this happens in the forward pass,
+    so that each product is computed once; with ``reduction="none"`` the upstream gradient is not known then, and the
+    backward pass recomputes the logits. Under autocast the products have its dtype. Second derivatives are not supported,
+    and ``torch.compile`` breaks its graph here (with ``fullgraph=True`` it raises).
 
     Args:
-        loss: A loss with a term for each sample, whose reduction, class weights and ignored label hold. Losses of the
-            whole batch (MMCE, MDCA, soft-binned ECE) have none and are refused.
-        chunk: Rows at a time; None takes as many as 64 MiB of float32 logits hold, on an accelerator 256 MiB.
+        loss: A loss that is a sum over samples; its reduction, class weights and ignored label apply. Losses of the whole
+            batch (MMCE, MDCA, soft-binned ECE) are refused.
+        chunk: Rows per chunk; None takes the rows whose float32 logits fill 64 MiB, on an accelerator 256 MiB.
 
     Examples:
         >>> from calibrant.losses import FocalLoss
@@ -68,14 +68,14 @@ class FusedLinearLoss(nn.Module):
             weight: (K, H), its weight.
             labels: Class indices (N,) or (…,).
             bias: (K,), or None.
-            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms, and of which with the class weights a mean
-                is divided by the sum; or None.
+            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms; a mean is divided by the sum of sample weight
+                times class weight. Or None.
 
         Returns:
             A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
 
         Raises:
-            InputError: If shapes or dtypes do not fit, or labels are target probabilities.
+            InputError: If shapes or dtypes do not match, or labels are target probabilities.
         """
         check_linear(hidden, weight, bias)
         _check_labels(hidden, labels, sample_weight)
@@ -126,27 +126,27 @@ def _scales(
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Sums of the gradients by hidden (N, H), weight (K, H) and bias (K,); None where none is wanted."""
+    """Sums of the gradients of hidden (N, H), weight (K, H) and bias (K,); None where none is requested."""
 
     hidden: Tensor | None
     weight: Tensor | None
     bias: Tensor | None
 
     @classmethod
-    def zeros(cls, parts: Sequence[Tensor | None], wanted: Sequence[bool], dtype: torch.dtype) -> "_Gradients":
+    def zeros(cls, parts: Sequence[Tensor | None], requested: Sequence[bool], dtype: torch.dtype) -> "_Gradients":
         wide = torch.promote_types(dtype, torch.float32)
         hidden, weight, bias = (
-            torch.zeros_like(part, dtype=wide if place else dtype) if want and part is not None else None
-            for place, (part, want) in enumerate(zip(parts, wanted, strict=True))
+            torch.zeros_like(part, dtype=wide if place else dtype) if needed and part is not None else None
+            for place, (part, needed) in enumerate(zip(parts, requested, strict=True))
         )
         return cls(hidden, weight, bias)
 
     @property
-    def wanted(self) -> bool:
+    def requested(self) -> bool:
         return any(part is not None for part in (self.hidden, self.weight, self.bias))
 
     def add(self, rows: slice, gradient: Tensor, hidden: Tensor, weight: Tensor) -> None:
-        """Add what the gradient (n, K) by the logits of ``rows`` gives."""
+        """Add the contribution of ``gradient`` (n, K), that of the logits of ``rows``."""
         if self.hidden is not None:
             self.hidden[rows] = gradient @ weight
         if self.weight is not None:
@@ -166,7 +166,7 @@ class _Gradients:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a pass over the chunks needs beside the layer."""
+    """The inputs of a pass over the chunks, apart from the layer."""
 
     loss: Loss
     labels: Tensor
@@ -175,23 +175,23 @@ class _Job:
     dtype: torch.dtype
 
     def run(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, pull: Tensor | None, wanted: Sequence[bool]
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, upstream: Tensor | None, requested: Sequence[bool]
     ) -> tuple[Tensor, _Gradients]:
-        """Return the scaled terms (N,) and the gradients of their sum, or of their product with ``pull`` (N,)."""
+        """Return the scaled terms (N,) and the gradients of their sum, weighted by ``upstream`` (N,) if it is not None."""
         h, w = hidden.to(self.dtype), weight.to(self.dtype)
         b = None if bias is None else bias.to(self.dtype)
-        gradients = _Gradients.zeros((h, w, b), wanted, self.dtype)
+        gradients = _Gradients.zeros((h, w, b), requested, self.dtype)
         terms = torch.zeros(h.shape[0], dtype=torch.promote_types(self.dtype, torch.float32), device=h.device)
         with torch.autocast(h.device.type, enabled=False):
             for rows in linear_chunks(h.shape[0], w.shape[0], self.chunk, h.device):
-                first = rows.start == 0 and pull is None
-                z = linear_logits(h[rows], w, b).requires_grad_(gradients.wanted)
-                with torch.set_grad_enabled(gradients.wanted), nullcontext() if first else one_step(self.loss):
+                first = rows.start == 0 and upstream is None
+                z = linear_logits(h[rows], w, b).requires_grad_(gradients.requested)
+                with torch.set_grad_enabled(gradients.requested), nullcontext() if first else one_step(self.loss):
                     part = self._terms(z, rows)
                 terms[rows] = part.detach()
-                if gradients.wanted:
-                    upstream = torch.ones_like(part) if pull is None else pull[rows].to(part.dtype)
-                    (gradient,) = torch.autograd.grad(part, z, upstream)
+                if gradients.requested:
+                    factor = torch.ones_like(part) if upstream is None else upstream[rows].to(part.dtype)
+                    (gradient,) = torch.autograd.grad(part, z, factor)
                     del z, part
                     gradients.add(rows, gradient, h[rows], w)
         return terms, gradients
@@ -203,13 +203,13 @@ class _Job:
 
 
 class _Fused(torch.autograd.Function):
-    """The terms (N,), or their sum with its gradients made at once."""
+    """The terms (N,), or their sum, whose gradients are computed in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, job: _Job, eager: bool) -> Tensor:
         parts, reduced = (hidden, weight, bias), job.loss.reduction != "none"
-        wanted = ctx.needs_input_grad[:3] if eager else (False, False, False)
-        terms, gradients = job.run(*parts, None, wanted)
+        requested = ctx.needs_input_grad[:3] if eager else (False, False, False)
+        terms, gradients = job.run(*parts, None, requested)
         ctx.job, ctx.reduced = job, reduced
         ctx.save_for_backward(*(gradients.like(parts) if reduced else parts))
         if job.loss.reduction == "mean" and not terms.shape[0]:

@@ -1,4 +1,4 @@
-"""Logits given by hidden states and the last layer's weight: measured and calibrated a chunk of rows at a time."""
+"""Logits given by hidden states and the last layer's weight, measured and calibrated in chunks of rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,16 +17,16 @@ __all__ = ["LinearLogits"]
 
 
 class LinearLogits:
-    """The logits hidden · weightᵀ + bias, which are never held: each use computes them again, in chunks of rows.
+    """The logits hidden · weightᵀ + bias, never held in memory whole: each use recomputes them in chunks of rows.
 
     Args:
         hidden: (N, H) inputs of the last layer.
         weight: (K, H), its weight.
         bias: (K,), or None.
-        chunk: Rows at a time; None takes as many as 64 MiB of float32 logits hold, on an accelerator 256 MiB.
+        chunk: Rows per chunk; None takes the rows whose float32 logits fill 64 MiB, on an accelerator 256 MiB.
 
     Raises:
-        InputError: If shapes or dtypes do not fit.
+        InputError: If shapes or dtypes do not match.
 
     Examples:
         >>> from calibrant.metrics import NLL, Accuracy
@@ -68,21 +68,19 @@ class LinearLogits:
             yield Predictions.from_logits(logits, y[rows], unchecked_kind=True)
 
     def measure(self, metrics: Sequence[Metric], labels: Any) -> list[float]:
-        """Return the value of each of ``metrics``, whose states of the chunks are added.
+        """Return the value of each of ``metrics``, from the sum of the chunks' states.
 
         Args:
             metrics: Metrics that are sums, such as accuracy, NLL, Brier, ECE.
             labels: (N,) integers in [0, K).
 
         Raises:
-            InputError: If a metric is no sum, or labels do not fit.
+            InputError: If a metric is not a sum, or labels are not valid.
         """
         sums = [metric for metric in metrics if isinstance(metric, SumMetric)]
         if len(sums) < len(metrics):
             other = next(metric for metric in metrics if not isinstance(metric, SumMetric))
-            raise refuse(
-                "metrics that are sums", f"{other!r}, which is none", "leave it out, or call it on Predictions"
-            )
+            raise refuse("metrics that are sums", f"{other!r}, which is not", "leave it out, or call it on Predictions")
         states: list[Any] = []
         for part in self.predictions(labels):
             found = [metric.state(part) for metric in sums]
@@ -90,16 +88,16 @@ class LinearLogits:
         return [metric.value(state) for metric, state in zip(sums, states, strict=True)]
 
     def fit_temperature(self, labels: Any) -> TemperatureScaling:
-        """Return temperature scaling fitted by log-loss, the answer of ``TemperatureScaling().fit`` on the logits.
+        """Return temperature scaling fitted by log-loss, equal to ``TemperatureScaling().fit`` on the logits.
 
-        Each of about ten Newton steps computes all logits again.
+        Each of about ten Newton steps recomputes all logits.
 
         Args:
             labels: (N,) integers in [0, K).
 
         Raises:
             InputError: If data are not valid.
-            FitError: If the search did not end.
+            FitError: If the fit does not converge.
         """
 
         def chunks() -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""Logits whose columns lie on several processes (vocabulary parallel): losses, measures and a temperature from sums."""
+"""Logits whose columns are split over processes (vocabulary parallel): losses, metrics and a temperature from reduced sums."""
 
 import math
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 
 class ShardedLogits:
-    """Logits (N, K) of which this process holds some columns; processes in order of rank hold consecutive ones.
+    """Logits (N, K) of which this process holds some columns; processes in order of rank hold consecutive columns.
 
-    Every process makes one with its own columns and the same rows, calls the same methods with the same labels, and
-    gets the same answers, equal to those of the whole logits. What travels is a few numbers a row. In a process alone,
-    without ``torch.distributed``, the columns are all there are.
+    Every process creates one with its own columns of the same rows, calls the same methods with the same labels, and gets
+    the same results, equal to those of the whole logits. The processes exchange a few numbers per row. Without
+    ``torch.distributed`` this process's columns are all columns.
 
     Args:
         logits: (N, K_own) floating, this process's columns.
-        group: The processes; None is all of them.
+        group: The process group; None is all processes.
 
     Raises:
-        InputError: If processes hold different numbers of rows, or different dtypes; on all of them.
+        InputError: If processes hold different numbers of rows or dtypes; raised in every process.
 
     Examples:
         >>> sharded = ShardedLogits(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -49,19 +49,18 @@ class ShardedLogits:
     def __init__(self, logits: Tensor, *, group: "distributed.ProcessGroup | None" = None) -> None:
         self.group = group
         self.alone = not (distributed.is_available() and distributed.is_initialized())
-        told = self._all(_said(logits))
-        for rank, one in enumerate(told):
-            if one.wrong:
-                raise refuse(
-                    "logits as a floating tensor (N, K_own) in every process", f"{one.wrong} in {rank}", "pass such"
-                )
-        if len({(one.rows, one.dtype) for one in told}) > 1:
-            got = ", ".join(f"{one.rows} of {one.dtype}" for one in told)
+        layouts = self._all(_layout_of(logits))
+        for rank, layout in enumerate(layouts):
+            if layout.invalid:
+                expected = "logits as a floating tensor (N, K_own) in every process"
+                raise refuse(expected, f"{layout.invalid} in rank {rank}", "pass one there")
+        if len({(layout.rows, layout.dtype) for layout in layouts}) > 1:
+            got = ", ".join(f"{layout.rows} of {layout.dtype}" for layout in layouts)
             raise refuse("the same rows and dtype in all processes", got, "pass columns of one batch")
         own = 0 if self.alone else distributed.get_rank(group)
         self.logits = logits
-        self.first = sum(one.columns for one in told[:own])
-        self.classes = sum(one.columns for one in told)
+        self.first = sum(layout.columns for layout in layouts[:own])
+        self.classes = sum(layout.columns for layout in layouts)
         if self.classes < 2 or logits.shape[0] < 1:
             raise refuse("N ≥ 1 rows and K ≥ 2 classes", f"({logits.shape[0]}, {self.classes})", "pass logits")
 
@@ -73,20 +72,20 @@ class ShardedLogits:
         return f"ShardedLogits({len(self)} rows, classes {self.first} to {last} of {self.classes})"
 
     def loss(self, labels: Any, loss: Loss) -> Tensor:
-        """Return the reduced loss, with its gradient by this process's columns.
+        """Return the reduced loss, differentiable with respect to this process's columns.
 
-        Every process gets the whole value; the backward pass sends nothing. If ``logits`` came from a layer whose
-        columns are sharded, the gradient by the layer's input is to be summed over the processes, as such layers do.
+        Every process gets the value over all columns; the backward pass does not communicate. If ``logits`` came from a
+        layer with sharded columns, that layer must sum the gradient of its input over the processes, as such layers do.
 
         Args:
             labels: (N,) class indices of the whole vocabulary, the same in all processes.
-            loss: A loss of the true class's probability: ``CrossEntropyLoss`` and the focal family that has ``from_nll``.
+            loss: A loss of the true class's probability: ``CrossEntropyLoss``, or one of the focal family with ``from_nll``.
 
         Returns:
             A scalar, or with ``reduction="none"`` the terms (N,).
 
         Raises:
-            InputError: If the loss needs more than the true class's probability, or labels do not fit.
+            InputError: If the loss needs more than the true class's probability, or labels are not valid.
         """
         if not isinstance(loss, WeightedNLL | CrossEntropyLoss):
             raise refuse(
@@ -97,7 +96,7 @@ class ShardedLogits:
         y = as_tensor(labels, name="labels").to(self.logits.device)
         check_labels(torch.where(y == loss.ignore_index, 0, y), rows=len(self), classes=self.classes)
         batch = loss.places(y, classes=self.classes, dtype=self.logits.dtype)
-        log_odds = batch.mask(_LogOdds.apply(self.logits, batch.labels, self))  # padding may have none
+        log_odds = batch.mask(_LogOdds.apply(self.logits, batch.labels, self))  # a padding row may be all −inf
         log_p, log_not_p = F.logsigmoid(log_odds), F.logsigmoid(-log_odds)
         terms = loss.of(log_p, log_not_p) if isinstance(loss, WeightedNLL) else -log_p
         return reduce_rows(batch.mask(terms) * batch.weights, batch.weights, loss.reduction, y.shape)
@@ -107,16 +106,18 @@ class ShardedLogits:
         """(N,) largest logit of each row, in the logits' dtype.
 
         Raises:
-            InputError: If a logit is NaN or +inf, or a row holds −inf alone; on all processes.
+            InputError: If a logit is NaN or +inf, or all logits of a row are −inf; raised in every process.
         """
         own = self._own_max
         bad = own.isnan() | (own == math.inf)
         (row,) = self._reduce(_first(bad)[None], "min").tolist()
         if row < len(self):
-            raise refuse("finite logits (−inf for an excluded class)", f"another in row {row}", "find what made it")
+            raise refuse(
+                "finite logits (−inf for an excluded class)", f"NaN or +inf in row {row}", "check the model's output"
+            )
         top = self._reduce(own, "max")
         if bool((empty := top == -math.inf).any()):
-            raise refuse("a class that is not excluded", f"−inf alone in row {int(_first(empty))}", "drop the row")
+            raise refuse("a class that is not excluded", f"only −inf in row {int(_first(empty))}", "drop the row")
         return top
 
     @cached_property
@@ -126,7 +127,7 @@ class ShardedLogits:
 
     @cached_property
     def confidence(self) -> Tensor:
-        """(N,) float64: the probability of the decided class."""
+        """(N,) float64: the probability of the predicted class."""
         return 1 / self._exp_sum
 
     @cached_property
@@ -148,16 +149,16 @@ class ShardedLogits:
         return self._reduce(own.double(), "max")
 
     def top_label(self, labels: Any) -> BinaryPairs:
-        """Reduce to pairs (confidence, decision was right), which every confidence metric takes."""
+        """Return pairs of confidence and correctness, which every metric of the top label accepts."""
         y = self._labels(labels)
         return BinaryPairs(self.confidence, (self.predicted == y).double(), self.predicted, y)
 
     def fit_temperature(self, labels: Any) -> TemperatureScaling:
-        """Return temperature scaling fitted by log-loss, the same in all processes: Newton's method on sums over them.
+        """Return temperature scaling fitted by log-loss, the same in all processes: Newton's method on reduced sums.
 
         Raises:
             InputError: If data are not valid.
-            FitError: If the search did not end.
+            FitError: If the fit does not converge.
         """
         own = self.at(labels)
         if bool((excluded := torch.isinf(own)).any()):
@@ -172,13 +173,13 @@ class ShardedLogits:
         return ShardedLogits(self.logits / t, group=self.group)
 
     def own_of(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logit (n,) at each of ``labels`` (n,), −inf where another process has it, and the column (n, 1) or −1."""
+        """Return the logit (n,) at each of ``labels`` (n,), −inf where another process holds it, and its column (n, 1) or −1."""
         column = labels - self.first
-        mine = (column >= 0) & (column < logits.shape[1])
+        held = (column >= 0) & (column < logits.shape[1])
         if not logits.shape[1]:
             return logits.new_full(labels.shape, -math.inf), column.new_full((len(labels), 1), -1)
         value = logits.gather(1, column.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
-        return torch.where(mine, value, -math.inf), torch.where(mine, column, -1)[:, None]
+        return torch.where(held, value, -math.inf), torch.where(held, column, -1)[:, None]
 
     @cached_property
     def _own_max(self) -> Tensor:
@@ -198,11 +199,12 @@ class ShardedLogits:
         return check_labels(y, rows=len(self), classes=self.classes)
 
     def _all(self, value: T) -> list[T]:
+        """Return the value of every process, in order of rank."""
         if self.alone:
             return [value]
-        told: list[T] = [value] * distributed.get_world_size(self.group)
-        distributed.all_gather_object(told, value, group=self.group)
-        return told
+        gathered: list[T] = [value] * distributed.get_world_size(self.group)
+        distributed.all_gather_object(gathered, value, group=self.group)
+        return gathered
 
     def _reduce(self, values: Tensor, how: str) -> Tensor:
         """Return the sum, largest or smallest of ``values`` over all processes."""
@@ -215,21 +217,21 @@ class ShardedLogits:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What a process tells the others of its columns, or what is wrong with them."""
+class _Layout:
+    """Shape and dtype of a process's columns, or why they are invalid; exchanged between processes."""
 
     rows: int = 0
     columns: int = 0
     dtype: str = ""
-    wrong: str = ""
+    invalid: str = ""
 
 
-def _said(logits: Tensor) -> _Said:
+def _layout_of(logits: Tensor) -> _Layout:
     if not isinstance(logits, Tensor):
-        return _Said(wrong=type(logits).__name__)
+        return _Layout(invalid=type(logits).__name__)
     if logits.dim() != 2 or not logits.is_floating_point():
-        return _Said(wrong=f"{logits.dtype} {tuple(logits.shape)}")
-    return _Said(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
+        return _Layout(invalid=f"{logits.dtype} {tuple(logits.shape)}")
+    return _Layout(int(logits.shape[0]), int(logits.shape[1]), str(logits.dtype))
 
 
 def _first(flags: Tensor) -> Tensor:
@@ -239,7 +241,7 @@ def _first(flags: Tensor) -> Tensor:
 
 
 class _LogOdds(torch.autograd.Function):
-    """log(p_y / (1 − p_y)) = z_y − log Σ_{k≠y} exp z_k: one number from which both logarithms are exact."""
+    """log(p_y / (1 − p_y)) = z_y − log Σ_{k≠y} exp z_k: log p_y and log(1 − p_y) both follow from it without cancellation."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, shards: ShardedLogits) -> Tensor:
@@ -270,9 +272,11 @@ class _LogOdds(torch.autograd.Function):
         for rows in row_chunks(*logits.shape, device=logits.device) if logits.shape[1] else ():
             others = _others(logits[rows], column[rows], rest.dtype).sub_(finite[rows, None]).exp_()
             others.mul_(-grad[rows, None])
-            mine = column[rows] >= 0
-            others.scatter_add_(1, column[rows].clamp_min(0), torch.where(mine, grad[rows, None], 0.0))
-            gradient[rows] = torch.where(grad[rows, None] == 0, 0.0, others)  # padding may hold NaN, and 0 · NaN is NaN
+            held = column[rows] >= 0
+            others.scatter_add_(1, column[rows].clamp_min(0), torch.where(held, grad[rows, None], 0.0))
+            gradient[rows] = torch.where(
+                grad[rows, None] == 0, 0.0, others
+            )  # a padding row may hold NaN, and 0 · NaN is NaN
         return gradient, None, None
 
 
@@ -285,7 +289,7 @@ def _others(logits: Tensor, column: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class _ShardedPasses:
-    """The sums a temperature fit asks for, over processes."""
+    """The sums that a temperature fit needs, reduced over processes."""
 
     shards: ShardedLogits
     margin: float
@@ -306,7 +310,8 @@ class _ShardedPasses:
         norm, mean, square = shards._reduce(sums, "sum")
         mean = mean / norm
         both = torch.stack([mean.sum(), (square / norm - mean**2).sum()])
-        lead = shards.alone or torch.distributed.get_rank(shards.group) == 0
-        # one process decides each step: were sums to differ in a last digit, the others would stop elsewhere and wait
-        first, second = shards._reduce(both if lead else torch.zeros_like(both), "sum").tolist()
+        is_first = shards.alone or torch.distributed.get_rank(shards.group) == 0
+        # every process uses the sums of rank 0: if sums differed in a last digit, one process could stop a Newton step
+        # earlier than the others, which would then wait for it in the next reduction
+        first, second = shards._reduce(both if is_first else torch.zeros_like(both), "sum").tolist()
         return first, second
