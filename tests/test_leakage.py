@@ -122,3 +122,16 @@ def test_the_hash_sees_every_column_up_to_64_and_neither_dtype_nor_sign_of_zero(
     assert torch.equal(hash_rows(logits), hash_rows(logits.double()))
     assert torch.equal(hash_rows(torch.zeros(1, 2)), hash_rows(-torch.zeros(1, 2)))
     assert hash_rows(rows(2, seed=4, classes=5000)).unique().shape == (2,)
+
+
+def test_a_few_texts_that_occur_twice_are_no_leak() -> None:
+    """Identical inputs give identical outputs: five of a thousand rows, none of them twice among the fitting rows."""
+    logits, new = rows(1000, seed=7), rows(1000, seed=8)
+    labels = torch.zeros(1000, dtype=torch.int64)
+    calibrator = Identity().fit(logits, labels)
+    for coincide, warned in ((5, False), (30, True)):
+        mixed = torch.cat([new[coincide:], logits[: 30 * coincide : 30]])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Predictions.from_logits(mixed, labels).calibrated_by(calibrator)
+        assert any(issubclass(one.category, DuplicateRowsWarning) for one in caught) == warned

@@ -28,6 +28,7 @@ _GRAMS, _SINGLES = 3 << 14, 1 << 14  # entries of a sample
 _COLUMNS = 64  # columns that enter a hash: real logits that agree in 64 places to the bit are the same row
 _LABEL_BITS = 8
 _MARK = 0x5CA1AB1E0002  # opens a sketch; version 0.1.0 stored bare hashes, without labels
+_UNSEEN = 3  # outputs that may occur twice though none did: the rule of three
 _HEADER = 4  # mark, rows, entries of grams, threshold below which every single row's hash is held
 
 Part = tuple[Tensor, ...]
@@ -179,7 +180,7 @@ def _coincidences(rows: Tensor, known: Sequence[Tensor], fitted: int) -> tuple[i
     """Return how many rows equal one that was fitted on once, of how many, and how many that are chance.
 
     What occurred once is expected among new rows with the probability 2 n₂ / N, n₂ being how many outputs occurred twice
-    (Good 1953, equation 2).
+    (Good 1953, equation 2). Three more are counted: none seen leaves up to three possible at 95 %.
     """
     if len(known) == 1:
         single, count = _distinct(known[0])
@@ -189,7 +190,8 @@ def _coincidences(rows: Tensor, known: Sequence[Tensor], fitted: int) -> tuple[i
         rows = rows[rows <= threshold]
         seen = len(rows)
     hits = int(torch.isin(rows, single[count == 1]).sum())
-    return hits, max(seen, 1), 2 * float((count == 2).sum()) / fitted * seen
+    chance = 2 * float((count == 2).sum()) / fitted * seen + 2 * _UNSEEN * min(1.0, seen / fitted)
+    return hits, max(seen, 1), chance
 
 
 def _windows(rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
