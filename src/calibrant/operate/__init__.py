@@ -1,9 +1,10 @@
-"""Calibration in production: a gate, the rows it needs, an alarm over time, and decisions with a guarantee."""
+"""Calibration in production: a gate, the rows it needs, an alarm over time, an estimate without labels, and decisions with a guarantee."""
 
 from calibrant.operate.abstain import Abstention, Accepted, abstain
 from calibrant.operate.check import Check, Line, check
 from calibrant.operate.decide import CostRule, NetBenefit, net_benefit, thresholds
 from calibrant.operate.deployed import Deployed
+from calibrant.operate.estimate import Estimate, Moved, estimate
 from calibrant.operate.formats import annotations, to_junit, to_markdown
 from calibrant.operate.monitor import Monitor, Status
 from calibrant.operate.pages import to_html, to_prometheus
@@ -16,8 +17,10 @@ __all__ = [
     "Check",
     "CostRule",
     "Deployed",
+    "Estimate",
     "Line",
     "Monitor",
+    "Moved",
     "NetBenefit",
     "Plan",
     "PlanPoint",
@@ -26,6 +29,7 @@ __all__ = [
     "abstain",
     "annotations",
     "check",
+    "estimate",
     "net_benefit",
     "plan",
     "thresholds",

@@ -1,0 +1,230 @@
+"""How good is it now, before the labels come? Accuracy, log-loss and confusion that calibrated probabilities expect."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._check import refuse
+from calibrant._data import need_unweighted
+from calibrant._plain import renewed
+from calibrant.calibrators import Calibrator, PriorShift
+from calibrant.errors import LeakError
+from calibrant.operate.rows import confidence_of, need_independent
+from calibrant.operate.unlabelled import LEVEL, Figure, Strata, confusion_of, correctness, loss, projected
+from calibrant.predictions import Predictions
+from calibrant.statistics import Interval
+
+__all__ = ["Estimate", "Moved", "estimate"]
+
+Floats = NDArray[np.float64]
+
+_MOST_CLASSES = 200  # of a confusion matrix
+_FOLDS = 5
+_NOTICED = 0.05
+UNSEEN = (
+    "What cannot be seen without labels: whether rows with the same scores are now labelled differently (concept shift). "
+    "No interval here counts it; labels of a few hundred new rows would show it."
+)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Whether the scores are distributed as in the reference.
+
+    Args:
+        p_value: Of "they are": twice the smaller of those for the confidences (Kolmogorov–Smirnov) and decisions (χ²).
+        distance: Largest distance of the two distribution functions of the confidence.
+        confidence: Mean confidence of the reference.
+    """
+
+    p_value: float
+    distance: float
+    confidence: float
+
+    @property
+    def verdict(self) -> str:
+        """ "moved" if the p-value is at most 5 %, else "as before"."""
+        return "moved" if self.p_value <= _NOTICED else "as before"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What labels would say, with 95 % intervals for the window's own rows.
+
+    Args:
+        rows: Of the window.
+        reference_rows: Labelled ones behind it; 0 if there were none.
+        confidence: Mean confidence of the decisions, calibrated.
+        accuracy: Of the window, once its labels are there.
+        gap: Confidence − accuracy: the part of the ECE that is over- (+) or underconfidence throughout.
+        nll: Mean log-loss in nats; None where a reference label has probability 0.
+        confusion: (K, K) shares of rows by decision and label; None for more than 200 classes.
+        confusion_low: (K, K) lower ends.
+        confusion_high: (K, K) upper ends.
+        atc: Accuracy by average thresholded confidence, to compare; None without a reference.
+        moved: Whether the scores have moved; None without a reference.
+    """
+
+    rows: int
+    reference_rows: int
+    confidence: float
+    accuracy: Interval
+    gap: Interval
+    nll: Interval | None
+    confusion: Floats | None
+    confusion_low: Floats | None
+    confusion_high: Floats | None
+    atc: float | None
+    moved: Moved | None
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data; absent things are null."""
+        shown = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in vars(self).items()}
+        for key in ("accuracy", "gap", "nll", "moved"):
+            shown[key] = None if shown[key] is None else asdict(shown[key])
+        verdict = None if self.moved is None else self.moved.verdict
+        return {**shown, "scores": verdict, "unseen": UNSEEN}
+
+    def __str__(self) -> str:
+        def percent(one: Interval) -> str:
+            return f"{100 * one.estimate:.2f} % [{100 * one.low:.2f}, {100 * one.high:.2f}]"
+
+        lines = [
+            f"{self.rows:,} rows without labels, {self.reference_rows:,} labelled reference rows",
+            f"accuracy      {percent(self.accuracy)}",
+            f"confidence    {100 * self.confidence:.2f} %, above the accuracy by {percent(self.gap)}",
+        ]
+        if self.nll is not None:
+            lines.append(f"log-loss      {self.nll.estimate:.4f} [{self.nll.low:.4f}, {self.nll.high:.4f}]")
+        if self.atc is not None:
+            lines.append(f"ATC           {100 * self.atc:.2f} % accuracy, to compare")
+        if self.moved is None:
+            lines.append("Without a reference the probabilities are taken to be right: intervals count chance alone.")
+        else:
+            lines.append(f"scores        {self.moved.verdict} (p = {self.moved.p_value:.3g})")
+        return "\n".join([*lines, UNSEEN])
+
+
+def estimate(
+    predictions: Predictions, calibrator: Calibrator | None = None, *, reference: Predictions | None = None
+) -> Estimate:
+    """Return the accuracy, log-loss and confusion matrix to expect of rows whose labels have not come.
+
+    Right where rows of equal scores have the labels they had (covariate shift included, concept shift not). Labelled
+    reference rows correct the probabilities where the window's rows lie, and their number is counted by the intervals, which
+    are for the realised figures of these rows. With few hundred rows in the window their own chance dominates.
+
+    Args:
+        predictions: The window, of independent rows; labels are not read.
+        calibrator: Applied to window and reference first, or None where they are calibrated.
+        reference: Labelled rows, independent, at least 50. Those the calibrator was fitted on will do: its kind is then
+            fitted five times, to calibrate each fifth by the others.
+
+    Raises:
+        InputError: For predictions of another kind, weighted or dependent rows, or another number of classes.
+
+    Examples:
+        >>> z = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+        >>> y = torch.multinomial(z.softmax(dim=1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
+        >>> found = estimate(Predictions.from_logits(z[:1000]), reference=Predictions.from_logits(z[1000:], y[1000:]))
+        >>> found.accuracy.low < float((z.argmax(dim=1) == y)[:1000].double().mean()) < found.accuracy.high
+        True
+        >>> found.moved.verdict
+        'as before'
+
+    References:
+        Białek, Kuberski, Perrakis, Bifet 2024, Estimating Model Performance Under Covariate Shift Without Labels (CBPE);
+        Garg, Balakrishnan, Lipton, Neyshabur, Sedghi 2022, Leveraging Unlabeled Data to Predict OOD Performance (ATC), eq. 1, 2.
+    """
+    window = _calibrated(predictions, calibrator, name="predictions")
+    window = Predictions.from_logits(window.logits, unchecked_kind=True) if window.decision is None else window
+    known = None
+    if reference is not None:
+        known = _held_out(reference, calibrator)
+        if known.classes != window.classes or len(known) < 50:
+            got = f"{len(known)} of {known.classes}"
+            raise refuse(f"at least 50 reference rows of {window.classes} classes", got, "pass rows of the same model")
+    right, told = correctness(window), None if known is None else correctness(known)
+    strata = None if told is None else Strata.of(right.expected, told.expected)
+    accuracy = projected(right, told, strata, step=1.0)
+    accuracy = Interval(
+        *(min(1.0, max(0.0, x)) for x in (accuracy.estimate, accuracy.low, accuracy.high)), LEVEL, "CBPE"
+    )
+    confidence = float(right.expected.mean())
+    small = window.classes <= _MOST_CLASSES
+    cells = confusion_of(window, known) if small else (None, None, None)
+    return Estimate(
+        rows=len(window),
+        reference_rows=0 if known is None else len(known),
+        confidence=confidence,
+        accuracy=accuracy,
+        gap=Interval(
+            confidence - accuracy.estimate, confidence - accuracy.high, confidence - accuracy.low, LEVEL, "CBPE"
+        ),
+        nll=_loss(window, known, strata),
+        confusion=cells[0],
+        confusion_low=cells[1],
+        confusion_high=cells[2],
+        atc=None if told is None else _atc(right, told),
+        moved=None if known is None else _moved(window, known),
+    )
+
+
+def _calibrated(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
+    if not isinstance(data, Predictions):
+        raise refuse(f"{name} over all classes", type(data).__name__, "make them with Predictions.from_logits")
+    need_unweighted(data, what=name)
+    if data.groups is not None and len(data.groups.unique()) < len(data):
+        raise refuse(f"independent rows in {name}", "several of one group", "keep one row of each group")
+    # labels are not read, so that rows of the fit do no harm here
+    return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
+
+
+def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
+    """Return the calibrated reference; rows of the fit are calibrated by fits on the others, since on them it looks too good."""
+    need_independent(reference, name="the reference")
+    if calibrator is None:
+        return reference
+    if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
+        raise refuse(
+            "a calibrator of the reference's own class frequencies", "one adapted to others", "leave the reference out"
+        )
+    try:
+        return reference.calibrated_by(calibrator)
+    except LeakError:
+        pass  # fitted on these rows
+    labels, parts = reference.need_labels(), []
+    place = torch.arange(len(reference), device=labels.device)
+    for fold in range(_FOLDS):
+        out = place % _FOLDS == fold
+        fitted = renewed(calibrator).fit(reference.logits[~out], labels[~out])
+        parts.append(reference[out].calibrated_by(fitted, allow_fit_rows=True))
+    return Predictions.cat(parts)
+
+
+def _loss(window: Predictions, reference: Predictions | None, strata: Strata | None) -> Interval | None:
+    told = None if reference is None else loss(reference)
+    if told is not None and told.seen is not None and not bool(np.isfinite(told.seen).all()):
+        return None
+    return projected(loss(window), told, strata)
+
+
+def _atc(window: Figure, reference: Figure) -> float:
+    """Return the share of the window above the confidence below which the reference has as many rows as errors."""
+    errors = round(float((1 - reference.seen).sum())) if reference.seen is not None else 0
+    place = np.sort(reference.expected)[min(errors, len(reference.expected) - 1)]
+    return float((window.expected >= place).mean())
+
+
+def _moved(window: Predictions, reference: Predictions) -> Moved:
+    from scipy.stats import chi2_contingency, ks_2samp
+
+    a, b = (np.asarray(confidence_of(data).cpu().numpy()) for data in (window, reference))
+    found = ks_2samp(a, b, method="asymp")
+    counts = torch.stack([data.predicted.cpu().bincount(minlength=window.classes) for data in (window, reference)])
+    table = counts[:, counts.sum(dim=0) > 0].numpy()
+    decisions = float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
+    return Moved(min(1.0, 2 * min(float(found.pvalue), decisions)), float(found.statistic), float(b.mean()))
