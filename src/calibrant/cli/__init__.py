@@ -22,6 +22,7 @@ class Commands(OneSentenceGroup):
         "check",
         "plan",
         "watch",
+        "estimate",
         "report",
         "convert",
         "theory",

@@ -186,6 +186,8 @@ def _calibrated(data: Predictions, calibrator: Calibrator | None, *, name: str) 
 def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
     """Return the calibrated reference; rows of the fit are calibrated by fits on the others, since on them it looks too good."""
     need_independent(reference, name="the reference")
+    if not isinstance(reference, Predictions):
+        raise refuse("a reference over all classes", type(reference).__name__, "make it with Predictions.from_logits")
     if calibrator is None:
         return reference
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):

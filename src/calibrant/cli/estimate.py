@@ -1,0 +1,61 @@
+"""``calibrant estimate``: how good it is now, before the labels come."""
+
+import json
+from typing import Annotated
+
+import typer
+
+import calibrant
+from calibrant.cli._calibrators import with_logits
+from calibrant.cli._files import readable
+from calibrant.cli._options import Inputs, Source, at_path, refuse_typed, with_inputs
+from calibrant.cli._output import console, working
+from calibrant.operate import estimate as estimate_figures
+from calibrant.predictions import Predictions
+
+
+@with_inputs
+def estimate(
+    context: typer.Context,
+    inputs: Inputs,
+    file: Annotated[str | None, typer.Argument(help="New predictions; labels in it are not read.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled predictions from before: what the intervals rest on.")
+    ] = None,
+    calibrator: Annotated[
+        str | None, typer.Option("--calibrator", "-c", help="Pass both through it; it may be fitted on the reference.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of FILE.")] = "test",
+    reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with the confusion matrix.")] = False,
+) -> None:
+    """Say what accuracy, log-loss and confusion to expect of rows without labels, with 95 % intervals.
+
+    Right where rows of equal scores are labelled as before; a change of that no such figure shows.
+
+    Examples:
+
+        calibrant estimate today.parquet --reference validation.npz -c calibrator.safetensors
+
+        calibrant estimate predictions.npz --reference predictions.npz --json
+    """
+    if reference is None:
+        refuse_typed(context, ["reference_split"], where="a call without --reference")
+    source = inputs.sources(file)[0]
+    fitted = None if calibrator is None else calibrant.load(calibrator)
+    with readable(source.path) as path:
+        window = _load(inputs, at_path(source, path), split=split)
+    known = None
+    if reference is not None:
+        with readable(reference) as path:
+            known = _load(inputs, Source(path, reference), split=reference_split)
+    with working("estimating"):
+        found = estimate_figures(window, fitted, reference=known)
+    if as_json:
+        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    console().print(str(found))
+
+
+def _load(inputs: Inputs, source: Source, *, split: str) -> Predictions:
+    return with_logits(inputs.pick(source, split), file=source.shown, split=split)

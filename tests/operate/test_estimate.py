@@ -1,0 +1,127 @@
+"""Figures without labels: a hand count, coverage under shift, what is refused."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.calibrators import Chain, PriorShift, TemperatureScaling, VectorScaling
+from calibrant.errors import InputError
+from calibrant.operate import Estimate, estimate
+
+
+def rows(count: int, *, seed: int, scale: float = 3.0, tilt: float = 0.0, sharp: float = 2.0) -> Predictions:
+    """Return logits of four classes, ``sharp`` times those the labels are drawn from; scale and tilt move the inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    z = scale * torch.randn(count, 4, generator=generator, dtype=torch.float64) + tilt * torch.arange(4)
+    return Predictions.from_logits(sharp * z, torch.multinomial(z.softmax(dim=1), 1, generator=generator)[:, 0])
+
+
+def unlabelled(data: Predictions) -> Predictions:
+    return Predictions.from_logits(data.logits)
+
+
+def test_without_a_reference_it_is_the_mean_of_the_probabilities() -> None:
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
+    found = estimate(Predictions.from_probs(p))
+    assert found.accuracy.estimate == pytest.approx((0.9 + 0.6 + 0.8) / 3)
+    assert found.gap.estimate == pytest.approx(0)
+    assert found.confusion is not None
+    torch.testing.assert_close(
+        torch.from_numpy(found.confusion), torch.tensor([[1.5, 0.5], [0.2, 0.8]], dtype=torch.float64) / 3
+    )
+    assert found.nll is not None
+    assert found.nll.estimate == pytest.approx(float(-(p * p.log()).sum() / 3))
+    assert (found.atc, found.moved, found.reference_rows) == (None, None, 0)
+    assert "taken to be right" in str(found)
+
+
+def test_the_reference_corrects_probabilities_that_are_too_sure() -> None:
+    reference, window = rows(20_000, seed=1), rows(20_000, seed=2)
+    found = estimate(unlabelled(window), reference=reference)
+    accuracy = float(window.correct.double().mean())
+    assert abs(found.accuracy.estimate - accuracy) < 0.01
+    assert found.gap.low > 0.05
+    assert found.atc == pytest.approx(accuracy, abs=0.01)
+
+
+def test_atc_is_its_formula() -> None:
+    reference = Predictions.from_binary_probs([0.55, 0.6, 0.7, 0.8, 0.9] * 20, [0, 0, 1, 1, 1] * 20)  # two fifths wrong
+    window = Predictions.from_binary_probs([0.56, 0.65, 0.75, 0.95])
+    assert estimate(window, reference=reference).atc == 0.5  # the threshold is 0.7
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling, VectorScaling])
+@pytest.mark.parametrize(("scale", "tilt"), [(3.0, 0.0), (2.0, 0.3)], ids=["as before", "moved"])
+def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt: float) -> None:
+    runs, hits, cells = 40, np.zeros(2), 0.0
+    for seed in range(runs):
+        reference, window = rows(600, seed=2 * seed), rows(500, seed=2 * seed + 1, scale=scale, tilt=tilt)
+        fitted = calibrator().fit(reference.logits, reference.need_labels())
+        found = estimate(unlabelled(window), fitted, reference=reference)
+        seen = window.calibrated_by(fitted)
+        hits += [
+            found.accuracy.low <= float(seen.correct.double().mean()) <= found.accuracy.high,
+            found.nll is not None and found.nll.low <= float(seen.nll.mean()) <= found.nll.high,
+        ]
+        table = np.zeros((4, 4))
+        np.add.at(table, (seen.predicted.numpy(), seen.need_labels().numpy()), 1 / 500)
+        assert found.confusion_low is not None
+        assert found.confusion_high is not None
+        cells += float(((found.confusion_low <= table) & (table <= found.confusion_high)).mean()) / runs
+        assert found.moved is not None
+        assert found.moved.verdict == "moved" or tilt == 0
+    assert float(hits.min()) >= runs - 6  # 95 %: 5 misses or more in one of twenty
+    assert cells >= 0.92
+
+
+def test_scores_that_have_not_moved_are_seldom_said_to_have() -> None:
+    said = [estimate(rows(300, seed=s), reference=rows(300, seed=1000 + s)).moved for s in range(60)]
+    assert sum(one is not None and one.verdict == "moved" for one in said) <= 7
+
+
+def test_labels_are_not_read() -> None:
+    reference, window = rows(500, seed=3), rows(300, seed=4)
+    assert str(estimate(window, reference=reference)) == str(estimate(unlabelled(window), reference=reference))
+    calibrator = TemperatureScaling().fit(window.logits, window.need_labels())
+    assert estimate(window, calibrator).rows == 300  # rows of the fit do no harm where labels are not read
+
+
+def test_a_reference_that_was_fitted_on_is_calibrated_by_the_other_folds() -> None:
+    fit, other = rows(60, seed=5), rows(4000, seed=6)
+    overfit = VectorScaling(ridge=0.01).fit(fit.logits, fit.need_labels())
+    inside = estimate(unlabelled(other), overfit, reference=fit)
+    naive = float(fit.calibrated_by(overfit, allow_fit_rows=True).nll.mean())
+    assert inside.nll is not None
+    assert inside.nll.estimate > naive + 0.02
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda data: estimate(data.top_label()), "over all classes"),
+        (lambda data: estimate(data, reference=unlabelled(data)), "labelled"),
+        (lambda data: estimate(data, reference=data[:49]), "at least 50"),
+        (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
+        (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all classes"),
+        (
+            lambda data: estimate(Predictions.from_logits(data.logits, groups=[0] * 100)),
+            "independent rows in predictions",
+        ),
+        (
+            lambda data: estimate(Predictions.from_logits(data.logits, weights=[1] * 100, weight_kind="frequency")),
+            "without weights",
+        ),
+        (
+            lambda data: estimate(
+                data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.need_labels()), reference=data
+            ),
+            "one adapted to others",
+        ),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused(call: Callable[[Predictions], Estimate], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(rows(100, seed=7))
