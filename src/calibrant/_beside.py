@@ -162,7 +162,8 @@ def taken(column: Column, rows: Any) -> Column:
     """Return the selected rows of a column: a slice, a mask or indices."""
     if isinstance(column, Tensor):
         return column[rows.to(column.device) if isinstance(rows, Tensor) else rows]
-    return column[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
+    chosen: NDArray[np.str_] = column[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
+    return chosen
 
 
 def taken_or_none(values: Tensor | None, rows: Any) -> Any:

@@ -1,7 +1,6 @@
 """The one check of data that is to be measured."""
 
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 
@@ -10,7 +9,6 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
-D = TypeVar("D", Predictions, BinaryPairs)
 
 MOST_REPEATED = 1 << 26  # numbers: half a gigabyte
 
@@ -113,7 +111,7 @@ def effective_count(data: Data) -> float:
     return float(data.weights.sum().square() / data.weights.square().sum())
 
 
-def repeated(data: D, *, what: object) -> D:
+def repeated(data: Data, *, what: object) -> Data:
     """Return rows with counts as so many rows without weights, and any others as they are.
 
     Args:
@@ -139,7 +137,8 @@ def _counted(data: Data, *, what: object) -> Data:
     """Return the rows whose weight is not 0; the selection is kept beside ``data``."""
     known: Data | None = data.__dict__.get("counted_rows")
     if known is None:
-        positive = data.weights > 0  # type: ignore[operator]
+        assert data.weights is not None
+        positive = data.weights > 0
         if not bool(positive.any()):
             raise refuse(f"at least one row of positive weight for {what}", "none", "check how the rows were selected")
         known = data if bool(positive.all()) else data[positive]

@@ -287,7 +287,8 @@ class MassSketch:
         largest.scatter_reduce_(0, code, value, reduce="amax")
         count, *sums = columns
         counts = torch.zeros(size, dtype=count.dtype, device=value.device).index_add_(0, code, count)
-        return cls(binning, largest, counts, *(torch.bincount(code, w, size) for w in sums), rows=rows)
+        sum_p, sum_y, *squares = (torch.bincount(code, w, size) for w in sums)
+        return cls(binning, largest, counts, sum_p, sum_y, squares[0] if squares else None, rows)
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
         if self.binning != other.binning:
@@ -315,6 +316,6 @@ class MassSketch:
         def gathered(values: Tensor) -> Tensor:
             return values.new_zeros(bins).index_add_(0, index[inside], values[inside])
 
-        sums = [gathered(values) for values in (self.count, self.sum_p, self.sum_y)]
+        count, sum_p, sum_y = (gathered(values) for values in (self.count, self.sum_p, self.sum_y))
         squares = None if self.squares is None else gathered(self.squares)
-        return BinTable(*sums, self.count.sum().item(), squares)
+        return BinTable(count, sum_p, sum_y, self.count.sum().item(), squares)

@@ -226,11 +226,9 @@ class Predictions:
         return int(self.logits.shape[0])
 
     def __repr__(self) -> str:
-        beside = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
-        beside |= {
-            f"{self.weight_kind} weights": self.weights,
-            "features " + "·".join(self.features or ()): self.features,
-        }
+        beside: dict[str, Any] = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
+        beside[f"{self.weight_kind} weights"] = self.weights
+        beside["features " + "·".join(self.features or ())] = self.features
         extras = [name for name, values in beside.items() if values is not None]
         labelled = "labelled" if self.labels is not None else "unlabelled"
         return f"Predictions({len(self)} rows, {self.classes} classes, {', '.join([labelled, *extras])})"

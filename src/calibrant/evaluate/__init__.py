@@ -10,6 +10,7 @@ from calibrant.evaluate.recalibration import (
     optimal_ece,
     refinement,
 )
+from calibrant.evaluate.subgroups import Subgroup, Subgroups, subgroups
 from calibrant.evaluate.subsets import panel_by
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "OptimalECE",
     "PanelRow",
     "Refinement",
+    "Subgroup",
+    "Subgroups",
     "calibration_line",
     "compare",
     "default_metrics",
@@ -26,4 +29,5 @@ __all__ = [
     "panel",
     "panel_by",
     "refinement",
+    "subgroups",
 ]

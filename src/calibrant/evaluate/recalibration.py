@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -74,8 +74,7 @@ def optimal_ece(
 
     def error(log_temperature: float) -> float:
         logits = predictions.logits.double() / math.exp(log_temperature)
-        weights = {"weights": predictions.weights, "weight_kind": predictions.weight_kind}
-        return metric(Predictions(logits, predictions.labels, decision=predictions.predicted, **weights))
+        return metric(replace(predictions, logits=logits, decision=predictions.predicted, given_probs=None))
 
     def best_of(points: Tensor) -> tuple[float, float]:
         return min((error(float(point)), float(point)) for point in points)

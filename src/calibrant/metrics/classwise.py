@@ -101,7 +101,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         if predictions.groups is not None:
             gaps = clustered_gaps(self._cluster_sums(predictions, predictions.groups), draws=draws, seed=seed)
             return gaps.abs().sum(dim=1) / predictions.classes
-        predictions = repeated(predictions, what=self)
+        predictions = need_predictions(repeated(predictions, what=self), metric=self)
         table = self._table(predictions)
         if predictions.weights is not None:
             return self._weighted_null(predictions, predictions.weights, table, draws=draws, seed=seed)

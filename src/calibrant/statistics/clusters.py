@@ -59,7 +59,8 @@ def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
     size, square = torch.where(inside, shares.square(), 0.0), float(shares.square().sum())
 
     def summed(values: Tensor) -> Tensor:
-        return torch.bincount(home, weights=values, minlength=rows.bins)
+        sums: Tensor = torch.bincount(home, weights=values, minlength=rows.bins)
+        return sums
 
     variance = summed(size * residual.square()) - 2 * signed * summed(size * residual) + signed.square() * square
     variance = variance.clamp_min(0)

@@ -7,7 +7,7 @@ nearly equal probabilities, at a cost that does not grow with the rows.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -188,7 +188,7 @@ def cell_outcomes(
         each: (C,) what an outcome of each cell weighs; None for 1.
     """
     rng = np.random.default_rng(seed)
-    drawn = rng.binomial(count[:, None], mean[:, None], size=(count.shape[0], draws))
+    drawn: NDArray[Any] = rng.binomial(count[:, None], mean[:, None], size=(count.shape[0], draws))
     drawn = drawn if each is None else drawn * each[:, None]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(home)) + 1])  # cells are sorted by bin
     sums = np.zeros((bins, draws))
@@ -208,9 +208,8 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     check_generator(generator)
     if isinstance(predictions, BinaryPairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
-        beside = {"weights": predictions.weights, "weight_kind": predictions.weight_kind}
-        return BinaryPairs(
-            predictions.p, happened.double().to(predictions.p.device), groups=predictions.groups, **beside
+        return replace(
+            predictions, y=happened.double().to(predictions.p.device), predicted=None, labels=None, features=None
         )
     drawn = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):

@@ -172,8 +172,8 @@ def _parts(rows: BinnedRows, table: BinTable, pooled: float) -> _Parts:
     scale = math.sqrt(pooled / raw) if raw > 0 else 0.0
     linear, scaled = (2 * size * gap * noise + (size * gap).square() for size in (1.0, scale))
     shares = rows.shares
-    centred = ((values - (shares * values).sum()) * shares for values in (linear, scaled))
-    return _Parts(*centred, noise * shares)
+    linear, scaled = ((values - (shares * values).sum()) * shares for values in (linear, scaled))
+    return _Parts(linear, scaled, noise * shares)
 
 
 def _quadratic(

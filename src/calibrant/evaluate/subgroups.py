@@ -1,0 +1,282 @@
+"""Is a model calibrated for everyone: the gap of every group of rows, and one test for the worst of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._arguments import check_level, check_sampling
+from calibrant._beside import Column
+from calibrant._check import check_count
+from calibrant._data import Data, need_rows
+from calibrant.errors import InputError
+from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_error, largest_drawn
+from calibrant.evaluate._partition import columns_of, parts_of
+from calibrant.predictions import BinaryPairs
+from calibrant.statistics import (
+    chance_decides,
+    corrected_error,
+    interval_ends,
+    need_groups,
+    table_error,
+)
+
+__all__ = ["Subgroup", "Subgroups", "subgroups"]
+
+FEWEST_EVENTS = 5.0  # Σ p (1 − p) of a group, below which its gap is far from normal
+_GATE_DRAWS = 400  # of a group's ECE if calibrated
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """One group of rows.
+
+    Args:
+        group: What its rows have in common, in words.
+        columns: The same as pairs of column and category.
+        n: Rows; counted rows as often as they are counted.
+        confidence: Mean probability of the event.
+        rate: Its frequency.
+        gap: confidence − rate, the calibration in the large: positive where the model is over-confident.
+        low: Lower end of the gap's interval, for this group alone.
+        high: Upper end.
+        all_low: Lower end of an interval that holds for all groups at once.
+        all_high: Upper end.
+        ece: Calibration error within the group, in 15 bins of equal width.
+        ece_low: Lower end of its interval, or None where none is known to cover.
+        ece_high: Upper end, or None.
+        p: Of the gap, if the group were calibrated; two-sided.
+        p_adjusted: The same for the worst of all groups: below 0.05 in at most 5 % of calibrated models for any group.
+    """
+
+    group: str
+    columns: tuple[tuple[str, str], ...]
+    n: int
+    confidence: float
+    rate: float
+    gap: float
+    low: float
+    high: float
+    all_low: float
+    all_high: float
+    ece: float
+    ece_low: float | None
+    ece_high: float | None
+    p: float
+    p_adjusted: float
+
+
+@dataclass(frozen=True)
+class Subgroups:
+    """What ``subgroups`` found.
+
+    Args:
+        rows: One a group, the strongest evidence first.
+        event: What the probabilities are of.
+        p_value: Of the worst group: that no group is worse than chance.
+        left_out: Groups with too few rows or expected events to say anything about.
+        level: Of the intervals.
+
+    Examples:
+        >>> Subgroups((), "the decision is right", 1.0, 0, 0.95).verdict
+        'There is no group with enough rows.'
+    """
+
+    rows: tuple[Subgroup, ...]
+    event: str
+    p_value: float
+    left_out: int
+    level: float
+
+    @property
+    def verdict(self) -> str:
+        """What the test says, in words."""
+        if not self.rows:
+            return "There is no group with enough rows."
+        worst, flagged = self.rows[0], sum(row.p_adjusted < 1 - self.level for row in self.rows)
+        if not flagged:
+            return (
+                f"No group is worse calibrated than chance explains (worst: {worst.group}, adjusted p = {worst.p_adjusted:.2g}); "
+                "small groups may hide gaps that these rows cannot show."
+            )
+        side = "over" if worst.gap > 0 else "under"
+        verb = "group is" if flagged == 1 else "groups are"
+        return (
+            f"{flagged} of {len(self.rows)} {verb} worse calibrated than chance explains; the clearest is {worst.group}: mean "
+            f"probability {worst.confidence:.3f}, frequency {worst.rate:.3f}, {side}-confident by {abs(worst.gap):.3f} "
+            f"(adjusted p = {worst.p_adjusted:.2g})."
+        )
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def subgroups(
+    predictions: Data,
+    features: Sequence[str] | Mapping[str, Any] | None = None,
+    *,
+    depth: int = 1,
+    minimum: int = 100,
+    bins: int = 4,
+    class_index: int | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Subgroups:
+    """Return the calibration of every group of rows, with one test for the worst of them.
+
+    A group's statistic is its gap over the standard error that it has if the model is calibrated, taken to the normal
+    distribution by its exact skewness (Cornish & Fisher). The largest over all groups is compared with that of ``draws`` sets of
+    normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
+    1 − ``level`` however many there are. Rows of one cluster (``groups``) are not taken for independent, and weights count.
+
+    The event is that of the second class where there are two, else that the decision is right; of pairs their outcome.
+
+    Args:
+        predictions: Labelled predictions or pairs.
+        features: Names out of ``predictions.features``, or a dict of columns (N,); None takes all of ``predictions``. Names,
+            and up to 20 distinct whole numbers, are categories; other numbers are cut into quantile bins; NaN is a category.
+        depth: Largest number of columns whose intersections are looked at.
+        minimum: Fewest rows of a group; smaller ones, and those with fewer than 5 expected events, are left out.
+        bins: Quantile bins of a column of numbers.
+        class_index: Class whose probability is looked at, or None for the event above.
+        draws: Sets of statistics drawn.
+        seed: Same seed, same numbers.
+        level: Coverage of the intervals.
+
+    Raises:
+        InputError: If a column is missing or has too many categories, or there are too many groups.
+        NoIntervalError: For fewer than ten clusters.
+
+    Examples:
+        >>> p, y = [0.7] * 400, [1] * 140 + [0] * 60 + [1] * 90 + [0] * 110
+        >>> found = subgroups(BinaryPairs.from_probs(p, y), {"site": ["a"] * 200 + ["b"] * 200})
+        >>> found.rows[0].group, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
+        ('site = b', 0.25, True)
+
+    References:
+        Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938.
+    """
+    check_count(depth, name="depth")
+    check_count(minimum, name="minimum")
+    check_count(bins, name="bins", low=2, high=1000)
+    check_sampling(draws=draws, seed=seed, level=check_level(level), low=100)
+    data = need_rows(predictions, what="subgroups")
+    columns = _of_counted(predictions, data, columns_of(predictions, features))
+    pairs, event = _event(data, class_index)
+    need_groups(pairs.groups, what="subgroups")
+    rows = EventRows.of(pairs)
+    kept = [
+        GroupSums.of(rows, parts, at)
+        for parts in parts_of(columns, data, depth=depth, bins=bins)
+        for at in range(len(parts.names))
+    ]
+    found = [one for one in kept if one.n >= minimum and one.expected >= FEWEST_EVENTS]
+    if not found:
+        return Subgroups((), event, 1.0, len(kept), level)
+    covariance = covariance_of(rows, found)
+    statistic = np.array([_statistic(one, covariance[at, at], rows) for at, one in enumerate(found)])
+    largest = largest_drawn(covariance, degrees=rows.degrees, draws=draws, seed=seed)
+    wide = float(np.quantile(largest, level))
+    made = [
+        _row(one, rows, float(t), largest, count=len(found), wide=wide, level=level, seed=seed)
+        for one, t in zip(found, statistic, strict=True)
+    ]
+    order = sorted(range(len(made)), key=lambda at: (made[at].p_adjusted, made[at].p, -abs(made[at].gap)))
+    ranked = tuple(made[at] for at in order)
+    return Subgroups(ranked, event, ranked[0].p_adjusted, len(kept) - len(found), level)
+
+
+def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the columns of the rows that count."""
+    if predictions.weights is None or len(data) == len(predictions):
+        return dict(columns)
+    kept = (predictions.weights > 0).cpu()
+    return {
+        name: values[kept] if isinstance(values, Tensor) else values[kept.numpy()] for name, values in columns.items()
+    }
+
+
+def _event(data: Data, class_index: int | None) -> tuple[BinaryPairs, str]:
+    if isinstance(data, BinaryPairs):
+        if class_index is not None:
+            raise InputError("expected predictions over all classes for class_index, got pairs; leave it out")
+        return data, "the outcome" if data.predicted is None else "the decision is right"
+    if class_index is None and data.classes > 2:
+        data.need_labels()
+        return data.top_label(), "the decision is right"
+    index = 1 if class_index is None else class_index
+    return data.one_vs_rest(index), f"class {index}"
+
+
+def _statistic(group: GroupSums, variance: float, rows: EventRows) -> float:
+    """Return the gap over its standard error if calibrated, less what the skewness of rows that are independent adds."""
+    if variance <= 0:
+        return 0.0 if group.gap == 0 else math.copysign(40.0, group.gap)
+    z = group.gap / math.sqrt(variance)
+    if rows.cluster is not None:
+        return z
+    skew = -group.third / variance**1.5  # of p − y
+    bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
+    return bent if bent * z > 0 else 0.0
+
+
+def _row(
+    group: GroupSums,
+    rows: EventRows,
+    statistic: float,
+    largest: Floats,
+    *,
+    count: int,
+    wide: float,
+    level: float,
+    seed: int,
+) -> Subgroup:
+    from scipy.stats import norm, t
+
+    law = norm if rows.degrees is None else t(rows.degrees)
+    p = float(2 * law.sf(abs(statistic)))
+    above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
+    adjusted = max(p, min((above + 1) / (len(largest) + 1), count * p))
+    confidence, rate = (float(sums.sum()) / group.table.total for sums in (group.table.sum_p, group.table.sum_y))
+    gap, error = group.gap / group.mass, gap_error(group, rows)
+    half = float(law.ppf((1 + level) / 2)) * error
+    ece, low, high = _ece(group, rows, level=level, seed=seed)
+    names = group.parts.names[group.at]
+    return Subgroup(
+        " and ".join(f"{column} = {value}" for column, value in names),
+        names,
+        group.n,
+        confidence,
+        rate,
+        gap,
+        max(gap - half, -1.0),
+        min(gap + half, 1.0),
+        max(gap - wide * error, -1.0),
+        min(gap + wide * error, 1.0),
+        ece,
+        low,
+        high,
+        p,
+        min(adjusted, 1.0),
+    )
+
+
+def _ece(group: GroupSums, rows: EventRows, *, level: float, seed: int) -> tuple[float, float | None, float | None]:
+    """Return the group's ECE with its interval, where the rows are independent and chance is a small part of it."""
+    table = group.table
+    found = corrected_error(table)
+    value = float(found.plug_in)
+    if rows.cluster is not None:
+        return value, None, None
+    found = type(found)(found.plug_in, found.corrected, table_error(table, level=level))
+    if bool(chance_decides(table, found, level=level)):
+        return value, None, None
+    drawn = np.random.default_rng(seed).standard_normal((_GATE_DRAWS, BINS)) * np.sqrt(group.null) / group.mass
+    gate = torch.tensor(np.quantile(np.abs(drawn).sum(axis=1), (1 + level) / 2))
+    low, high = interval_ends(found, gate, level=level)
+    return value, float(low), min(float(high), 1.0)

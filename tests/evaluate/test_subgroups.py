@@ -1,0 +1,168 @@
+"""Groups of rows: what is found, what is controlled, what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.evaluate import subgroups
+from calibrant.metrics import ECE
+
+
+def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> BinaryPairs:
+    """Return calibrated pairs, but for site c, whose events are rarer by ``gap``."""
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-rng.normal(0.3, 1.3, rows)))
+    site = rng.integers(0, 4, rows)
+    y = (rng.random(rows) < p - gap * (site == 2)).astype(int)
+    features = {"site": np.array(list("abcd"))[site], "age": rng.normal(50, 10, rows), "sex": rng.integers(0, 2, rows)}
+    return BinaryPairs.from_probs(p, y, features=features, **beside)
+
+
+def test_the_group_that_is_off_comes_first() -> None:
+    found = subgroups(sample(gap=0.1))
+    worst = found.rows[0]
+    assert worst.group == "site = c"
+    assert worst.columns == (("site", "c"),)
+    assert worst.low < 0.1 < worst.high
+    assert worst.all_low < worst.low < worst.high < worst.all_high
+    assert found.p_value == worst.p_adjusted < 0.001
+    assert found.verdict.startswith("1 of 10 group is worse calibrated") or "groups are" in found.verdict
+    assert "over-confident" in str(found)
+    assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
+    assert sum(row.n for row in found.rows) == 3 * 4000
+    ranked = [row.p_adjusted for row in found.rows]
+    assert ranked == sorted(ranked)
+    assert all(row.p <= row.p_adjusted <= 1 for row in found.rows)
+
+
+def test_figures_are_those_of_the_rows() -> None:
+    data = sample(gap=0.05)
+    assert data.features is not None
+    row = next(row for row in subgroups(data, ["site"]).rows if row.group == "site = b")
+    part = data[torch.from_numpy(np.asarray(data.features["site"]) == "b")]
+    assert row.n == len(part)
+    assert row.confidence == pytest.approx(float(part.p.mean()), rel=1e-12)
+    assert row.gap == pytest.approx(float((part.p - part.y).mean()), rel=1e-9)
+    assert row.ece == pytest.approx(ECE()(part), rel=1e-9)
+    z = row.gap * len(part) / math.sqrt(float((part.p * (1 - part.p)).sum()))
+    assert row.p == pytest.approx(math.erfc(abs(z) / math.sqrt(2)), rel=0.05)  # the skewness is taken out
+
+
+def test_intersections_go_to_the_depth() -> None:
+    found = subgroups(sample(), ["site", "sex"], depth=2)
+    assert {len(row.columns) for row in found.rows} == {1, 2}
+    assert len(found.rows) == 4 + 2 + 8
+    assert "site = a and sex = 0" in {row.group for row in found.rows}
+    assert len(subgroups(sample(), ["site", "sex"], depth=1).rows) == 6
+
+
+def test_the_event_follows_the_kind_of_data() -> None:
+    z = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+    features = {"x": torch.arange(400) % 2}
+    three = Predictions.from_logits(z, torch.arange(400) % 3, features=features)
+    assert subgroups(three).event == "the decision is right"
+    assert subgroups(three, class_index=2).event == "class 2"
+    two = Predictions.from_logits(z[:, :2], torch.arange(400) % 2, features=features)
+    assert subgroups(two).event == "class 1"
+    assert subgroups(two.one_vs_rest(1)).event == "the outcome"
+
+
+def test_counts_are_repeated_rows_and_scale_is_nothing() -> None:
+    data, times = sample(1500, gap=0.1), np.random.default_rng(1).integers(0, 4, 1500)
+    base = {"p": data.p, "y": data.y.long(), "features": data.features}
+    counted = subgroups(
+        BinaryPairs.from_probs(**base, weights=times, weight_kind="frequency"), ["site", "age"], draws=500
+    )
+    repeated = subgroups(data[np.repeat(np.arange(1500), times)], ["site", "age"], draws=500)
+    for one, other in zip(counted.rows, repeated.rows, strict=True):
+        for field in ("n", "gap", "low", "high", "all_low", "ece", "ece_low", "p", "p_adjusted"):
+            assert getattr(one, field) == pytest.approx(getattr(other, field), rel=1e-6, abs=1e-9), field
+        assert one.group == other.group
+    first, second = (
+        subgroups(BinaryPairs.from_probs(**base, weights=times * c, weight_kind="sampling"), ["site"], draws=500)
+        for c in (1e-4, 70.0)
+    )
+    assert [row.low for row in first.rows] == pytest.approx([row.low for row in second.rows], rel=1e-8)
+    assert first.rows[0].n == int(
+        ((times > 0) & (np.asarray(data.features["site"]) == first.rows[0].columns[0][1])).sum()
+    )  # type: ignore[index]
+
+
+def test_rows_of_one_cluster_are_not_independent() -> None:
+    data = sample(600, gap=0.06)
+    times = np.repeat(np.arange(600), 5)
+    base = data[times]
+    alone = BinaryPairs(base.p, base.y, features=base.features)
+    together = BinaryPairs(base.p, base.y, groups=torch.from_numpy(times), features=base.features)
+    loose, honest = (subgroups(one, ["site"], draws=500).rows[0] for one in (alone, together))
+    assert honest.high - honest.low > 2 * (loose.high - loose.low)
+    assert honest.ece_low is None
+    with pytest.raises(NoIntervalError, match="at least 10 groups"):
+        subgroups(BinaryPairs(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.5])
+def test_no_more_false_alarms_than_promised(shift: float) -> None:
+    rng, alarms, held = np.random.default_rng(5), 0, 0
+    for _ in range(40):
+        p = 1 / (1 + np.exp(-rng.normal(shift, 1.2, 3000)))
+        data = BinaryPairs.from_probs(p, (rng.random(3000) < p).astype(int))
+        columns = {"a": rng.integers(0, 10, 3000), "b": rng.integers(0, 10, 3000)}
+        found = subgroups(data, columns, draws=500)
+        alarms += found.p_value < 0.05
+        held += all(row.all_low <= 0 <= row.all_high for row in found.rows)
+    assert alarms <= 6  # 2 expected; 7 or more have probability .003
+    assert held >= 33
+
+
+def test_small_groups_are_left_out_and_counted() -> None:
+    data = sample(1000)
+    columns = {"x": np.where(np.arange(1000) < 30, "few", "many")}
+    found = subgroups(data, columns)
+    assert [row.group for row in found.rows] == ["x = many"]
+    assert found.left_out == 1
+    none = subgroups(data, columns, minimum=5000)
+    assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "There is no group with enough rows.")
+
+
+def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
+    data = sample(2000)
+    age = np.where(np.arange(2000) % 5 == 0, np.nan, np.arange(2000) / 10)
+    names = [row.group for row in subgroups(data, {"age": age}, bins=2).rows]
+    assert sorted(names) == ["age = 0.1 to 99.9", "age = 100.1 to 199.9", "age = missing"]
+
+
+@pytest.mark.parametrize(
+    ("features", "options", "words"),
+    [
+        ("site", {}, r'write \["region", "age"\]'),
+        (["nowhere"], {}, "expected features out of those of the predictions for 'nowhere', got 'age', 'sex', 'site'"),
+        ({"x": [1, 2]}, {}, r"expected the feature 'x' of shape \(300,\)"),
+        ({}, {}, "at least one column"),
+        (
+            {"id": [f"r{i}" for i in range(300)], "j": [f"s{i}" for i in range(300)]},
+            {"depth": 9, "minimum": 0},
+            "minimum",
+        ),
+        (None, {"depth": 0}, "depth"),
+        (None, {"bins": 1}, "bins"),
+        (None, {"level": 1.0}, "level"),
+        (None, {"class_index": 1}, "got pairs; leave it out"),
+    ],
+)
+def test_bad_input_is_refused(features: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        subgroups(sample(300), features, **options)
+
+
+def test_too_many_groups_are_refused() -> None:
+    data = sample(3000)
+    with pytest.raises(InputError, match=r"expected at most 2,000 categories in 'id', got 3,000"):
+        subgroups(data, {"id": [f"r{i}" for i in range(3000)]})
+    with pytest.raises(InputError, match="expected features, got none"):
+        subgroups(BinaryPairs(data.p, data.y))
