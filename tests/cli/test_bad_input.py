@@ -77,7 +77,7 @@ BAD = {
     one_class: r"split 'val': expected logits with K ≥ 2 classes, got K = 1; ",
     probs_as_logits: r"split 'val': expected logits, got rows that .* are probabilities; .*name the array probs",
     logits_as_probs: r"split 'val': expected probabilities in \[0, 1\], got .* in row 0; .*name the array logits",
-    unlabelled: r"expected labelled predictions, got unlabelled ones; .*in a file: add the array labels",
+    unlabelled: r"expected labelled predictions, got unlabelled ones; .*add the array labels, name their column by --label",
     unknown_names: r"expected arrays named logits, probs or conf .*, got \['scores'\]",
 }
 

@@ -217,15 +217,31 @@ def test_fit_chooses_by_itself_and_says_why(good: Path, tmp_path: Path, run: Run
     assert {row["calibrator"] for row in rows} == {None, shown["repr"]}
 
 
-def test_the_shell_completes_methods() -> None:
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        ("fit x.npz --method Temperature", ["TemperatureMixture", "TemperatureScaling"]),
+        ("evaluate x.npz --metric NL", ["NLL"]),
+        ("report --example ci", ["cifar10"]),
+        ("study run dig", ["digits", "digits-all"]),
+        ("study show sst --scale c", ["cpu"]),
+        ("study run sst --only Foc", ["Focal 3"]),
+        ("theory --figure boun", ["bounds"]),
+        ("methods l", ["losses"]),
+    ],
+)
+def test_the_shell_completes(words: str, answers: list[str]) -> None:
     from typer.testing import CliRunner
 
     from calibrant.cli import main
 
-    words = "calibrant fit x.npz --method Temperature"
-    asked = {"_CALIBRANT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "4"}
+    asked = {
+        "_CALIBRANT_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"calibrant {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
     done = CliRunner().invoke(main, [], env=asked, prog_name="calibrant")
-    assert done.stdout.split() == ["TemperatureMixture", "TemperatureScaling"]
+    assert done.stdout.splitlines() == answers
 
 
 def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted: Path, run: Callable[..., Any]) -> None:

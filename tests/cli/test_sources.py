@@ -17,6 +17,7 @@ from tests.cli.conftest import some_logits
 
 import calibrant
 from calibrant import Predictions
+from calibrant.errors import FileFormatError, InputError
 
 Run = Callable[..., Any]
 NAMES = ["cat", "dog", "eel", "fox"]
@@ -279,3 +280,191 @@ def test_the_page_lists_these_sources() -> None:
     listed = re.findall(r"^\| .* \| `calibrant (evaluate [^`]*)` \|", page, flags=re.MULTILINE)
     assert sorted(listed) == sorted(WRITERS)
     assert len(listed) >= 25
+
+
+def first_screen(home: Path) -> None:
+    """Write the files that the refusals below are about."""
+    csv(home / "s.csv", {"id": range(300)} | spread("p_", PROBS.clip(0.001), NAMES) | {"truth": TEXT}, digits=3)
+    csv(home / "o.csv", {f"p{k}": PROBS[:, k] for k in (1, 3, 2)} | {"p0": PROBS[:, 0], "y": LABELS})
+    csv(home / "gap.csv", spread("p", PROBS) | {"y": [""] * 300})
+    csv(home / "two.csv", spread("logits_", LOGITS.astype(float)) | {"label": LABELS, "labels": LABELS})
+    csv(home / "far.csv", spread("p", 2 * PROBS) | {"y": LABELS})
+    np.save(home / "z.npy", LOGITS)
+    np.save(home / "y.npy", LABELS)
+    np.savez(home / "both.npz", logits=LOGITS, probs=PROBS, labels=LABELS)
+    np.savez(
+        home / "two.npz", dev_logits=LOGITS, dev_labels=LABELS, calibration_logits=LOGITS, calibration_labels=LABELS
+    )
+    torch.save(torch.nn.Linear(2, 2), home / "model.pt")
+    (home / "ragged.jsonl").write_text('{"logits": [1.0, 2.0], "label": 0}\n{"logits": [1.0], "label": 0}\n')
+    (home / "mixed").mkdir()
+    (home / "mixed" / "a.csv").write_text("a\n1\n")
+    (home / "mixed" / "b.tsv").write_text("a\n1\n")
+
+
+READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("evaluate s.csv", f"run: calibrant evaluate {READ_S}"),
+        ("fit s.csv -o c.safetensors", "run: calibrant fit s.csv -o c.safetensors --normalize --columns 'p_*'"),
+        ("evaluate z.npy --labels y.npy", "run: calibrant evaluate z.npy --labels y.npy --kind logits"),
+        (
+            "evaluate o.csv --columns 'p*' --label y --kind probs",
+            "got p1, p3, p2, p0 in o.csv; run: calibrant evaluate o.csv",
+        ),
+        ("evaluate s.csv --columns 'p_*' --label truth", "add --kind probs, or --kind logits"),
+        ("evaluate s.csv --columns 'p_*' --label truth --kind logits", "use --kind probs --normalize"),
+        ("evaluate s.csv --columns 'p_*' --label truth --kind probs", "or add --normalize if they were rounded"),
+        (
+            "evaluate s.csv --columns 'q_*' --kind probs",
+            "got id, p_cat, p_dog, p_eel, p_fox, truth; name some of these",
+        ),
+        ("evaluate s.csv --columns 'p_*' --kind probs --normalize", "name their column by --label"),
+        (
+            "evaluate far.csv --columns 'p*' --label y --kind probs --normalize",
+            "sum to 1 within 0.05 to normalize, got 2 in",
+        ),
+        ("evaluate gap.csv --columns 'p*' --label y --kind probs", "expected"),
+        ("evaluate two.csv", "expected one array of each meaning, got labels and label"),
+        ("evaluate both.npz", "expected one array of each meaning, got logits and probs"),
+        ("evaluate two.npz --split val", "got 'dev' and 'calibration'; name the one that is meant"),
+        ("evaluate model.pt --kind logits", "got a broken file, or objects that only executed code could restore"),
+        ("evaluate ragged.jsonl", "expected lists of one length"),
+        ("evaluate mixed", "got .csv and .tsv; name the file that is meant"),
+        ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
+        ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),
+        ("evaluate z.npy --kind logits --labels y.npy --label y", "which holds one column; leave --label out"),
+        ("evaluate z.npy --kind likely", "expected kind as 'logits' or 'probs', got 'likely'"),
+        ("evaluate --logits z.npy z.npy", "expected --logits or a FILE, got both"),
+        ("evaluate --example sst --columns p", "expected no --columns beside an example"),
+        ("evaluate", "try --example cifar10"),
+        ("fit s.csv --example sst -o c.safetensors", "leave one out"),
+        ("compare z.npy z.npy --logits z.npy", "got --logits; leave it out"),
+        ("plan --kind logits", "expected a FILE beside options on what it holds"),
+    ],
+)
+def test_what_is_refused_is_said_with_what_would_work(command: str, said: str, home: Path, run: Run) -> None:
+    first_screen(home)
+    before = sorted(home.iterdir())
+    done = run(*shlex.split(command))
+    assert done.exit_code == 2, done.output
+    assert re.search(r"^error: .*expected .*, got .*; ", done.stderr, flags=re.MULTILINE)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(home.iterdir()) == before
+
+
+def test_the_command_that_a_refusal_prints_works(home: Path, run: Run) -> None:
+    first_screen(home)
+    for refused in (
+        "evaluate s.csv",
+        "evaluate o.csv --label y --kind probs --columns 'p*'",
+        "evaluate z.npy --labels y.npy",
+    ):
+        said = run(*shlex.split(refused)).stderr
+        command = said.strip().partition("run: calibrant ")[2]
+        assert run(*shlex.split(command), "--draws", "0").exit_code == 0, command
+
+
+def test_normalizing_is_said(home: Path, run: Run) -> None:
+    first_screen(home)
+    done = run("evaluate", *shlex.split(READ_S), "--draws", "0")
+    assert re.search(r"note: s\.csv: normalized: sums of rows differed from 1 by up to 0\.00\d", done.stderr)
+
+
+def test_columns_in_order_of_their_names_are_not_those_of_the_file(home: Path) -> None:
+    first_screen(home)
+    data = calibrant.read("o.csv", columns="p0,p1,p2,p3", label="y", kind="probs")
+    np.testing.assert_allclose(data.probs, PROBS)
+
+
+def test_read_in_python(home: Path) -> None:
+    first_screen(home)
+    data = calibrant.read("s.csv", columns="p_*", label="truth", kind="probs", normalize=True)
+    assert data.need_labels().tolist() == LABELS.tolist()
+    assert torch.equal(calibrant.read(logits="z.npy", labels="y.npy").logits, torch.tensor(LOGITS))
+    with pytest.raises(
+        FileFormatError, match=r"pass columns='p_\*', label='truth', kind='probs', normalize=True to calibrant"
+    ):
+        calibrant.read("s.csv")
+    with pytest.raises(InputError, match="got both or neither"):
+        calibrant.read()
+    with pytest.raises(InputError, match=r"expected one split, got \['calibration', 'dev'\]"):
+        calibrant.read("two.npz")
+    assert len(calibrant.read("two.npz", split="dev")) == 300
+    for wrong in ({"kind": 3}, {"columns": 3}, {"label": 3}, {"normalize": 1}, {"class_names": "abc"}, {"labels": 3}):
+        with pytest.raises(InputError, match=r"expected .*, got .*; "):
+            calibrant.read("s.csv", **wrong)  # type: ignore[arg-type]
+
+
+def test_metrics_bins_and_groups(home: Path, run: Run) -> None:
+    regions = np.array(["EU", "US"] * 150)
+    np.savez(home / "a.npz", test_logits=LOGITS, test_labels=LABELS, test_region=regions)
+
+    def rows(*options: str) -> list[dict[str, Any]]:
+        done = run("evaluate", "a.npz", "--draws", "0", "--json", *options)
+        assert done.exit_code == 0, done.stderr
+        return list(json.loads(done.stdout)["rows"])
+
+    [ece] = rows("--metric", "ECE:bins=20,norm=2")
+    assert ece["metric"] == "ECE(binning=EqualWidth(bins=20), norm=2)"
+    assert [row["metric"] for row in rows("--metric", "ECE:binning=EqualMass", "--bins", "7")] == [
+        "ECE(binning=EqualMass(bins=7, ties='together'), norm=1)"
+    ]
+    assert any("EqualWidth(bins=30)" in row["metric"] for row in rows("--bins", "30"))
+    parts = rows("--metric", "NLL", "--by", "region")
+    assert [row.get("group") for row in parts] == [None, "region=EU", "region=US"]
+    data = Predictions.from_logits(LOGITS, LABELS)
+    assert parts[1]["value"] == pytest.approx(calibrant.metrics.NLL()(data[torch.tensor(regions == "EU")]))
+    for option, said in (
+        (["--metric", "EC"], "did you mean ECE?"),
+        (["--metric", "ECE:bin=3"], "expected options of ECE among binning, bins, norm"),
+        (["--metric", "ECE:bins"], "as option=value"),
+        (["--metric", "NLL", "--bins", "3"], "expected a metric with bins"),
+        (["--by", "nowhere"], "expected the column 'nowhere' in a.npz"),
+    ):
+        done = run("evaluate", "a.npz", *option)
+        assert done.exit_code == 2
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["fit {} -o c.safetensors", "report {} -m none -o r.json", "apply t.safetensors {} -o o.csv"]
+)
+def test_every_command_reads_a_table(command: str, home: Path, run: Run) -> None:
+    first_screen(home)
+    calibrant.calibrators.TemperatureScaling().fit(LOGITS, LABELS).save("t.safetensors")
+    done = run(*shlex.split(command.format(READ_S)), *(["-m", "TemperatureScaling"] if "fit" in command else []))
+    assert done.exit_code == 0, done.stderr
+    if "report" in command:
+        model = json.loads((home / "r.json").read_text())["models"][0]
+        assert {part["name"] for part in model["classes"]} == set(NAMES)
+    if "apply" in command:
+        after = calibrant.read("o.csv")
+        assert after.need_labels().tolist() == LABELS.tolist()
+        assert run("evaluate", "o.csv", "--draws", "0").exit_code == 0
+
+
+def test_two_tables_are_compared_and_one_is_checked(home: Path, run: Run) -> None:
+    first_screen(home)
+    options = shlex.split(READ_S)
+    assert run("compare", "s.csv", "s.csv", *options[1:]).exit_code == 0
+    assert run("check", *options, "--max", "error=.9").exit_code == 0
+    assert run("watch", "state.safetensors", "--reference", "s.csv", *options[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["s.csv", "z.npy", "rows.jsonl", "t.tsv", "dict.pt"])
+def test_stdin_is_read_by_its_first_bytes(name: str, home: Path, run: Run) -> None:
+    first_screen(home)
+    for write in (jsonl, tsv, pt_dict):
+        write(home)
+    options = {
+        "s.csv": "--columns 'p_*' --label truth --kind probs --normalize",
+        "z.npy": "--labels y.npy --kind logits",
+        "t.tsv": "--columns 'z*' --label y --kind logits",
+    }
+    done = run("evaluate", "-", *shlex.split(options.get(name, "")), "--draws", "0", input=(home / name).read_bytes())
+    assert done.exit_code == 0, done.stderr

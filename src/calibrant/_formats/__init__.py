@@ -5,7 +5,7 @@ the columns of a table; ``labels`` matches text to classes; ``reading`` and ``wr
 """
 
 from calibrant._formats.layout import ARRAYS, READABLE, SPLITS, TABLES, Layout
-from calibrant._formats.reading import Named, is_array_folder, read_columns, read_named
+from calibrant._formats.reading import Named, is_array_folder, normalized_note, read_columns, read_named
 from calibrant._formats.tables import batches_of, table_files
 from calibrant._formats.writing import WRITABLE, convert_tables, two_columns, write_named
 
@@ -20,6 +20,7 @@ __all__ = [
     "batches_of",
     "convert_tables",
     "is_array_folder",
+    "normalized_note",
     "read_columns",
     "read_named",
     "table_files",

@@ -26,15 +26,25 @@ class Named:
 
     Args:
         arrays: Name → array; in a file of several splits ``val_logits``, ``test_labels`` and so on.
-        notes: Sentences on what was changed, such as by ``normalize``.
+        off: How far the sums of rows were from 1 at most before ``normalize`` divided by them; None without it.
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were text, matched to names.
     """
 
     arrays: dict[str, Array]
-    notes: tuple[str, ...] = ()
+    off: float | None = None
     class_names: tuple[str, ...] = ()
     matched: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what was changed."""
+        return () if self.off is None else (normalized_note(self.off),)
+
+
+def normalized_note(off: float) -> str:
+    """Return what ``normalize`` did, in words."""
+    return f"normalized: sums of rows differed from 1 by up to {off:.2g} (at most {TOLERANCE} is accepted)"
 
 
 def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Named:
@@ -64,8 +74,9 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     arrays = _with_labels(arrays, layout, place)
     matched = _has_text(arrays)
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
-    arrays, notes = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), notes, names or (classes.parts if matched else ()), matched)
+    _refuse_probs_as_logits(arrays, layout, place)
+    arrays, off = _normalized(arrays, layout, place)
+    return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched)
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
@@ -103,9 +114,9 @@ def parts_in(place: Path) -> dict[str, Path]:
 
 def _joined(parts: dict[str, Named]) -> Named:
     arrays = {f"{split}_{name}": values for split, named in parts.items() for name, values in named.arrays.items()}
-    notes = tuple(f"{split}: {note}" for split, named in parts.items() for note in named.notes)
     first = next(iter(parts.values()))
-    return Named(arrays, notes, first.class_names, any(named.matched for named in parts.values()))
+    offs = [named.off for named in parts.values() if named.off is not None]
+    return Named(arrays, max(offs, default=None), first.class_names, any(named.matched for named in parts.values()))
 
 
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
@@ -264,10 +275,22 @@ def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> 
     return ()
 
 
-def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return ``arrays`` with rows of probabilities divided by their sums, and what that changed."""
+def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Path) -> None:
+    """Refuse rounded probabilities that are called logits; unrounded ones are refused where predictions are made."""
+    if layout.kind != "logits":
+        return
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] == "logits" and values.ndim == 2 and len(values) and values.dtype.kind == "f":
+            if (values >= 0).all() and (values <= 1).all() and (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
+                raise InputError(
+                    f"expected logits, got rows between 0 and 1 that sum to 1 in {shown(place)}; call them by their kind, probs"
+                )
+
+
+def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], float | None]:
+    """Return ``arrays`` with rows of probabilities divided by their sums, and how far these were from 1."""
     if not layout.normalize:
-        return arrays, ()
+        return arrays, None
     names = [name for name in arrays if stem_and_name(name)[1] == "probs"]
     if not names:
         raise InputError(f"expected probabilities to normalize, got none in {shown(place)}; leave normalize out")
@@ -289,7 +312,7 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
             )
         worst = max(worst, float(off.max(initial=0.0)))
         found[name] = values / sums
-    return found, (f"normalized: sums of rows differed from 1 by up to {worst:.2g} (at most {TOLERANCE} is accepted)",)
+    return found, worst
 
 
 def _by_split(arrays: dict[str, Array]) -> dict[str, Array]:

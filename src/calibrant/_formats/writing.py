@@ -49,27 +49,28 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
         )
 
 
-def convert_tables(source: Path, target: Path, layout: Layout) -> int:
-    """Convert one table file into another batch by batch, in bounded memory; return the number of rows.
+def convert_tables(source: Path, target: Path, layout: Layout) -> tuple[int, float | None]:
+    """Convert one table file into another in pieces; return the number of rows, and how far sums were from 1 (``Named.off``).
 
     Raises:
         FileFormatError: If the source is broken, or the target's format is no table.
         InputError: If the rows cannot be read as ``layout`` says, or labels that are text name no classes.
     """
     suffix = target.suffix.lower()
-    rows = 0
+    rows, offs = 0, []
     with atomic_write(target, inputs=[source]) as file:
         write: Callable[[Any], None] | None = None
-        for table in _converted(source, layout, suffix):
+        for table, off in _converted(source, layout, suffix):
             write = write or _table_writer(suffix, file, table.schema, target)
             write(table)
             rows += table.num_rows
+            offs += [] if off is None else [off]
         if write is None:
             raise InputError(
                 f"expected at least one row, got none in {shown(source)}; check how the rows were selected"
             )
         write(None)
-    return rows
+    return rows, max(offs, default=None)
 
 
 def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
@@ -139,8 +140,8 @@ def two_columns(values: Array, name: str) -> Array:
     return np.stack([1 - flat if name == "probs" else np.zeros_like(flat), flat], axis=1)
 
 
-def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[Any]:
-    """Yield the table of each batch of ``source``, in the layout of ``suffix``."""
+def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any, float | None]]:
+    """Yield the table of each batch of ``source``, in the layout of ``suffix``, and what ``normalize`` changed."""
     import pyarrow as pa
 
     for batch in batches_of(source):
@@ -158,7 +159,7 @@ def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[Any]:
         arrays = dict(named.arrays)
         if SPLIT + "s" in arrays:
             arrays[SPLIT] = arrays.pop(SPLIT + "s")
-        yield table_of(arrays, suffix, source)
+        yield table_of(arrays, suffix, source), named.off
 
 
 def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Callable[[Any], None]:

@@ -1,6 +1,7 @@
 """What `calibrant evaluate` measures: the panel, or metrics by name; with other bins; on the groups of a column."""
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from calibrant import metrics
 from calibrant._files import Array
 from calibrant._formats import Named, read_columns
 from calibrant.binning import EqualMass, EqualWidth
-from calibrant.cli._calibrators import choose
-from calibrant.cli._options import Inputs
+from calibrant.cli._options import Inputs, among
 from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
 from calibrant.metrics import Metric, SumMetric
@@ -26,9 +26,7 @@ MOST_GROUPS = 200
 _BINNINGS = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
 
 
-def complete_metric(incomplete: str) -> list[str]:
-    """Return the metrics that begin as ``incomplete`` does, for the shell's completion."""
-    return [name for name in _concrete() if name.startswith(incomplete)]
+complete_metric = among(lambda: _concrete())
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,12 @@ def parse_metric(text: str) -> Metric:
         InputError: If there is no such metric, or no such option.
     """
     name, _, rest = text.partition(":")
-    cls = getattr(metrics, choose(name, family=metrics, option="--metric"))
-    if name not in _concrete():
-        raise InputError(f"expected --metric to be one of {', '.join(_concrete())}, got {name!r}; name one of these")
+    known_names = _concrete()
+    if name not in known_names:
+        close = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else "`calibrant methods metrics` describes them"
+        raise InputError(f"expected --metric to be one of {', '.join(known_names)}, got {name!r}; {hint}")
+    cls = getattr(metrics, name)
     options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
     known = {field.name for field in dataclasses.fields(cls)}
     bins, binning = options.pop("bins", None), options.pop("binning", None)

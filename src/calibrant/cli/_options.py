@@ -25,14 +25,17 @@ LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "class_na
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 
 
-def complete_method(incomplete: str) -> list[str]:
-    """Return the methods that begin as ``incomplete`` does, for the shell's completion."""
-    return [name for name in ("auto", *calibrators.__all__) if name.startswith(incomplete)]
+def among(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+    """Return what the shell's completion calls: the names, made when it asks, that begin as what is typed does."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
 
 
-def complete_example(incomplete: str) -> list[str]:
-    """Return the examples that begin as ``incomplete`` does, for the shell's completion."""
-    return [name for name in examples() if name.startswith(incomplete)]
+complete_method = among(lambda: ["auto", *calibrators.__all__])
+complete_example = among(examples)
 
 
 def _option(help: str, *names: str, **settings: Any) -> Any:

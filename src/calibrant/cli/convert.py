@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from calibrant._files import Array
-from calibrant._formats import TABLES, WRITABLE, batches_of, convert_tables, table_files, write_named
+from calibrant._formats import TABLES, WRITABLE, batches_of, convert_tables, normalized_note, table_files, write_named
 from calibrant._places import check_folder, check_target, shown
 from calibrant.cli._files import STREAM, readable, writable
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
@@ -56,7 +56,7 @@ def convert(
         said = _convert_in_pieces(source, output, inputs)
     else:
         with readable(source.path) as path, working(f"converting {source.shown}"):
-            arrays, said = _converted(at_path(source, path), inputs, split)
+            arrays, said = _converted(at_path(source, path), inputs, split, Path(output).suffix)
         if output == STREAM or Path(output).suffix:
             with writable(output, suffix=".npz", inputs=beside) as target:
                 write_named(target, arrays)
@@ -65,13 +65,15 @@ def convert(
     console(err=True).print(f"{source.shown} written to {shown(output)}: {said}", style="dim")
 
 
-def _converted(source: Source, inputs: Inputs, split: str | None) -> tuple[dict[str, Array], str]:
+def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -> tuple[dict[str, Array], str]:
     """Return the arrays to write, all of them or one split's without its name, and what they are in words."""
     named = inputs.named(source, names_used=True)
     splits = inputs.splits_of(named, source)  # checks all that is in it
     arrays = dict(named.arrays)
     if named.class_names:
         arrays["class_names"] = np.array(named.class_names)
+    if suffix in (".safetensors", ".pt"):
+        arrays = _without_text(arrays, source, suffix)
     if split is None:
         return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items())
     found = find_split(splits, split)
@@ -86,9 +88,18 @@ def _converted(source: Source, inputs: Inputs, split: str | None) -> tuple[dict[
         for name, values in arrays.items()
         if name.startswith(own) and not any(name.startswith(prefix) for prefix in others)
     }
-    if named.class_names:
-        kept["class_names"] = np.array(named.class_names)
+    if "class_names" in arrays:
+        kept["class_names"] = arrays["class_names"]
     return kept, f"{found} {len(splits[found]):,} rows"
+
+
+def _without_text(arrays: dict[str, Array], source: Source, suffix: str) -> dict[str, Array]:
+    """Return ``arrays`` without text, which tensors cannot hold; what is left out is said on stderr."""
+    text = [name for name, values in arrays.items() if values.dtype.kind not in "fiub"]
+    gone = [name for name in text if suffix == ".safetensors" or name != "class_names"]
+    if gone:
+        typer.echo(f"note: {source.shown}: left out {', '.join(gone)}: {suffix} holds numbers alone", err=True)
+    return {name: values for name, values in arrays.items() if name not in gone}
 
 
 def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -> bool:
@@ -117,15 +128,25 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
             )
     if not place.is_dir():
         check_target(output, inputs=[place])
-        return f"{convert_tables(place, Path(output), inputs.layout):,} rows"
+        rows, off = convert_tables(place, Path(output), inputs.layout)
+        _say_normalized(source, off)
+        return f"{rows:,} rows"
     jobs = [(file, Path(output, file.relative_to(place)).with_suffix(".parquet")) for file in _tables_in(place)]
-    rows = 0
+    total, offs = 0, []
     with bar(f"converting {source.shown}") as progress:
         for done, (file, target) in enumerate(jobs, start=1):
             target.parent.mkdir(parents=True, exist_ok=True)
-            rows += convert_tables(file, target, inputs.layout)
+            rows, off = convert_tables(file, target, inputs.layout)
+            total += rows
+            offs += [] if off is None else [off]
             progress(done, len(jobs))
-    return f"{len(jobs)} Parquet files, {rows:,} rows"
+    _say_normalized(source, max(offs, default=None))
+    return f"{len(jobs)} Parquet files, {total:,} rows"
+
+
+def _say_normalized(source: Source, off: float | None) -> None:
+    if off is not None:
+        typer.echo(f"note: {source.shown}: {normalized_note(off)}", err=True)
 
 
 def _tables_in(place: Path) -> list[Path]:

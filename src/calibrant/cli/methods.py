@@ -7,11 +7,17 @@ from typing import Annotated
 import typer
 
 from calibrant.cli._catalogue import FAMILIES, catalogue, pick_family
+from calibrant.cli._options import among
 from calibrant.cli._output import say_methods
 
 
 def methods(
-    family: Annotated[str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")] = None,
+    family: Annotated[
+        str | None,
+        typer.Argument(
+            autocompletion=among(lambda: list(FAMILIES)), help=f"One of {', '.join(FAMILIES)}; all if left out."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """List every loss, calibrator and metric: what it is, its properties, its source.

@@ -11,11 +11,11 @@ from calibrant._check import check_choice
 from calibrant._places import check_suffix
 from calibrant.cli._files import check_outputs
 from calibrant.cli._guard import guarded
-from calibrant.cli._options import refuse_typed
+from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._output import console
 from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
 from calibrant.cli._study_tables import choices_tables, paper_tables, sentences_of, tables_of
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantError, InputError
 from calibrant.report import Model, study_pictures, write_report, write_study_figures
 from calibrant.report.formats import check_format
 from calibrant.study import (
@@ -40,8 +40,25 @@ from calibrant.study.run import leads
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="STUDY", help="A name of `study list`, or the path of a TOML file.")]
-Scale = Annotated[str, typer.Option(help="cpu, gpu or paper.")]
+
+def _objectives(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the objectives of the study that is named, for the shell's completion."""
+    named = [context.params.get("name"), *context.args]  # while a line is completed, its arguments are still unread
+    name = next((one for one in named if one), "")
+    try:
+        chosen = load_study(name, scale=context.params.get("scale") or "cpu")
+    except CalibrantError:
+        return []
+    return [one.label for one in chosen.objectives if one.label.startswith(incomplete)]
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY", autocompletion=among(presets), help="A name of `study list`, or the path of a TOML file."
+    ),
+]
+Scale = Annotated[str, typer.Option(autocompletion=among(lambda: ["cpu", "gpu", "paper"]), help="cpu, gpu or paper.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
 Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets, one folder each; else the hub.")]
 
@@ -67,7 +84,9 @@ def run(
     store: Folder = Path("calibrant-runs"),
     data: Data = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this objective; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(autocompletion=_objectives, help="Only this objective; may be repeated.")
+    ] = None,
     executor: Annotated[str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from calibrant._places import check_folder
-from calibrant.cli._options import refuse_typed
+from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._output import console, working
 from calibrant.report.theory_figures import write_theory
 from calibrant.theory import FIGURES, figure_numbers
@@ -15,7 +15,12 @@ from calibrant.theory import FIGURES, figure_numbers
 
 def theory(
     context: typer.Context,
-    figure: Annotated[str | None, typer.Option(help=f"One of {', '.join(FIGURES)}; all if left out.")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=among(lambda: list(FIGURES)), help=f"One of {', '.join(FIGURES)}; all if left out."
+        ),
+    ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="Folder to write into.")] = "calibrant-theory",
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers instead of drawing them.")] = False,
 ) -> None:

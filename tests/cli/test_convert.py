@@ -1,0 +1,137 @@
+"""``calibrant convert``: any format into any other, and tables of any size in pieces."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from tests.cli.conftest import some_logits
+
+import calibrant
+from calibrant import BinaryPairs, Predictions
+
+Run = Callable[..., Any]
+FORMATS = ["a.npz", "a.safetensors", "a.pt", "a.parquet", "a.arrow", "a.feather", "a.csv", "a.tsv", "a.jsonl", "folder"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def one_split(path: Path) -> Predictions:
+    logits, labels = some_logits(rows=60, classes=3)
+    data = Predictions.from_logits(logits, labels, groups=np.arange(60) // 2)
+    calibrant.save_predictions(path, {"all": data})
+    return data
+
+
+@pytest.mark.parametrize("first", FORMATS)
+@pytest.mark.parametrize("second", ["b.npz", "b.csv", "b.parquet", "b"])
+def test_from_any_format_into_any_other(first: str, second: str, home: Path, run: Run) -> None:
+    data = one_split(home / "start.npz")
+    for source, target in (("start.npz", first), (first, second)):
+        done = run("convert", source, target)
+        assert done.exit_code == 0, done.stderr
+    back = calibrant.load_predictions(second)
+    assert isinstance(back, Predictions)
+    torch.testing.assert_close(back.logits.double(), data.logits.double(), rtol=0, atol=1e-6)
+    assert torch.equal(back.need_labels(), data.need_labels())
+    assert back.groups is not None
+    assert run("evaluate", second, "--draws", "0").exit_code == 0
+
+
+@pytest.mark.parametrize("target", ["b.npz", "b.pt", "b.arrow", "b.csv", "b.jsonl", "b"])
+def test_splits_are_kept(target: str, good: Path, home: Path, run: Run) -> None:
+    assert run("convert", good, target).exit_code == 0
+    assert {name: len(data) for name, data in calibrant.load_splits(target).items()} == {"val": 400, "test": 400}
+    assert run("convert", good, "one.parquet", "--split", "holdout").exit_code == 0
+    assert list(calibrant.load_splits("one.parquet")) == ["all"]
+
+
+def test_top_labels_text_and_columns_beside(home: Path, run: Run) -> None:
+    (home / "t.csv").write_text("conf,pred,label,region\n0.9,cat,dog,EU\n0.8,dog,dog,US\n")
+    assert run("convert", "t.csv", "t.npz").exit_code == 0
+    pairs = calibrant.load_predictions("t.npz")
+    assert isinstance(pairs, BinaryPairs)
+    assert pairs.correct.tolist() == [False, True]
+    assert np.load("t.npz")["region"].tolist() == ["EU", "US"]
+    done = run("convert", "t.csv", "t.safetensors")
+    assert done.exit_code == 0
+    assert "left out region" in done.stderr
+    done = run("convert", "t.csv", "t.parquet")
+    assert done.exit_code == 2
+    assert "expected --class-names for classes that are text" in done.stderr
+    assert not (home / "t.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["good.npz", "good.npz"], "expected an output other than the input"),
+        (["good.npz", "o.xls"], "expected an output named *.npz"),
+        (["good.npz", "o.parquet"], "expected one split for .parquet, got val, test; name one by --split"),
+        (["good.npz", "o.npz", "--split", "late"], "expected the split 'late', got only ['test', 'val']"),
+        (["a", "b", "c"], "expected one IN and one OUT"),
+        (["o.npz"], "expected a FILE"),
+        (["good.npz", "full"], "expected a new or empty folder"),
+        (["good.npz", "nowhere/o.npz"], "expected a writable place"),
+    ],
+)
+def test_what_is_refused_writes_nothing(arguments: list[str], said: str, home: Path, good: Path, run: Run) -> None:
+    (home / "full").mkdir()
+    (home / "full" / "x").touch()
+    before = sorted(home.rglob("*"))
+    done = run("convert", *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_folder_of_tables_becomes_one_that_is_streamed(home: Path, run: Run) -> None:
+    for split, seed in (("val", 1), ("test", 2)):
+        (home / "in" / split).mkdir(parents=True)
+        logits, labels = some_logits(rows=90, classes=3, seed=seed)
+        for part in range(3):
+            rows = range(30 * part, 30 * part + 30)
+            text = "".join(f"{','.join(map(str, logits[row]))},{labels[row]}\n" for row in rows)
+            (home / "in" / split / f"{part}.csv").write_text("z0,z1,z2,y\n" + text)
+    done = run("convert", "in", "out", "--columns", "z*", "--label", "y", "--kind", "logits")
+    assert done.exit_code == 0, done.stderr
+    assert "6 Parquet files, 180 rows" in done.stderr
+    done = run("evaluate", "out", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert '"test"' in done.stdout
+    whole = run("evaluate", "in", "--columns", "z*", "--label", "y", "--kind", "logits", "--draws", "0", "--json")
+    assert whole.exit_code == 0, whole.stderr
+    done = run("evaluate", "out", "--columns", "z*")
+    assert done.exit_code == 2
+    assert "convert it with them: calibrant convert out converted" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_table_is_converted_in_bounded_memory(home: Path) -> None:
+    rng = np.random.default_rng(0)
+    block = "".join(f"{','.join(f'{z:.6f}' for z in row)},1\n" for row in rng.standard_normal((10_000, 20)))
+    with open("big.csv", "w") as file:
+        file.write(",".join(f"logits_{k}" for k in range(20)) + ",label\n")
+        for _ in range(60):
+            file.write(block)
+    code = (
+        "import resource, sys\nfrom calibrant.cli import main\n"
+        "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    main(['convert', 'big.csv', 'big.parquet'])\nexcept SystemExit as left:\n    assert not left.code\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert pyarrow.parquet.ParquetFile("big.parquet").metadata.num_rows == 600_000
+    assert (
+        int(done.stdout.split()[-1]) < 900
+    )  # MiB, of which PyTorch and Arrow take some 400; the table as float64 is 96 more
