@@ -30,8 +30,8 @@ class Binning(ABC):
     bins: int
 
     @abstractmethod
-    def edges(self, p: Tensor) -> Tensor:
-        """Return the B′ + 1 increasing edges (float64) that ``p`` (N,) gives."""
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the B′ + 1 increasing edges (float64) that ``p`` (N,) gives, with ``weight`` (N,) or once each."""
 
     @abstractmethod
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
@@ -65,7 +65,7 @@ class EqualWidth(Binning):
     def __post_init__(self) -> None:
         check_bins(self.bins)
 
-    def edges(self, p: Tensor) -> Tensor:
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return i / B for i = 0 … B, in float64."""
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
@@ -129,11 +129,14 @@ class EqualMass(Binning):
         check_bins(self.bins)
         check_choice(self.ties, name="ties", choices=("together", "interpolated"))
 
-    def edges(self, p: Tensor) -> Tensor:
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the edges: the papers' interpolated quantiles, or the largest value of each filled bin after a leading 0."""
+        if self.ties == "interpolated" and weight is not None:
+            ranked, order = torch.sort(p.to(torch.float64))
+            return self.edges_between(ranked, weight[order].cumsum(0))
         if self.ties == "interpolated":
             return self._interpolated_edges(p)
-        index = self.assign(p)  # refuses no rows
+        index = self.assign(p, weight=weight)  # refuses no rows
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
         upper.scatter_reduce_(0, index, p.to(torch.float64), reduce="amax")
         upper = upper[upper >= 0]

@@ -8,7 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import NLL, Accuracy
-from calibrant.plot import diagram_of, isotonic_diagram, risk_curve
+from calibrant.plot import diagram_of, isotonic_diagram, reliability, risk_curve
 from calibrant.plot.classes import class_errors
 from calibrant.plot.path import path_of
 
@@ -92,3 +92,34 @@ def test_no_rows_are_refused(function: object) -> None:
     empty = random_predictions()[:0]
     with pytest.raises(InputError, match="expected at least one row"):
         function(empty)  # type: ignore[operator]
+
+
+def test_a_reliability_diagram_shows_counted_rows_as_so_many_and_sampled_rows_by_their_weights() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(500, 3, generator=generator) * 2
+    y = torch.multinomial((z * 0.7).softmax(dim=1), 1, generator=generator)[:, 0]
+    times = torch.randint(0, 4, (500,), generator=generator)
+    counted = Predictions.from_logits(z, y, weights=times, weight_kind="frequency")
+    rows = Predictions.from_logits(z, y)[torch.repeat_interleave(torch.arange(500), times)]
+    one, other = diagram_of(counted), diagram_of(rows)
+    assert one.n == other.n
+    for ours, theirs in zip(one.bins, other.bins, strict=True):
+        assert vars(ours) == pytest.approx(vars(theirs), rel=1e-12)
+    sampled = diagram_of(Predictions.from_logits(z, y, weights=times * 0.3, weight_kind="sampling"))
+    assert sampled.n == round(float(times.sum() ** 2 / times.square().sum()))
+    assert sampled.accuracy == pytest.approx(one.accuracy, rel=1e-12)
+    widths = [sum(b.expect_high - b.expect_low for b in d.bins) for d in (sampled, one)]
+    assert widths[0] > widths[1]  # fewer rows of equal weight
+
+
+def test_two_classes_with_sampling_weights_are_drawn_in_bins() -> None:
+    pairs = BinaryPairs.from_probs(
+        [0.2, 0.7, 0.9] * 40, [0, 1, 1] * 40, weights=[1.0, 2.0, 0.5] * 40, weight_kind="sampling"
+    )
+    assert type(reliability(pairs).numbers).__name__ == "Diagram"
+    counts = BinaryPairs.from_probs([0.2, 0.7, 0.9], [0, 1, 1], weights=[40, 40, 40], weight_kind="frequency")
+    assert reliability(counts).numbers.n == 120
+    with pytest.raises(
+        InputError, match="expected rows without weights for a picture or a report, got sampling weights"
+    ):
+        reliability(pairs, kind="isotonic")

@@ -11,18 +11,22 @@ from calibrant.predictions import BinaryPairs, Predictions
 __all__ = ["check_axes", "check_bins", "check_data", "check_label", "check_names", "check_rows"]
 
 
-def check_data(data: Any) -> None:
+def check_data(data: Any, *, weighted: bool = False) -> None:
     """Refuse what is no labelled predictions.
 
     Args:
         data: Predictions with labels, or pairs, with at least one row.
+        weighted: Whether rows may have weights.
 
     Raises:
         InputError: If it is something else, unlabelled or empty.
     """
     if not isinstance(data, Predictions | BinaryPairs):
         raise refuse("Predictions or BinaryPairs", shown(data), "make them by Predictions.from_logits or from_probs")
-    check_rows(data)
+    if weighted:
+        need_rows(data, what="a picture")
+    else:
+        check_rows(data)
     if isinstance(data, Predictions):
         data.need_labels()
 

@@ -12,7 +12,7 @@ from calibrant.statistics import consistency_bars
 
 __all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
 
-from calibrant._data import Data
+from calibrant._data import Data, need_rows
 
 BINS = 15
 LEVEL = 0.95
@@ -25,7 +25,7 @@ class Bin:
     Args:
         low: Its lower edge.
         high: Its upper edge.
-        count: Rows in it.
+        count: Rows in it; of sampling weights its part of the rows of equal weight that all are worth.
         confidence: Their mean confidence.
         accuracy: The fraction of them that is correct.
         expect_low: A calibrated model's accuracy lies below this in 2.5 % of samples.
@@ -116,15 +116,16 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
     References:
         Nguyen & O'Connor 2015 (equal-mass bins); Bröcker & Smith 2007 (what is expected if calibrated).
     """
-    check_data(data)
+    check_data(data, weighted=True)
     check_bins(binning)
-    pairs = data.top_label()
+    pairs = need_rows(data, what="a picture").top_label()
     chosen = EqualMass(BINS) if binning is None else binning
-    table = chosen.table(pairs.p, pairs.y)
-    edges = chosen.edges(pairs.p).tolist()
+    table = chosen.table(pairs.p, pairs.y, weight=pairs.weights)
+    edges = chosen.edges(pairs.p, weight=pairs.weights).tolist()
     if len(edges) <= len(table.count):  # tied values emptied some bins, and the edges are those of the filled ones
         kept = table.count > 0
-        table = BinTable(table.count[kept], table.sum_p[kept], table.sum_y[kept], table.total)
+        squares = None if table.squares is None else table.squares[kept]
+        table = BinTable(table.count[kept], table.sum_p[kept], table.sum_y[kept], table.total, squares)
     return diagram_from(table, edges=edges)
 
 
@@ -144,13 +145,15 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     # Binomial with the mean confidence: a little wider than the sum of unequal Bernoullis, so never too strict
     low, high = (ends.tolist() for ends in consistency_bars(table, level=LEVEL))
     sums = zip(table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist(), strict=True)
+    rows = int(table.total) if table.squares is None else round(1 / float(table.squared_shares.sum()))
+    scale = 1.0 if table.squares is None else rows / table.total
     filled = [
-        Bin(edges[b], edges[b + 1], count, p / count, y / count, low[b], high[b])
+        Bin(edges[b], edges[b + 1], max(round(count * scale), 1), p / count, y / count, low[b], high[b])
         for b, (count, p, y) in enumerate(sums)
         if count
     ]
     confidence, accuracy = (float(sums.sum()) / table.total for sums in (table.sum_p, table.sum_y))
-    return Diagram(filled, confidence, accuracy, table.error(), table.total)
+    return Diagram(filled, confidence, accuracy, table.error(), rows)
 
 
 def to_cpu(pairs: BinaryPairs) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant._check import check_choice, check_count
+from calibrant._data import need_rows, repeated
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_axes, check_bins, check_data, check_label
@@ -75,7 +76,8 @@ def reliability(
     Args:
         predictions: Labelled, at least one row.
         ax: Where to draw; None makes a figure.
-        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins.
+        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. Rows with counts are shown as so many
+            rows; rows with sampling weights in bins only.
         bins: Bins of equal mass, ≥ 1.
         event: What the probability of class 1 is of, for the labels of the axes.
 
@@ -94,15 +96,16 @@ def reliability(
     References:
         Bröcker & Smith 2007; Dimitriadis, Gneiting & Jordan 2021.
     """
-    check_data(predictions)
+    check_data(predictions, weighted=True)
     check_axes(ax)
     check_label(event, name="event")
     if kind is not None:
         check_choice(kind, name="kind", choices=("bins", "isotonic"))
     chosen = axes_of(ax)
     numbers: Diagram | IsotonicDiagram
-    if (kind or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
-        numbers = isotonic_diagram(predictions)
+    sampled = predictions.weight_kind == "sampling"
+    if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
+        numbers = isotonic_diagram(repeated(need_rows(predictions, what="a picture"), what="an isotonic diagram"))
         figure = draw_isotonic(numbers, chosen, event=event or _event_name(predictions))
     else:
         numbers = diagram_of(predictions, binning=EqualMass(check_count(bins, name="bins")))

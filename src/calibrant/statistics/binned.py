@@ -237,7 +237,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
 
     Returns:
         low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Exact for the
-        binomial with that mean.
+        binomial with that mean; of sampling weights that of as many rows of equal weight as would vary as much.
 
     Examples:
         >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([60.0]).double(), 100)
@@ -250,8 +250,9 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     """
     from scipy.stats import binom
 
-    count = need_table(table).count.cpu().double()
-    mean = (table.sum_p.cpu() / count.clamp_min(1)).clamp(0, 1)
+    count = need_table(table).effective.cpu().double()
+    mean = (table.sum_p / table.filled).cpu().clamp(0, 1)
+    count = count if table.squares is None else torch.where(count > 0, count.round().clamp_min(1), 0)
     tail = (1 - check_level(level)) / 2
     ends = [torch.from_numpy(binom.ppf(q, count.numpy(), mean.numpy())) / count for q in (tail, 1 - tail)]
     low, high = (torch.where(count > 0, end, torch.nan) for end in ends)
