@@ -28,6 +28,7 @@ BASES: dict[str, list[str]] = {
     "check": ["FILE", "--max", "ece=.2"],
     "watch": ["STATE", "FILE"],
     "plan": ["FILE", "--draws", "40", "--ece", ".1"],
+    "estimate": ["FILE", "--reference", "a.npz"],
     "convert": ["FILE", "OUT/out.npz"],
     "theory": ["--figure", "bounds"],
     "demo": [],

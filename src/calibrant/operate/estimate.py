@@ -141,14 +141,16 @@ def estimate(
     """
     window = _calibrated(predictions, calibrator, name="predictions")
     window = Predictions.from_logits(window.logits, unchecked_kind=True) if window.decision is None else window
-    known = None
+    known = same = None
     if reference is not None:
         known = _held_out(reference, calibrator)
+        same = _calibrated(reference, calibrator, name="the reference")
         if known.classes != window.classes or len(known) < 50:
             got = f"{len(known)} of {known.classes}"
             raise refuse(f"at least 50 reference rows of {window.classes} classes", got, "pass rows of the same model")
     right, told = correctness(window), None if known is None else correctness(known)
-    strata = None if told is None else Strata.of(right.expected, told.expected)
+    # strata and their shares are of scores by one and the same calibrator, only the errors are of the other folds
+    strata = None if same is None else Strata.of(right.expected, correctness(same).expected)
     accuracy = projected(right, told, strata, step=1.0)
     accuracy = Interval(
         *(min(1.0, max(0.0, x)) for x in (accuracy.estimate, accuracy.low, accuracy.high)), LEVEL, "CBPE"
@@ -169,7 +171,7 @@ def estimate(
         confusion_low=cells[1],
         confusion_high=cells[2],
         atc=None if told is None else _atc(right, told),
-        moved=None if known is None else _moved(window, known),
+        moved=None if same is None else _moved(window, same),
     )
 
 
@@ -198,13 +200,14 @@ def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predicti
         return reference.calibrated_by(calibrator)
     except LeakError:
         pass  # fitted on these rows
-    labels, parts = reference.need_labels(), []
+    labels, parts, rows = reference.need_labels(), [], []
     place = torch.arange(len(reference), device=labels.device)
     for fold in range(_FOLDS):
         out = place % _FOLDS == fold
         fitted = renewed(calibrator).fit(reference.logits[~out], labels[~out])
         parts.append(reference[out].calibrated_by(fitted, allow_fit_rows=True))
-    return Predictions.cat(parts)
+        rows.append(place[out])
+    return Predictions.cat(parts)[torch.cat(rows).argsort()]
 
 
 def _loss(window: Predictions, reference: Predictions | None, strata: Strata | None) -> Interval | None:
