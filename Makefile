@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # One thread a process: sums keep their order, so numbers repeat from run to run.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all check docs bench clean
+.PHONY: help demo test test-all check docs bench wild clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -36,6 +36,9 @@ docs: .venv/dev ## build the documentation into site/
 
 bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
 	.bench-venv/bin/python -W ignore -m benchmarks --json .bench-venv/records
+
+wild: .venv/dev ## calibrate classifiers that people have deployed (installs them into .wild)
+	$(BIN)/python -m benchmarks.wild
 
 clean: ## remove what was built; keeps .venv and your runs
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

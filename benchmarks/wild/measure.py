@@ -1,0 +1,116 @@
+"""What a set of calibrators does to one package's probabilities."""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from benchmarks.wild.scores import Scored
+from calibrant import Predictions, calibrators
+from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant.calibrators.auto import with_floor
+from calibrant.errors import CalibrantError, DuplicateRowsWarning
+from calibrant.evaluate import compare
+from calibrant.metrics import ECE, NLL
+from calibrant.statistics import null_band
+
+AUTO = "AutoCalibrator"
+METHODS: dict[str, Callable[[], Calibrator]] = {
+    "none": calibrators.Identity,
+    "TemperatureScaling": calibrators.TemperatureScaling,
+    "FocalTemperatureScaling": lambda: calibrators.FocalTemperatureScaling(search="continuous"),
+    "EnsembleTemperatureScaling": calibrators.EnsembleTemperatureScaling,
+    "VectorScaling": calibrators.VectorScaling,
+    "StructuredVectorScaling": calibrators.StructuredVectorScaling,
+    "StructuredMatrixScaling": calibrators.StructuredMatrixScaling,
+    "DirichletCalibration": calibrators.DirichletCalibration,
+    "HistogramBinning": calibrators.HistogramBinning,
+    AUTO: AutoCalibrator,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One method on one package's test rows.
+
+    Args:
+        log_loss: None where it is infinite.
+        ece: Top-label, 15 bins of equal width.
+        null_high: The ECE's 97.5 % limit if these probabilities were calibrated.
+        seconds: Of the fit, CPU.
+        versus: Log-loss minus AutoCalibrator's, and its interval; None for AutoCalibrator and top-label methods.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    log_loss: float | None
+    ece: float
+    null_high: float
+    seconds: float
+    versus: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def measured(scored: Scored) -> dict[str, Any]:
+    """Return the figures of every method, as plain data.
+
+    Exact zeros under a true label, which the other methods refuse, get the floor that AutoCalibrator found; doing nothing
+    is shown without.
+    """
+    val, test = scored.val, scored.test
+    auto = AutoCalibrator().fit(val)
+    floored = [val, test]
+    if auto.floor.dim() == 0:
+        floored = [replace(one, logits=with_floor(one.logits, auto.floor)) for one in (val, test)]
+    figures, after = {}, {}
+    leak = False
+    for name, make in METHODS.items():
+        fit_on, on = (val, test) if name in (AUTO, "none") else floored
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            start = time.process_time()
+            try:
+                fitted = make().fit(fit_on)
+            except CalibrantError as error:
+                print(f"  {name}: {error}", flush=True)
+                continue
+            seconds = time.process_time() - start
+            after[name] = on.calibrated_by(fitted)
+            figures[name] = _figure(after[name], seconds)
+        leak = leak or any(issubclass(one.category, DuplicateRowsWarning) for one in caught)
+    for name, one in after.items():
+        if name not in (AUTO, "HistogramBinning") and figures[name].log_loss is not None:
+            [row] = compare(after[AUTO], one, metrics=[NLL()]).rows
+            figures[name] = replace(figures[name], versus=row.difference, low=row.low, high=row.high)
+    return {
+        "classes": scored.classes,
+        "left_out": scored.left_out,
+        "top_only": scored.top_only,
+        "val": len(val),
+        "test": len(test),
+        "accuracy": float(test.correct.double().mean()),
+        "confidence": float(test.confidence.mean()),
+        "zeros_at_label": int(_zeros_at_label(test)),
+        "leak_warning": leak,
+        "uses": auto.learned(),
+        "methods": {name: asdict(figure) for name, figure in figures.items()},
+    }
+
+
+def calibrated(scored: Scored) -> Predictions:
+    """Return the test rows through AutoCalibrator."""
+    return scored.test.calibrated_by(AutoCalibrator().fit(scored.val))
+
+
+def _figure(data: Predictions, seconds: float) -> Figure:
+    loss = NLL()(data)
+    limit = null_band(ECE(), data, draws=200).high
+    return Figure(None if loss == float("inf") else loss, ECE()(data), limit, round(seconds, 2))
+
+
+def _zeros_at_label(data: Predictions) -> torch.Tensor:
+    return torch.isneginf(data.logits.gather(1, data.need_labels()[:, None])).sum()

@@ -1,0 +1,80 @@
+"""The tables of the page "In the wild", from the record."""
+
+from typing import Any
+
+from benchmarks.wild.measure import AUTO
+
+_SINGLE = ("AutoCalibrator", "none", "HistogramBinning")
+
+
+def overview(record: dict[str, Any]) -> str:
+    """Return one line a package: what it says and what is right, before and after."""
+    columns = (
+        "package",
+        "classes",
+        "rows: fit, test",
+        "accuracy",
+        "confidence",
+        "log-loss: as it is → AutoCalibrator",
+        "best single method",
+        "its log-loss minus AutoCalibrator's",
+        "ECE: as it is → AutoCalibrator",
+        "limit if calibrated",
+    )
+    lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
+    for name, found in record["sets"].items():
+        methods = found["methods"]
+        auto, none = methods[AUTO], methods["none"]
+        single = {key: one for key, one in methods.items() if key not in _SINGLE and one["log_loss"] is not None}
+        best = min(single, key=lambda key: single[key]["log_loss"])
+        one = single[best]
+        classes = f"{found['classes']}" + (", top one only" if found["top_only"] else "")
+        difference = f"{one['versus']:+.4f}{_interval(one)}"
+        cells = [
+            name,
+            classes,
+            f"{found['val']:,}, {found['test']:,}",
+            f"{found['accuracy']:.1%}",
+            f"{found['confidence']:.1%}",
+            f"{_loss(none)} → {_loss(auto)}",
+            f"{best} {_loss(one)}",
+            difference,
+            f"{none['ece']:.2%} → {auto['ece']:.2%}",
+            f"{auto['null_high']:.2%}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def details(record: dict[str, Any]) -> str:
+    """Return every method's log-loss, ECE and seconds on every package."""
+    lines = []
+    for name, found in record["sets"].items():
+        source = f"`{found['pins']}`, {found['licence']}: {found['what']}."
+        unknown = f"Rows whose label it does not know: {found['left_out']:,}."
+        zeros = f"Rows with probability 0 at the label: {found['zeros_at_label']:,} of {found['test']:,}."
+        lines += [
+            f"### {name}",
+            "",
+            f"{source} {unknown} {zeros}",
+            "",
+            f"![Reliability of {name} before and after](images/wild-{name}.svg)",
+            "",
+            "| method | log-loss | minus AutoCalibrator's | ECE | limit if calibrated | CPU seconds |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for method, one in found["methods"].items():
+            difference = "" if one["versus"] is None else f"{one['versus']:+.4f}{_interval(one)}"
+            lines.append(
+                f"| {method} | {_loss(one)} | {difference} | {one['ece']:.2%} | {one['null_high']:.2%} | {one['seconds']} |"
+            )
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _loss(one: dict[str, Any]) -> str:
+    return "∞" if one["log_loss"] is None else f"{one['log_loss']:.4f}"
+
+
+def _interval(one: dict[str, Any]) -> str:
+    return "" if one["low"] is None else f" [{one['low']:+.4f}, {one['high']:+.4f}]"

@@ -1,0 +1,106 @@
+"""The benchmark of deployed classifiers: its splits, what it does where a package fails, and its page."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.wild import __main__ as wild
+from benchmarks.wild.measure import AUTO, measured
+from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
+from benchmarks.wild.pages import details, overview
+from benchmarks.wild.scores import split
+
+ROOT = Path(__file__).parent.parent
+
+
+def answers(rows: int = 1200) -> dict[str, np.ndarray]:
+    """Return over-confident probabilities of three languages with exact zeros, each message in two translations."""
+    g = torch.Generator().manual_seed(0)
+    truth = torch.softmax(2 * torch.randn(rows, 3, generator=g), 1)
+    label = torch.multinomial(truth, 1, generator=g)[:, 0].numpy()
+    p = (truth**2 / (truth**2).sum(1, keepdim=True)).numpy()
+    p = np.where(p < 0.01, 0.0, p)
+    names = np.array(["aa", "bb", "no"])
+    message = np.array([hashlib.sha256(str(row // 2).encode()).hexdigest() for row in range(rows)])
+    return {
+        "probs": p / p.sum(1, keepdims=True),
+        "names": names,
+        "label": np.where(names[label] == "no", "nb", names[label]),
+        "message": message,
+    }
+
+
+def test_translations_stay_together_and_aliases_and_unknown_labels_are_told() -> None:
+    arrays = answers()
+    arrays["label"][:10] = "zz"
+    found = split(arrays)
+    assert (found.classes, found.left_out, found.top_only) == (3, 10, False)
+    assert len(found.val) + len(found.test) == 1190
+    assert found.val.groups is not None
+    assert found.test.groups is not None
+    assert not set(found.val.groups.tolist()) & set(found.test.groups.tolist())
+    assert 2 in found.val.need_labels().tolist()  # nb is no
+    arrays["probs"][20] = 0
+    with pytest.raises(RuntimeError, match="got 1 rows without one"):
+        split(arrays)
+
+
+def test_a_package_that_gives_its_first_answer_alone_is_right_or_wrong() -> None:
+    arrays = answers()
+    first = arrays["probs"].argmax(1)
+    top = {"conf": arrays["probs"].max(1), "name": arrays["names"][first]}
+    found = split(top | {name: arrays[name] for name in ("label", "message")})
+    whole = split(arrays)
+    assert found.top_only
+    assert found.val.logits.shape[1] == 2
+    assert float(found.test.need_labels().double().mean()) == float(whole.test.correct.double().mean())
+
+
+def test_zeros_are_floored_for_all_and_the_automatic_choice_is_compared_with_each() -> None:
+    found = measured(split(answers()))
+    assert found["zeros_at_label"] > 0
+    assert not found["leak_warning"]
+    methods = found["methods"]
+    assert methods["none"]["log_loss"] is None
+    assert methods[AUTO]["versus"] is None
+    assert methods["TemperatureScaling"]["log_loss"] - methods[AUTO]["log_loss"] == pytest.approx(
+        methods["TemperatureScaling"]["versus"], abs=1e-9
+    )
+    assert methods[AUTO]["ece"] < methods["none"]["ece"]
+
+
+def test_a_package_that_cannot_be_run_is_skipped_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Environment, "made_in", lambda self, home: Path(sys.executable))
+    broken = Package("broken", "MIT", "nothing", "files", Environment("broken", (), "none.py"))
+    monkeypatch.setattr(wild, "PACKAGES", (broken,))
+    monkeypatch.setattr(wild, "RECORD", tmp_path / "wild.json")
+    monkeypatch.setattr(sys, "argv", ["wild", "--home", str(tmp_path)])
+    monkeypatch.setattr(wild, "versions", lambda: dict.fromkeys(("python", "calibrant", "torch"), ""))
+    wild.main()
+    shown = capsys.readouterr().out
+    assert shown.startswith("broken: skipped, could not run none.py: ")
+    assert not (tmp_path / "wild.json").exists()
+
+
+def test_scripts_exist_and_do_not_hide_the_package_they_import() -> None:
+    for package in PACKAGES:
+        script = SCORERS / package.environment.script
+        assert script.exists()
+        assert f"import {script.stem}" not in script.read_text()
+        assert all("==" in pin for pin in package.environment.pins)
+
+
+def test_the_page_is_what_the_record_gives() -> None:
+    record: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "wild.json").read_text())
+    page = (ROOT / "docs" / "wild.md").read_text()
+    assert overview(record) in page
+    assert details(record) in page
+    for name in record["sets"]:
+        assert (ROOT / "docs" / "images" / f"wild-{name}.svg").exists()
