@@ -36,6 +36,7 @@ __all__ = ["AutoCalibrator"]
 MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
 RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
+FEW_ERRORS = 40.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
 PRIOR = 0.5  # standard deviation of log T
 _GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
@@ -108,10 +109,10 @@ class AutoCalibrator(Calibrator):
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
     weight w_m ∝ π_m exp(0.4 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
-    and π five times larger for doing nothing than for any other. The answer is log Σ_m w_m p_m, with the candidates fitted
-    on all rows; those below 1 % are left out. With fewer than 5 wrong rows nothing is changed. Folds follow the rows'
-    content and not their order; rows of one group share a fold. Where rows are many, a random sample of them is compared on,
-    the larger the closer the candidates are; all rows fit what is used.
+    and π larger for doing nothing than for any other, 5 · (1 + 40 / wrong rows) times. The answer is log Σ_m w_m p_m, with
+    the candidates fitted on all rows; those below 1 % are left out. With fewer than 5 wrong rows nothing is changed. Folds
+    follow the rows' content and not their order; rows of one group share a fold. Where rows are many, a random sample of
+    them is compared on, the larger the closer the candidates are; all rows fit what is used.
 
     Args:
         keep_argmax: Try only candidates that never change the decision.
@@ -224,7 +225,7 @@ class AutoCalibrator(Calibrator):
         enough = wrong >= MIN_ERRORS
         tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
         sums, every = self._compared(fresh, tried, rows)
-        self._weigh(sums)
+        self._weigh(sums, wrong)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
@@ -270,7 +271,7 @@ class AutoCalibrator(Calibrator):
             return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
         return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
 
-    def _weigh(self, sums: Sums) -> None:
+    def _weigh(self, sums: Sums, wrong: float) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
         mass, gain = sums.mass, sums.gain
         total, mean = mass[0], gain / mass
@@ -278,7 +279,7 @@ class AutoCalibrator(Calibrator):
         self.losses = torch.where(mass > 0, base - mean, math.inf)
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
         log_weights = torch.where(mass == total, RATE * gain, -math.inf)
-        log_weights[0] += math.log(IDENTITY_ODDS)
+        log_weights[0] += math.log(IDENTITY_ODDS * (1 + FEW_ERRORS / max(wrong, 1.0)))
         weights = torch.softmax(log_weights, dim=0)
         weights = torch.where(weights < LEAST, 0.0, weights)
         self.weights = weights / weights.sum()
