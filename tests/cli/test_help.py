@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from calibrant.cli import Commands, _lazy
+from calibrant.cli import Commands, _application
 
 HELP = """
 import sys
@@ -18,7 +18,7 @@ except SystemExit as end:
     assert end.code == 0, end.code
 print(sorted(sys.modules), file=sys.stderr)
 """
-ITS_OWN = {"calibrant", "calibrant.errors", *(f"calibrant.cli{part}" for part in ("", "._guard", "._lazy", "._usage"))}
+ITS_OWN = {"calibrant", "calibrant.errors", *(f"calibrant.cli{part}" for part in ("", "._application"))}
 HEAVY = {"torch", "numpy", "scipy", "numba", "matplotlib", "pyarrow", "jinja2", "sklearn", "pandas", "safetensors"}
 
 
@@ -36,6 +36,6 @@ def test_help_and_version_load_the_command_line_library_alone(arguments: list[st
 
 @pytest.mark.parametrize("name", Commands.names)
 def test_the_help_says_of_a_command_what_the_command_says(name: str) -> None:
-    command = _lazy.load_command(name)
+    command = _application.load_command(name)
     assert command.name == name
-    assert " ".join(_lazy.summary_of(name).split()) == " ".join(command.help.split("\n\n")[0].split())
+    assert " ".join(_application.summary_of(name).split()) == " ".join(command.help.split("\n\n")[0].split())

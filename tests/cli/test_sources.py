@@ -468,3 +468,23 @@ def test_stdin_is_read_by_its_first_bytes(name: str, home: Path, run: Run) -> No
     }
     done = run("evaluate", "-", *shlex.split(options.get(name, "")), "--draws", "0", input=(home / name).read_bytes())
     assert done.exit_code == 0, done.stderr
+
+
+def test_splits_of_streamed_rows_are_files_called_so(home: Path, run: Run) -> None:
+    (home / "shards").mkdir()
+    for split in ("valid", "test"):
+        data = Predictions.from_logits(LOGITS, LABELS)
+        calibrant.save_predictions(home / "shards" / f"{split}.parquet", {"all": data})
+    rows = json.loads(run("evaluate", "shards", "--json", "--metric", "ECE:bins=20").stdout)["rows"]
+    assert [(row["split"], row["n"]) for row in rows] == [("test", 300), ("valid", 300)]
+    assert {row["metric"] for row in rows} == {"ECE(binning=EqualWidth(bins=20), norm=1)"}
+    assert run("fit", "shards", "-m", "TemperatureScaling", "-o", "c.safetensors").exit_code == 0
+    done = run("evaluate", "shards", "--metric", "KernelECE")
+    assert done.exit_code == 2
+    assert "expected metrics that are sums for shards, which is streamed" in done.stderr
+    table = pa.parquet.read_table(home / "shards" / "test.parquet")
+    (home / "one").mkdir()
+    pa.parquet.write_table(table.append_column("split", pa.array(["test"] * 300)), home / "one" / "0.parquet")
+    done = run("evaluate", "one")
+    assert done.exit_code == 2
+    assert "got a column split in one/0.parquet" in done.stderr

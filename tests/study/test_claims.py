@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from benchmarks import results
 
-from calibrant.cli._study_tables import verdicts_of
+from calibrant.cli._study import verdicts_of
 from calibrant.study import Claim
 from calibrant.study.claims import claim_index, focal_gains, focal_threshold
 from calibrant.study.tables import verdict_of

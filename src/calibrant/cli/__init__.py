@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import calibrant
-from calibrant.cli._usage import OneSentenceGroup
+from calibrant.cli._application import OneSentenceGroup
 
 __all__ = ["main"]
 

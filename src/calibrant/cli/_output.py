@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -13,10 +12,8 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from calibrant.calibrators.auto import Evidence
-from calibrant.cli._catalogue import Entry
 from calibrant.report.tables import Row
 
 NARROW = 72  # columns of a terminal below which intervals and null levels are left out
@@ -74,21 +71,6 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
             figures = (f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}")
             table.add_row(re.sub(r"\([^()]*\)", "", trial.name), *figures)
     screen.print(table)
-
-
-def say_methods(family: str, entries: Sequence[Entry]) -> None:
-    """Print a family: each name, what it is in one sentence, and its properties and source."""
-    screen = console()
-    screen.print(f"{family} ({len(entries)})", style="bold underline")
-    for entry in entries:
-        facts = " · ".join(fact for fact in (entry.properties, entry.source) if fact)
-        head, *rest = textwrap.wrap(f"{entry.name}  {entry.what}", screen.width, subsequent_indent="    ")
-        screen.print(Text.assemble((entry.name, "bold"), head.removeprefix(entry.name)))
-        for line in rest:
-            screen.print(line)
-        if facts:
-            screen.print(f"    {facts}", style="dim")
-    screen.print()
 
 
 def _table(rows: list[Row], *, wide: bool) -> Table:

@@ -1,4 +1,4 @@
-"""What ``demo`` and ``study`` share: progress bars while trainings run, and a study's table on the screen."""
+"""What ``demo`` and ``study`` share: progress bars while trainings run, a study's tables and sentences, and the papers' beside them."""
 
 import itertools
 import json
@@ -13,8 +13,38 @@ from rich.table import Table as ScreenTable
 from calibrant.cli._output import console
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
-from calibrant.study import Measured, Store, Study, Verdict, rows, run_study
+from calibrant.study import (
+    Choice,
+    Measured,
+    Store,
+    Study,
+    Summary,
+    Verdict,
+    agreements,
+    printed_beside,
+    rows,
+    run_study,
+)
+from calibrant.study.measures import MEASURES
 from calibrant.study.run import leads
+
+SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
+NOTE = (
+    "Mean ± standard deviation over seeds, on test data ({rows} test samples a seed). ECE: 15 equal-width bins of the top "
+    "label. T: the temperature that minimises the log-loss of the validation data. Calibrated mean, 97.5 %: the ECE that "
+    "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
+    "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."
+)
+CALIBRATORS_NOTE = (
+    "ECE in % after each calibrator, all fitted on validation data: T by its log-loss, T by its ECE on .01 … 10 "
+    "(in brackets), histogram binning with 15 equal bins, focal temperature scaling by log-loss (γ; T). Optimal: at the "
+    "one T that minimises the ECE of the test data themselves, an oracle that sees test labels: a bound on any one T."
+)
+ERRORS_NOTE = "Calibration errors in %: AdaECE over 15 bins of equal mass, classwise ECE averaged over all classes."
+PAPER_NOTE = (
+    "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
+    "agree, figures cannot."
+)
 
 
 def run_with_bars(
@@ -93,3 +123,154 @@ def validation_note(measured: Sequence[Measured]) -> str:
     for purpose, count in itertools.chain.from_iterable(m.validation_uses.items() for m in measured):
         uses[purpose] = max(uses.get(purpose, 0), count)
     return "Validation data were used to " + ", ".join(f"{p} ({c}×)" for p, c in uses.items()) + " in a training."
+
+
+def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -> list[Table]:
+    """Return the tables of a study.
+
+    Args:
+        lines: What ``summarise`` returned, with the measures of ``columns``.
+        title: Heading of the first.
+        columns: Which: keys of ``study.measures.COLUMNS``.
+    """
+    made = {"main": table_of(lines, title=title)}
+    if "calibrators" in columns:
+        made["calibrators"] = _calibrators(lines)
+    if "errors" in columns:
+        made["errors"] = _errors(lines)
+    return [made[name] for name in dict.fromkeys(("main", *columns))]
+
+
+def table_of(lines: Sequence[Summary], *, title: str) -> Table:
+    """Return the papers' kind of table: before and at the best temperature, with the spread over seeds."""
+    cells = [
+        [
+            name,
+            spread(line, "error", digits=1),
+            spread(line, "nll"),
+            spread(line, "ece"),
+            spread(line, "nll_at_t"),
+            spread(line, "ece_at_t"),
+            f"{line.mean['temperature']:.2f}",
+            f"{100 * line.calibrated_mean:.1f}",
+            f"{100 * line.calibrated_high:.1f}",
+        ]
+        for name, line in _named(lines)
+    ]
+    header = ["objective", "error %", "NLL", "ECE %", "NLL at T", "ECE at T %", "T", "calibrated mean %", "97.5 %"]
+    rows = sorted({line.rows for line in lines})
+    return Table(title, header, cells, NOTE.format(rows=" or ".join(f"n = {count:,}" for count in rows)))
+
+
+def _calibrators(lines: Sequence[Summary]) -> Table:
+    cells = [
+        [
+            name,
+            spread(line, "ece"),
+            spread(line, "ece_at_t"),
+            f"{spread(line, 'ece_by_ece')} ({line.mean['temperature_by_ece']:.2f})",
+            spread(line, "ece_binned"),
+            f"{spread(line, 'ece_focal')} ({line.mean['gamma_focal']:.2g}; {line.mean['temperature_focal']:.2f})",
+            spread(line, "ece_optimal"),
+        ]
+        for name, line in _named(lines)
+    ]
+    header = ["objective", "ECE %", "at T", "at T by ECE", "binned", "focal T (γ; T)", "optimal"]
+    return Table("After each calibrator", header, cells, CALIBRATORS_NOTE)
+
+
+def _errors(lines: Sequence[Summary]) -> Table:
+    names = [f"{error}{stage}" for error in ("ece_mass", "ece_class") for stage in ("", "_at_t", "_by_ece")]
+    cells = [[name, *(spread(line, measure) for measure in names)] for name, line in _named(lines)]
+    header = ["objective", "AdaECE", "at T", "at T by ECE", "classwise", "at T", "at T by ECE"]
+    return Table("Other calibration errors", header, cells, ERRORS_NOTE)
+
+
+def _named(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
+    several = len({line.setting for line in lines}) > 1
+    return [(f"{line.setting} · {line.objective}" if several else line.objective, line) for line in lines]
+
+
+def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
+    """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
+    beside = [(name, line, printed_beside(study, line)) for name, line in _named(lines)]
+    measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
+    tables = []
+    for start in range(0, len(measures), SIDE_BY_SIDE):
+        shown = measures[start : start + SIDE_BY_SIDE]
+        rows = [
+            [name, *(_both(line, printed, measure) for measure in shown)]
+            for name, line, printed in beside
+            if any(measure in printed for measure in shown)
+        ]
+        title = "Beside the paper" if not start else "Beside the paper, further measures"
+        last = start + SIDE_BY_SIDE >= len(measures)
+        header = ["objective", *(MEASURES[measure].heading for measure in shown)]
+        tables.append(Table(title, header, rows, PAPER_NOTE if last else ""))
+    return tables
+
+
+def _both(line: Summary, printed: dict[str, float], measure: str) -> str:
+    return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
+
+
+def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
+    """Return a table a paper of what it says, what its code does, and what the study does; then what no paper mentions."""
+    tables = []
+    for whose in dict.fromkeys(choice.whose for choice in choices):
+        rows = [[c.name, c.paper or "–", c.code or "–", c.here, c.source] for c in choices if c.whose == whose]
+        if whose:
+            header = ["choice", "paper", "authors' code", "here", "page or file"]
+        else:
+            rows, header = [[row[0], row[3]] for row in rows], ["choice", "here"]
+        tables.append(Table(f"{study.name} · {whose or 'choices of ours'}", header, rows, ""))
+    return tables
+
+
+def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return which orderings of the papers' tables are seen here and which are not, then a sentence for each claim."""
+    return [*_agreements_of(study, lines), *verdicts_of(verdicts)]
+
+
+def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
+    said = []
+    for found in agreements(study, lines):
+        total = len(found.agree) + len(found.disagree)
+        against = ", ".join(f"{a} above {b}" for a, b in found.disagree)
+        where = f"{MEASURES[found.measure].label} [{found.setting}]"
+        no = f"; not here: {against}" if against else ""
+        said.append(f"Orderings of the paper that agree in {where}: {len(found.agree)} of {total}{no}")
+    return said
+
+
+def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return one sentence a claim: whether the papers' ordering shows here, and how sure that is."""
+    said, settings = [], {verdict.setting for verdict in verdicts}
+    for verdict in verdicts:
+        if verdict.seen is None:
+            continue
+        seen = verdict.outcome.capitalize()
+        if verdict.p is None:
+            sure = (
+                "; one seed tells nothing apart" if verdict.seeds < 2 else "; equal differences in all seeds, no test"
+            )
+        else:
+            sure = f"; paired t-test over {verdict.seeds} seeds, first against last: p = {verdict.p:.2g}"
+        if verdict.p_unpaired is not None:
+            sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
+        measure = MEASURES[verdict.claim.measure]
+        scale, unit = (100, " %") if measure.percent else (1, "")
+        values = ", ".join(
+            f"{objective} {scale * value:.3g}{unit}"
+            for objective, value in zip(verdict.claim.falls, verdict.values, strict=True)
+        )
+        where = f" [{verdict.setting}]" if len(settings) > 1 else ""
+        said.append(f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {measure.label} {values}{sure}")
+    return said
+
+
+def spread(line: Summary, name: str, *, digits: int = 2) -> str:
+    """Return the mean of a measure as people read it, with its standard deviation where there are several seeds."""
+    scale = 100 if MEASURES[name].percent else 1
+    mean = f"{scale * line.mean[name]:.{digits}f}"
+    return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")

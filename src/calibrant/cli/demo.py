@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from calibrant.cli._output import console
-from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
-from calibrant.cli._study_tables import table_of, verdicts_of
+from calibrant.cli._study import run_with_bars, say_study, say_study_json, table_of, validation_note, verdicts_of
 from calibrant.report import Model, write_report
 from calibrant.study import Store, collect, judge, load_study, summarise
 

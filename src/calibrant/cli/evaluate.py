@@ -1,22 +1,42 @@
-"""``calibrant evaluate``: the panel of each split."""
+"""``calibrant evaluate``: the panel of each split, or metrics by name; with other bins; on the groups of a column."""
 
+import dataclasses
+import difflib
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
+import torch
 import typer
 
 import calibrant
+from calibrant import metrics
+from calibrant._files import Array
+from calibrant._formats import Named, read_columns
+from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
 from calibrant.cli._files import readable
-from calibrant.cli._measures import Panel, by_column, complete_metric
-from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
+from calibrant.cli._options import FILES, Example, Inputs, Source, among, at_path, with_inputs
 from calibrant.cli._output import say_json, say_rows, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, measure_streamed
+from calibrant.errors import InputError
+from calibrant.evaluate import default_metrics
+from calibrant.metrics import Metric, SumMetric
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, measure
+from calibrant.scale import sum_metrics
 from calibrant.splits import pick_split
+
+Data = Predictions | BinaryPairs
+MOST_GROUPS = 200
+_BINNINGS = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
+
+
+complete_metric = among(lambda: _concrete())
 
 
 @with_inputs
@@ -85,7 +105,7 @@ def _measure_file(
     source: Source,
     inputs: Inputs,
     calibrator: Calibrator | None,
-    panel: Panel,
+    panel: "Panel",
     *,
     split: str | None,
     by: Sequence[str],
@@ -122,3 +142,165 @@ def _parts(
     yield data, None
     for name, part in groups:
         yield part, name
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which metrics are measured: those named, or the panel; ``bins`` replaces the number of bins of each that has some."""
+
+    named: tuple[Metric, ...]
+    bins: int | None
+
+    @classmethod
+    def of(cls, texts: Sequence[str], bins: int | None) -> "Panel":
+        """Return what ``--metric`` and ``--bins`` say.
+
+        Raises:
+            InputError: For a metric or an option of it that does not exist, or bins where no metric has any.
+        """
+        named = tuple(parse_metric(text) for text in texts)
+        if bins is not None and named and not any(_binned(metric) for metric in named):
+            raise InputError(f"expected a metric with bins beside --bins, got {', '.join(texts)}; leave it out")
+        return cls(named, bins)
+
+    def metrics_for(self, data: Data) -> list[Metric]:
+        """Return the metrics to measure on ``data``.
+
+        Raises:
+            InputError: For a named metric that needs the probabilities of all classes where there are none.
+        """
+        chosen = list(self.named) or default_metrics(data)
+        for metric in chosen:
+            if metric.needs_classes and isinstance(data, BinaryPairs):
+                name = type(metric).__name__
+                raise InputError(
+                    f"expected probabilities of all classes for {name}, got top-label confidences; measure ECE"
+                )
+        return [_rebinned(metric, self.bins) for metric in chosen]
+
+    def sums(self, file: str) -> list[SumMetric[Any]]:
+        """Return the metrics to measure on streamed rows: sums alone.
+
+        Args:
+            file: What messages call the data.
+
+        Raises:
+            InputError: For a metric that needs all rows at once.
+        """
+        chosen = [_rebinned(metric, self.bins) for metric in self.named or sum_metrics()]
+        found = []
+        for metric in chosen:
+            if not isinstance(metric, SumMetric):
+                raise InputError(
+                    f"expected metrics that are sums for {file}, which is streamed, got {metric!r}; name one of "
+                    f"{', '.join(type(one).__name__ for one in sum_metrics())}"
+                )
+            found.append(metric)
+        return found
+
+
+def parse_metric(text: str) -> Metric:
+    """Return the metric that ``ECE:bins=20,norm=2`` names: a class of ``calibrant.metrics`` and its fields.
+
+    Raises:
+        InputError: If there is no such metric, or no such option.
+    """
+    name, _, rest = text.partition(":")
+    known_names = _concrete()
+    if name not in known_names:
+        close = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else "`calibrant methods metrics` describes them"
+        raise InputError(f"expected --metric to be one of {', '.join(known_names)}, got {name!r}; {hint}")
+    cls = getattr(metrics, name)
+    options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
+    known = {field.name for field in dataclasses.fields(cls)}
+    bins, binning = options.pop("bins", None), options.pop("binning", None)
+    if (bins is not None or binning is not None) and "binning" in known:
+        options["binning"] = _binning(binning, bins, name)
+    elif bins is not None:
+        options["bins"] = bins
+    elif binning is not None:
+        options["binning"] = binning
+    strange = sorted(set(options) - known)
+    if strange:
+        may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
+        raise InputError(f"expected options of {name} among {may}, got {strange[0]!r}; leave it out")
+    try:
+        return cls(**options)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise InputError(
+            f"expected options of {name} as it takes them, got {rest!r} ({error}); see its reference"
+        ) from error
+
+
+def by_column(
+    named: Named, columns: Sequence[str], *, split: str, data: Data, inputs: Inputs, file: str
+) -> Iterator[tuple[str, Data]]:
+    """Yield (``region=EU``, its rows) for every value of the ``columns`` beside a split.
+
+    Raises:
+        InputError: If a column is missing, has too many values, or does not lie beside the rows.
+    """
+    for column in columns:
+        kept = _column(named, column, split=split, data=data, inputs=inputs, file=file)
+        if kept.shape != (len(data),):
+            raise InputError(
+                f"expected one value of {column!r} a row ({len(data):,}), got shape {kept.shape}; name a column of the rows"
+            )
+        text = kept.astype(str)
+        found, codes = np.unique(text, return_inverse=True)
+        if len(found) > MOST_GROUPS:
+            raise InputError(
+                f"expected at most {MOST_GROUPS} groups, got {len(found)} values of {column!r}; name a column of few values"
+            )
+        for place, value in enumerate(found.tolist()):
+            yield f"{column}={value}", data[torch.from_numpy(np.flatnonzero(codes == place))]
+
+
+def _column(named: Named, column: str, *, split: str, data: Data, inputs: Inputs, file: str) -> Array:
+    """Return the values of ``column`` beside the rows that are measured: a feature of theirs, or an array of the file."""
+    features = data.features if isinstance(data, Predictions) else None
+    if features is not None and column in features:
+        return np.asarray(features[column])
+    values = np.asarray(read_columns(named, [column], split=split, file=file)[column])
+    names = [prefix + name for prefix in (f"{split}_", "") for name in ("labels", "label")]
+    labels = next((named.arrays[name] for name in names if name in named.arrays), None)
+    if inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
+        values = values[labels != inputs.ignore_index]
+    return values
+
+
+def _option_of(part: str, name: str) -> tuple[str, Any]:
+    key, sign, value = part.partition("=")
+    if not sign or not key.strip():
+        raise InputError(f"expected options of {name} as option=value, got {part!r}; write {name}:bins=20")
+    try:
+        return key.strip(), json.loads(value)
+    except json.JSONDecodeError:
+        return key.strip(), value.strip()
+
+
+def _binning(name: Any, bins: Any, metric: str) -> Any:
+    if name is not None and name not in _BINNINGS:
+        raise InputError(f"expected binning of {metric} as EqualWidth or EqualMass, got {name!r}; name one of them")
+    make = _BINNINGS["EqualWidth" if name is None else name]
+    return make() if bins is None else make(bins)
+
+
+def _concrete() -> list[str]:
+    found = [(name, getattr(metrics, name)) for name in metrics.__all__]
+    return [
+        name
+        for name, one in found
+        if isinstance(one, type) and issubclass(one, Metric) and not getattr(one, "__abstractmethods__", None)
+    ]
+
+
+def _binned(metric: Metric) -> bool:
+    return isinstance(getattr(metric, "binning", None), EqualWidth | EqualMass)
+
+
+def _rebinned(metric: Any, bins: int | None) -> Any:
+    if bins is None or not _binned(metric):
+        return metric
+    return dataclasses.replace(metric, binning=dataclasses.replace(metric.binning, bins=bins))

@@ -9,12 +9,20 @@ import typer
 
 from calibrant._check import check_choice
 from calibrant._places import check_suffix
+from calibrant.cli._application import guarded
 from calibrant.cli._files import check_outputs
-from calibrant.cli._guard import guarded
 from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._output import console
-from calibrant.cli._study import run_with_bars, say_study, say_study_json, validation_note
-from calibrant.cli._study_tables import choices_tables, paper_tables, sentences_of, tables_of
+from calibrant.cli._study import (
+    choices_tables,
+    paper_tables,
+    run_with_bars,
+    say_study,
+    say_study_json,
+    sentences_of,
+    tables_of,
+    validation_note,
+)
 from calibrant.errors import CalibrantError, InputError
 from calibrant.report import Model, study_pictures, write_report, write_study_figures
 from calibrant.report.formats import check_format

@@ -156,6 +156,11 @@ class ParquetRows:
                     f"expected a column logits or probs of type fixed_size_list<float>[K], got {schema.names} in {file}; "
                     "write it with calibrant.save_predictions or pyarrow"
                 )
+            if "split" in schema.names:
+                raise FileFormatError(
+                    f"expected rows of one split to stream, got a column split in {shown(file)}; write each split to a file "
+                    "of its own, called as the split is, in one folder"
+                )
             classes = schema.field(kind).type.list_size
             if not 2 <= classes <= MOST_CLASSES:
                 raise FileFormatError(

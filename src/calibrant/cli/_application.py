@@ -1,0 +1,214 @@
+"""The application: commands that are imported when they are used, and errors, warnings and usage said in one sentence each."""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from calibrant.errors import CalibrantError, CalibrantWarning
+
+USER_ERROR = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+R = TypeVar("R")
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
+
+
+def guarded(command: Callable[..., R]) -> Callable[..., R]:
+    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs keep their traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> R:
+        with warnings.catch_warnings():  # it also puts showwarning back
+            warnings.simplefilter("always", CalibrantWarning)
+            warnings.showwarning = _show_warning
+            try:
+                return command(*args, **kwargs)
+            except CalibrantError as error:
+                fail(for_command_line(str(error)))
+            except BrokenPipeError:  # the reader of our output has left, as `head` does
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit from None
+            except OSError as error:
+                fail(
+                    f"expected to read or write {error.filename or 'a file'!r}, got {error.strerror or error!r}; check it"
+                )
+            except MemoryError:
+                fail("expected the data to fit in memory, got more; evaluate fewer rows or splits at a time")
+            except KeyboardInterrupt:
+                fail("stopped before the end; only what was finished is kept", code=INTERRUPTED)
+
+    return run
+
+
+# What Python's remedies are called here; the rest of a sentence stays.
+_REMEDIES = (
+    (r"; [^;]*allow_fit_rows=True", "; evaluate on rows that it was not fitted on"),
+    (r", or unchecked_kind=True if they really are logits", ", or subtract 1 from each if they really are logits"),
+    (r"use from_probs \(in a file: name the array probs\)", "name the array probs"),
+    (r"use from_logits \(in a file: name the array logits\) if", "name the array logits if"),
+    (r"use from_logits if these are logits, BinaryPairs.from_probs class by class", "name the array logits, split the file by class"),
+    (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
+    (r"pass classes=\[…\] to load", "load it in Python"),
+    (r"pass kind='probs', or kind='logits', to calibrant\.read", "add --kind probs, or --kind logits"),
+    (r"name one by split(?![\w=])", "name one by --split"),
+    (r"pass labels \(in a file: add the array labels\)", "add the array labels, name their column by --label, or their file by --labels"),
+    (r"or divide each row by its sum if it was rounded", "or add --normalize if they were rounded"),
+    (r"call them by their kind, probs", "use --kind probs --normalize"),
+    (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
+    (r"(?<![-\w])class_names", "--class-names"),
+    (r"(?<![-\w])ignore_index", "--ignore-index"),
+    (r"(?<![-\w])class_dim", "--class-dim"),
+)  # fmt: skip
+
+
+def for_command_line(sentence: str) -> str:
+    """Return ``sentence`` with a remedy that a person at the command line can follow."""
+    for pattern, words in _REMEDIES:
+        sentence = re.sub(pattern, words, sentence)
+    return _READ.sub(_as_command, sentence)
+
+
+_READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
+
+
+def _as_command(found: re.Match[str]) -> str:
+    """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the arguments that would read a file."""
+    options = ["--normalize"] if "normalize=True" in found[1] else []
+    for name, value in re.findall(r"(\w+)='([^']*)'", found[1]):
+        options = [*options, "--" + name.replace("_", "-"), value]
+    typed = ARGUMENTS.get()
+    return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
+
+
+def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:
+    """Say ``sentence`` on stderr and leave with ``code``."""
+    say_error(sentence)
+    raise typer.Exit(code)
+
+
+def say_error(sentence: str) -> None:
+    """Say ``sentence`` on stderr, on one line."""
+    typer.echo(typer.style("error: ", fg="red", bold=True) + " ".join(sentence.split()), err=True)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    typer.echo(typer.style("warning: ", fg="yellow", bold=True) + " ".join(str(message).split()), err=True)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are files beside this one, named as they are; a subclass lists them in ``names``."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands(self.names)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return list(self.names)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which needs a sentence of each command and none of the commands."""
+        summaries = TyperGroup(name=self.name, commands={name: _shown(name) for name in self.names})
+        for fact in ("params", "help", "epilog", "rich_markup_mode", "rich_help_panel", "suggest_commands"):
+            if hasattr(self, fact):
+                setattr(summaries, fact, getattr(self, fact))
+        summaries.format_help(ctx, formatter)
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by name; each is loaded when it is looked up."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return load_command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def load_command(name: str) -> Any:
+    """Import the file of a command and return the command: its function with the error messages of ours, or its group."""
+    found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{name}"), name)
+    if isinstance(found, typer.Typer):
+        found.rich_markup_mode = "markdown"
+        command: Any = typer.main.get_group(found)
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        app.command(name=name)(guarded(found))
+        command = typer.main.get_command(app)
+    command.name = name
+    return command
+
+
+def summary_of(name: str) -> str:
+    """Return the first paragraph of the docstring, or of the ``help=`` of the group, that the command's file holds."""
+    spec = importlib.util.find_spec(f"calibrant.cli.{name}")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no file of the command {name!r}")
+    with open(spec.origin, encoding="utf-8") as source:
+        body = ast.parse(source.read()).body
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").split("\n\n")[0]
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
+            return str(next(ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "help"))
+    raise LookupError(f"no command {name!r} in {spec.origin}")
+
+
+def _shown(name: str) -> TyperCommand:
+    return TyperCommand(name=name, help=summary_of(name), rich_markup_mode="markdown")
+
+
+class OneSentenceGroup(LazyGroup):
+    """The group of all commands; says a usage error in one sentence instead of the box of the command-line library."""
+
+    def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; in standalone mode leave with its exit code."""
+        ARGUMENTS.set(tuple(sys.argv[1:] if args is None else args))
+        extra["standalone_mode"] = False  # errors then come here instead of being shown
+        if not standalone_mode:
+            return super().main(args, *rest, **extra)
+        try:
+            code = super().main(args, *rest, **extra)
+        except typer.Abort:
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # the library's errors have it, in each of its versions
+                raise
+            sys.exit(_said(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: Any) -> int:
+    """Say an error of the command-line library and return its exit code."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "calibrant"
+    if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked for: the help is the answer
+        error.show()
+    else:
+        message = error.format_message().rstrip(".?").replace(". Did", "; did")
+        say_error(
+            f"expected arguments as {path} --help lists them, got: {message[:1].lower()}{message[1:]}; correct it"
+        )
+    return int(error.exit_code)
