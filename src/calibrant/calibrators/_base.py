@@ -26,12 +26,14 @@ class Calibrator(nn.Module, ABC):
     learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
     Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
     decision already taken), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
-    also gives ``affine``.
+    also gives ``affine``. ``learned_bounds`` holds (name, least, largest) of a learned buffer that has a range: a file with
+    another value is refused.
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
     needs_features: bool = False
+    learned_bounds: tuple[tuple[str, float, float], ...] = ()
 
     classes: Tensor
     fit_rows: Tensor

@@ -23,6 +23,7 @@ class PiecewiseOneVsRest(OneVsRest):
     """One vs rest by isotonic regression: subclasses say which knots stand for a pooled block."""
 
     preserves_argmax = False
+    learned_bounds = (("places", -1e4, 1e4), ("values", 0.0, 1.0), ("share", 0.0, 1.0))
 
     places: Tensor
     values: Tensor

@@ -19,7 +19,9 @@ from calibrant.errors import FileFormatError, InputError
 
 _FORMAT = "calibrant-calibrator-2"
 _FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that name what is meant only by leaving it out
-_MOST_CLASSES = 1 << 26
+_ROUNDING = 1e-12  # by which a mean of zeros and ones may leave its range
+_MOST_CLASSES = 1 << 22
+_PROBED_VALUES = 1 << 24  # in the rows a file is tried on, so that a false number of classes asks for no more memory
 _PROBED_CLASSES = 16  # each of so many classes is once far ahead and once far behind in the rows a file is tried on
 
 
@@ -133,6 +135,8 @@ def _check_learned(calibrator: Calibrator) -> None:
             {columns} if part is calibrator else {0, columns}
         ):
             raise ValueError(f"{int(part.classes)} classes in a part, {columns} in the whole")
+        if isinstance(part, Calibrator):
+            _check_bounds(part)
     for key, value in calibrator.state_dict().items():
         if value.is_floating_point() and bool(torch.isnan(value).any()):
             raise ValueError(f"NaN in {key}")
@@ -151,6 +155,15 @@ def _check_learned(calibrator: Calibrator) -> None:
             raise ValueError("its answers are not finite and normalised")
 
 
+def _check_bounds(part: Calibrator) -> None:
+    """Refuse learned values out of the range that the class declares for them."""
+    for name, low, high in part.learned_bounds:
+        value = getattr(part, name)
+        inside = (value >= low - _ROUNDING) & (value <= high + _ROUNDING)
+        if not bool(inside.all()):
+            raise ValueError(f"{name} outside [{low:g}, {high:g}]")
+
+
 def _probes(columns: int) -> Tensor:
     """Return rows (n, K) float32 that a calibrator must answer: flat, mild, and with a class far ahead or far behind."""
     ramp = torch.linspace(1, 0, columns)
@@ -163,7 +176,8 @@ def _probes(columns: int) -> Tensor:
     ]
     for at in torch.linspace(0, columns - 1, min(columns, _PROBED_CLASSES)).long().unique().tolist():
         for height in (1000.0, 6.0, -6.0, -1000.0):
-            row = torch.zeros(columns)
-            row[at] = height
-            rows.append(row)
+            if len(rows) * columns < _PROBED_VALUES:
+                row = torch.zeros(columns)
+                row[at] = height
+                rows.append(row)
     return torch.stack(rows)

@@ -44,6 +44,8 @@ class HistogramBinning(Calibrator):
     preserves_argmax = False
     top_label = True
 
+    learned_bounds = (("edges", 0.0, 1.0), ("confidences", -1.0, 1.0))
+
     edges: Tensor
     confidences: Tensor
 

@@ -40,6 +40,7 @@ class VennAbers(OneVsRest):
     """
 
     preserves_argmax = False
+    learned_bounds = (("lower", 0.0, 1.0), ("upper", 0.0, 1.0))
 
     places: Tensor
     lower: Tensor

@@ -1,0 +1,146 @@
+"""A saved calibrator that was altered is refused, or, where an old file has no digest, gives at least normalised, finite rows."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tests.contracts.test_calibrators import FAMILY, make, quiet_fit, sample
+from torch import Tensor
+
+from calibrant import Predictions, load
+from calibrant.calibrators import Calibrator
+from calibrant.errors import CalibrantError, FileFormatError, LeakError
+
+FILES = 1000  # a class
+QUICK = 30
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1.0, 1e308, -1e308, 1e-308, 1e30, 2.0**63)
+WHOLE_NUMBERS = (0, -1, 1, 2, 3, 5, 1 << 26, 1 << 40, -(1 << 62), (1 << 63) - 1)
+
+
+def saved(name: str, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return arrays and metadata of a calibrator of class ``name``, fitted and saved at ``path``."""
+    quiet_fit(make(name), *sample()).save(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+    return {key: value.clone() for key, value in load_file(path).items()}, metadata
+
+
+def altered(value: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return ``value`` with one thing changed: an entry, a bit, the order, the shape or the dtype."""
+    kind = int(rng.integers(7))
+    flat = value.clone().reshape(-1)
+    if kind == 5 or not flat.numel():
+        shape = (*value.shape, 1) if rng.integers(2) else (int(rng.integers(1, 9)),)
+        return torch.ones(shape, dtype=value.dtype)
+    if kind == 6:
+        return value.to([torch.float32, torch.int64, torch.uint8, torch.float16][int(rng.integers(4))])
+    at = int(rng.integers(flat.numel()))
+    if kind == 4:
+        return flat.flip(0).reshape(value.shape)
+    if kind == 3:
+        return (-flat if rng.integers(2) else flat * float(rng.normal(0, 100))).to(value.dtype).reshape(value.shape)
+    if kind == 2:
+        bits = flat.numpy().view(np.uint8)
+        bits[int(rng.integers(bits.size))] ^= 1 << int(rng.integers(8))
+    elif value.is_floating_point():
+        flat[at] = SPECIAL[int(rng.integers(len(SPECIAL)))]
+    else:
+        flat[at] = WHOLE_NUMBERS[int(rng.integers(len(WHOLE_NUMBERS)))]
+    return flat.reshape(value.shape)
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def hold(name: str, path: Path, check: Callable[[Path, str], None], *, digest: bool, count: int) -> None:
+    """Write ``count`` files of class ``name``, each with one buffer altered, and ``check`` each."""
+    arrays, metadata = saved(name, path)
+    if not digest:
+        metadata = {key: value for key, value in metadata.items() if key != "digest"}
+        metadata["format"] = "calibrant-calibrator-1"
+    rng, keys = np.random.default_rng(0), sorted(arrays)
+    for trial in range(count):
+        key = keys[trial % len(keys)]
+        change = altered(arrays[key], rng)
+        if same(change, arrays[key]):
+            continue
+        save_file({**arrays, key: change.contiguous()}, path, metadata=metadata)
+        check(path, f"{key} of {name}, trial {trial}")
+
+
+def is_refused(path: Path, what: str) -> None:
+    try:
+        load(path)
+    except FileFormatError:
+        return
+    pytest.fail(f"an altered {what} was loaded")
+
+
+def probes() -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randn(40, 4, generator=generator, dtype=torch.float64)
+    return torch.cat([rows * scale for scale in (0.01, 1.0, 10.0, 300.0)])
+
+
+def is_refused_or_normal(path: Path, what: str) -> None:
+    try:
+        loaded = load(path)
+    except CalibrantError:
+        return
+    for rows in (probes(), probes().float()):
+        if int(loaded.classes) != rows.shape[1]:
+            continue  # an answer for another model: it refuses ours
+        answer = loaded(rows)
+        total = torch.softmax(answer.double(), dim=1).sum(dim=1)
+        assert answer.shape == rows.shape, what
+        assert not bool(torch.isnan(answer).any() | (answer == math.inf).any()), what
+        assert bool(((total - 1).abs() < 1e-6).all()), what
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_an_altered_file_is_refused(name: str, tmp_path: Path) -> None:
+    hold(name, tmp_path / "c.safetensors", is_refused, digest=True, count=QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_thousand_altered_files_are_refused(name: str, tmp_path: Path) -> None:
+    hold(name, tmp_path / "c.safetensors", is_refused, digest=True, count=FILES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY)
+def test_an_altered_file_without_digest_is_refused_or_gives_normal_rows(name: str, tmp_path: Path) -> None:
+    hold(name, tmp_path / "c.safetensors", is_refused_or_normal, digest=False, count=FILES)
+
+
+MOVES: dict[str, Callable[[Calibrator], Calibrator]] = {
+    "half": lambda one: one.half(),
+    "bfloat16": lambda one: one.bfloat16(),
+    "to float64": lambda one: one.to(torch.float64),
+    "to cpu": lambda one: one.to("cpu"),
+    "in a model": lambda one: torch.nn.Sequential(torch.nn.Identity(), one).half()[1],  # type: ignore[return-value]
+    "a copy": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_guard_survives_what_models_go_through(name: str) -> None:
+    fitted = quiet_fit(make(name), *sample())
+    data, rows = Predictions.from_logits(*sample()), sample(20, seed=3)[0]
+    expected = fitted(rows)
+    loaded, inside = make(name), torch.nn.Sequential(make(name))
+    loaded.load_state_dict(fitted.state_dict())
+    inside.load_state_dict(torch.nn.Sequential(fitted).state_dict())
+    moved = {what: move(copy.deepcopy(fitted)) for what, move in MOVES.items()}
+    for what, one in {**moved, "load_state_dict": loaded, "a model's load_state_dict": inside[0]}.items():
+        assert torch.equal(one(rows), expected), what
+        with pytest.raises(LeakError):
+            data.calibrated_by(one)  # type: ignore[arg-type]
