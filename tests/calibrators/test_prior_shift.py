@@ -4,15 +4,17 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
-from calibrant import Predictions, load
+from calibrant import Predictions, load, save_predictions
 from calibrant.calibrators import Chain, Identity, PriorShift, StructuredMatrixScaling, VectorScaling
 from calibrant.errors import BoundWarning, InputError, NotFittedError
 from calibrant.metrics import ECE, NLL
+from calibrant.scale import fit_streamed
 
 SOURCE, NEW = (
     torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64),
@@ -115,6 +117,19 @@ def test_a_chain_adapts_its_member_and_is_saved_with_it(tmp_path: Path) -> None:
     torch.testing.assert_close(refitted(2 * new), before)
     with pytest.raises(NotFittedError, match="call adapt"):
         _ = _shift(refitted).intervals
+
+
+@pytest.mark.parametrize("method", ["em", "bbse"])
+def test_rows_in_files_give_the_same(method: Literal["em", "bbse"], tmp_path: Path) -> None:
+    z, y = draw(3000, SOURCE, seed=13)
+    for part in range(3):
+        rows = slice(1000 * part, 1000 * part + 1000)
+        save_predictions(tmp_path / f"{part}.parquet", {"all": Predictions.from_logits(z[rows].float(), y[rows])})
+    streamed = fit_streamed(PriorShift(method=method), tmp_path)
+    whole = PriorShift(method=method).fit(z.float(), y)
+    new = draw(500, NEW, seed=14)[0]
+    assert isinstance(streamed, PriorShift)
+    torch.testing.assert_close(streamed.adapt(new).new_priors, whole.adapt(new).new_priors, rtol=0, atol=1e-12)
 
 
 def test_it_folds_into_the_last_layer() -> None:
