@@ -23,6 +23,7 @@ class Commands(OneSentenceGroup):
         "plan",
         "watch",
         "estimate",
+        "decide",
         "report",
         "convert",
         "theory",

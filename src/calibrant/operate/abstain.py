@@ -12,7 +12,7 @@ monotone, as for a model that is more often wrong where it is surer, several ent
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -142,6 +142,18 @@ class Abstention(nn.Module):
             names = _names(features, rows=len(predictions))
             level = torch.tensor([level[places[one]] if one in places else math.inf for one in names])
         return torch.where(confidence_of(predictions).cpu() >= level, chosen, ABSTAIN)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what was found as JSON data; a threshold that no row reaches is null."""
+        parts = [{**asdict(p), "threshold": p.threshold if math.isfinite(p.threshold) else None} for p in self.parts]
+        return {
+            "qualifies": self.qualifies,
+            "error": self.error,
+            "confidence": self.confidence,
+            "by": self.by,
+            "coverage": asdict(self.coverage),
+            "parts": parts,
+        }
 
     def extra_repr(self) -> str:
         """Show what it promises."""

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,9 +121,8 @@ def _classes_of(rule: Rule) -> int | None:
 def _plain(rule: Rule) -> dict[str, Any]:
     if isinstance(rule, CostRule):
         return {"type": "CostRule", "costs": rule.costs, "reject": rule.reject}
-    # JSON has no infinity: a threshold that is never reached is null
-    parts = [{**asdict(p), "threshold": p.threshold if math.isfinite(p.threshold) else None} for p in rule.parts]
-    return {"type": "Abstention", "parts": parts, "by": rule.by, "error": rule.error, "confidence": rule.confidence}
+    found = rule.plain()
+    return {"type": "Abstention", **{key: found[key] for key in ("parts", "by", "error", "confidence")}}
 
 
 def _built(table: dict[str, Any]) -> Rule:
