@@ -488,3 +488,21 @@ def test_splits_of_streamed_rows_are_files_called_so(home: Path, run: Run) -> No
     done = run("evaluate", "one")
     assert done.exit_code == 2
     assert "got a column split in one/0.parquet" in done.stderr
+
+
+def test_weights_and_features_in_a_table_are_honoured(home: Path, run: Run) -> None:
+    weights = 1 + np.arange(300) % 3
+    columns = spread("logits_", LOGITS.astype(float)) | {"label": LABELS}
+    csv(home / "w.csv", columns | {"frequency_weights": weights, "feature:region": ["EU", "US"] * 150})
+    repeated = Predictions.from_logits(LOGITS.repeat(weights, axis=0), LABELS.repeat(weights))
+    done = run("evaluate", "w.csv", "--metric", "NLL", "--by", "region", "--draws", "0", "--json")
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row.get("group") for row in rows] == [None, "region=EU", "region=US"]
+    assert rows[0]["value"] == pytest.approx(calibrant.metrics.NLL()(repeated), abs=1e-6)
+    assert run("fit", "w.csv", "-m", "TemperatureScaling", "-o", "c.safetensors").exit_code == 0
+    whole = calibrant.calibrators.TemperatureScaling().fit(repeated)
+    assert calibrant.load("c.safetensors").temperature == pytest.approx(whole.temperature, abs=1e-5)
+    done = run("report", "w.csv", "-o", "r.json")
+    assert done.exit_code == 2
+    assert "weights" in done.stderr

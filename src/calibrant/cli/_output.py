@@ -49,7 +49,9 @@ def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = (
     screen = console(err=err)
     for (file, split, group), part in groupby(rows, key=lambda row: (row.file, row.split, row.group)):
         figures = list(part)
-        place = [file, split, *([group] if group else []), f"n = {figures[0].n:,}"]
+        effective = figures[0].effective
+        size = f"n = {figures[0].n:,}" + ("" if effective is None else f" (effective {effective:,.0f})")
+        place = [file, split, *([group] if group else []), size]
         screen.print(" · ".join(place), style="bold")
         screen.print(_table(figures, wide=screen.width >= NARROW))
     if any(row.low is not None or row.null_high is not None for row in rows) and screen.width >= NARROW:

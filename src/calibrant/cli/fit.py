@@ -83,7 +83,7 @@ def fit(
 
 def _fit_and_measure(data: Predictions, method: str, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
     """Return the calibrator ``method`` fitted on ``data``, and accuracy, NLL and ECE there before and after."""
-    calibrator = make_calibrator(method).fit(data.logits, data.need_labels(), groups=data.groups)
+    calibrator = make_calibrator(method).fit(data)
     after = data.calibrated_by(calibrator, allow_fit_rows=True)
     rows = measure(data, file=file, split=split, metrics=SHOWN)
     return calibrator, rows + measure(after, file=file, split=split, metrics=SHOWN, calibrator=in_one_line(calibrator))

@@ -155,7 +155,7 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
     if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
         return None
     try:
-        return raw.calibrated_by(TemperatureScaling().fit(fitted_on.logits, fitted_on.labels))
+        return raw.calibrated_by(TemperatureScaling().fit(fitted_on))
     except LeakError:  # a saved calibrator was fitted elsewhere, and this file's two splits share rows
         return None
 
@@ -169,4 +169,4 @@ def _fit(data: Data, splits: Splits, method: str | None) -> Calibrator | None:
         refuse_typed(data.context, ["fit_split", "method"], where=where)
         return None
     rows = with_logits(splits[found], file=data.source.shown, split=found)
-    return make_calibrator(AUTO if method is None else method).fit(rows.logits, rows.need_labels(), groups=rows.groups)
+    return make_calibrator(AUTO if method is None else method).fit(rows)

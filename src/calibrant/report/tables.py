@@ -56,8 +56,8 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """Return the row as JSON data: values are fractions; what is absent or not finite is None."""
         names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
-        group = {} if self.group is None else {"group": self.group}
-        return {name: _finite(getattr(self, name)) for name in names} | group
+        beside = {name: held for name in ("group", "effective") if (held := getattr(self, name)) is not None}
+        return {name: _finite(getattr(self, name)) for name in names} | beside
 
     def shown(self, value: float | None) -> str:
         """Return ``value``, one of this row's numbers, as a person reads it."""
@@ -109,7 +109,7 @@ def measure(
         draws: Draws for intervals and null levels; 0 leaves both out.
         group: As in ``Row``.
     """
-    check_data(data)
+    check_data(data, weighted=True)
     check_label(file, name="file")
     check_label(split, name="split")
     check_label(calibrator, name="calibrator")
