@@ -2,6 +2,7 @@
 
     python -m benchmarks.auto --data ../shared/data --out auto.jsonl            # the half that judges: 100 resamples
     python -m benchmarks.auto --data ../shared/data --half chosen --resamples 4   # the half that fixed the constants
+    python -m benchmarks.auto --half calibrated --resamples 25   # models that are calibrated: what harm is done to them
 
 Every row is one case: a set, a number of validation rows, a resample. Each is fitted on those rows and judged on up to
 2,000 fixed test rows of the same set. Rows go to ``--out`` as they are found; rows already there are kept, so that a
@@ -37,6 +38,7 @@ from calibrant.errors import CalibrantError, CalibrantWarning
 # Model families that fixed the constants of calibrators/auto.py; all others judge it. No family is on both sides.
 CHOSEN = ("resnet110", "wideresnet16x4", "mnist-crossval", "mobilevlm", "monkey", "moe-llava")
 JUDGED = ("densenet", "vgg16", "lenet5", "news20-crossval", "emotion-qwen1.8b", "qwen-vl", "llava-v1")
+CALIBRATED = ("two classes, one rare", "four classes", "ten classes, long tail")
 SIZES = (100, 300, 1000)
 TEST_ROWS = 2000
 METHODS: dict[str, Callable[[], Calibrator]] = {
@@ -93,6 +95,25 @@ def cases(folder: Path, half: str, resamples: int) -> Iterator[Case]:
                 yield name, str(size), draw, z[order[:size]], y[order[:size]], test, labels
 
 
+def calibrated_cases(resamples: int) -> Iterator[Case]:
+    """Yield rows of models whose probabilities are the truth, as ``cases`` does; every draw has rows of its own."""
+
+    def logits(name: str, rows: int, generator: torch.Generator) -> Tensor:
+        if name == "two classes, one rare":
+            return torch.randn(rows, 2, generator=generator).double() + torch.tensor([3.0, 0.0])
+        if name == "four classes":
+            return 2 * torch.randn(rows, 4, generator=generator).double()
+        return 2 * torch.randn(rows, 10, generator=generator).double() - 0.35 * torch.arange(10)
+
+    for draw in range(resamples):
+        for name in CALIBRATED:
+            for size in SIZES:
+                generator = torch.Generator().manual_seed(1000 * draw + size)
+                z = logits(name, size + 2 * TEST_ROWS, generator)
+                y = torch.softmax(z, dim=1).multinomial(1, generator=generator)[:, 0]
+                yield name, str(size), draw, z[:size], y[:size], z[size:], y[size:]
+
+
 def losses(names: Iterable[str], z: Tensor, y: Tensor, test: Tensor, labels: Tensor) -> dict[str, float]:
     """Return each method's test log-loss; a method that refuses the data is counted as doing nothing."""
     found = {}
@@ -134,7 +155,7 @@ def table(rows: list[dict[str, object]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--half", choices=("judged", "chosen"), default="judged")
+    parser.add_argument("--half", choices=("judged", "chosen", "calibrated"), default="judged")
     parser.add_argument("--resamples", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("auto.jsonl"))
     parser.add_argument(
@@ -146,14 +167,20 @@ def main() -> None:
     rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     done = {(row["set"], row["size"], row["draw"]) for row in rows}
     start = time.process_time()
+    made = options.half == "calibrated"
+    found = calibrated_cases(options.resamples) if made else cases(options.data, options.half, options.resamples)
     with options.out.open("a") as out:
-        for name, size, draw, *data in cases(options.data, options.half, options.resamples):
+        for name, size, draw, *data in found:
             if (name, size, draw) not in done:
                 names = METHODS if size == "full" or options.every else QUICK
                 rows.append({"set": name, "size": size, "draw": draw, "losses": losses(names, *data)})
                 print(json.dumps(rows[-1]), file=out, flush=True)
-    print(f"half: {options.half}; families {', '.join(JUDGED if options.half == 'judged' else CHOSEN)}")
-    print(table(rows))
+    if made:
+        for name in CALIBRATED:
+            print(f"\n{name}\n\n{table([row for row in rows if row['set'] == name])}")
+    else:
+        print(f"half: {options.half}; families {', '.join(JUDGED if options.half == 'judged' else CHOSEN)}")
+        print(table(rows))
     print(f"{time.process_time() - start:.0f} CPU seconds")
 
 
