@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
 import calibrant
+from calibrant._beside import beside_stored
 from calibrant._check import as_tensor, check_labels
 from calibrant._files import Array
 from calibrant._formats import WRITABLE, Named, write_named
@@ -92,7 +93,8 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
     for prefix in prefixes.values():
         kind = next(kind for kind in ("logits", "probs") if prefix + kind in arrays)
         values = as_tensor(arrays[prefix + kind], name=kind)
-        before = _predictions(values, kind, inputs.class_dim)
+        features = beside_stored(arrays, prefix)["features"]
+        before = _predictions(values, kind, inputs.class_dim, features)
         shape = values.movedim(inputs.class_dim, -1).shape[:-1] if values.dim() > 1 else values.shape
         if prefix + "decision" in arrays:
             decided = as_tensor(arrays[prefix + "decision"], name="decision").reshape(-1)
@@ -107,11 +109,12 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
     return arrays
 
 
-def _predictions(values: torch.Tensor, kind: str, class_dim: int) -> Predictions:
+def _predictions(values: torch.Tensor, kind: str, class_dim: int, features: Any) -> Predictions:
     if values.dim() == 1:
-        return (Predictions.from_binary_logits if kind == "logits" else Predictions.from_binary_probs)(values)
+        single = Predictions.from_binary_logits if kind == "logits" else Predictions.from_binary_probs
+        return single(values, features=features)
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
-    return make(values, class_dim=class_dim)
+    return make(values, class_dim=class_dim, features=features)
 
 
 def _like(values: torch.Tensor, logits: torch.Tensor, class_dim: int) -> Array:

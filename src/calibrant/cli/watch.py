@@ -171,7 +171,7 @@ def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *
     if not rows:
         return "no new rows with the probabilities of all classes, so nothing was fitted"
     together = Predictions.cat(rows)
-    fitted = AutoCalibrator().fit(together.logits, together.need_labels(), groups=together.groups)
+    fitted = AutoCalibrator().fit(together)
     if torch.allclose(fitted(together.logits).log_softmax(dim=1), together.logits.log_softmax(dim=1)):
         return f"nothing was saved: on {len(together):,} new rows no calibrator is reliably better than none"
     fitted.save(path)
