@@ -297,6 +297,9 @@ def first_screen(home: Path) -> None:
     )
     torch.save(torch.nn.Linear(2, 2), home / "model.pt")
     (home / "ragged.jsonl").write_text('{"logits": [1.0, 2.0], "label": 0}\n{"logits": [1.0], "label": 0}\n')
+    (home / "bytes.csv").write_bytes(b"\xff\xfe\x81,\x90\n\xef\x01,2\n")
+    (home / "bytes.txt").write_bytes(b"\xff\xfe\x81")
+    (home / "three.txt").write_text("cat\ndog\neel\n")
     (home / "mixed").mkdir()
     (home / "mixed" / "a.csv").write_text("a\n1\n")
     (home / "mixed" / "b.tsv").write_text("a\n1\n")
@@ -333,6 +336,9 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate two.npz --split val", "got 'dev' and 'calibration'; name the one that is meant"),
         ("evaluate model.pt --kind logits", "got a broken file, or objects that only executed code could restore"),
         ("evaluate ragged.jsonl", "expected lists of one length"),
+        ("evaluate bytes.csv", "expected a readable .csv file"),
+        ("evaluate z.npy --kind logits --labels bytes.txt", "expected labels as text, one a line"),
+        (f"evaluate {READ_S} --class-names three.txt", "expected 4 --class-names, one a class, got 3 for s.csv"),
         ("evaluate mixed", "got .csv and .tsv; name the file that is meant"),
         ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
         ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),

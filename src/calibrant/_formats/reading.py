@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant._files import Array
+from calibrant._files import Array, reason_of
 from calibrant._formats import suggest
 from calibrant._formats.columns import Classes, arrays_of_table, is_text
 from calibrant._formats.labels import encode_labels, encode_pair
@@ -73,6 +73,7 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     arrays = _with_scores(arrays, layout, place)
     arrays = _with_labels(arrays, layout, place)
     matched = _has_text(arrays)
+    _check_count(names if matched else (), arrays, place)
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     _refuse_probs_as_logits(arrays, layout, place)
     arrays, off = _normalized(arrays, layout, place)
@@ -223,7 +224,12 @@ def _read_labels(place: Path, layout: Layout) -> Array:
     if suffix == ".npy":
         return read_npy(check_source(place))
     if suffix in (".txt", ".labels", ""):
-        text = check_source(place).read_text(encoding="utf-8").split("\n")
+        try:
+            text = check_source(place).read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(
+                f"expected labels as text, one a line, got {reason_of(error)} in {shown(place)}; check the file"
+            ) from error
         lines = np.array([line.strip() for line in text if line.strip()])
         return lines.astype(np.int64) if all(line.isdigit() for line in lines.tolist()) else lines
     arrays, _ = _opened_labels(_checked(place))
@@ -273,6 +279,19 @@ def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> 
         if name in arrays and arrays[name].ndim == 1 and is_text(arrays[name]):
             return tuple(arrays[name].astype(str).tolist())
     return ()
+
+
+def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) -> None:
+    """Refuse names that are not as many as the classes of the scores."""
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] not in ("logits", "probs") or values.ndim > 2 or not names:
+            continue
+        classes = values.shape[1] if values.ndim == 2 else 2
+        if len(names) != classes:
+            raise InputError(
+                f"expected {classes} class_names, one a class, got {len(names)} for {shown(place)}; name each class once, in "
+                "the order of the scores"
+            )
 
 
 def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Path) -> None:

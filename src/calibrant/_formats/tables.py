@@ -47,6 +47,11 @@ def read_table(path: Path) -> Any:
     refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
     tables = [_read(file) for file in files]
     for file, table in zip(files, tables, strict=True):
+        try:
+            table.column_names  # noqa: B018 - names are decoded when they are asked for
+        except UnicodeDecodeError as error:
+            raise _broken(file, error) from error
+    for file, table in zip(files, tables, strict=True):
         if table.column_names != tables[0].column_names:
             raise FileFormatError(
                 f"expected the same columns in every file of {shown(path)}, got {table.column_names[:8]} in "
