@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant import BinaryPairs, Predictions, load_predictions, save_predictions
+from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE
@@ -190,3 +191,34 @@ def test_a_file_with_both_kinds_of_weights_is_refused(tmp_path: Path) -> None:
         FileFormatError, match="expected one array of each meaning, got frequency_weights and sampling_weights"
     ):
         load_predictions(tmp_path / "a.npz")
+
+
+def test_tables_keep_them() -> None:
+    import pyarrow as pa
+
+    table = pa.table(
+        {"a": [0.9, 0.2], "b": [0.1, 0.8], "y": [0, 0], "w": [2, 3], "site": ["n", "s"], "age": [31.5, 60.0]}
+    )
+    data = from_table(
+        table,
+        columns=["a", "b"],
+        label="y",
+        kind="probs",
+        weight="w",
+        weight_kind="frequency",
+        features=["site", "age"],
+    )
+    assert data.weights is not None
+    assert data.features is not None
+    assert (data.weights.tolist(), list(data.features["site"]), data.features["age"].tolist()) == (
+        [2, 3],
+        ["n", "s"],
+        [31.5, 60],
+    )
+    back = to_table(data)
+    assert back["frequency_weights"].to_pylist() == [2, 3]
+    assert back["site"].to_pylist() == ["n", "s"]
+    with pytest.raises(InputError, match=r"expected columns \['nowhere'\]"):
+        from_table(table, columns=["a", "b"], kind="probs", features=["nowhere"])
+    with pytest.raises(InputError, match="pass weight_kind"):
+        from_table(table, columns=["a", "b"], kind="probs", weight="w")

@@ -174,9 +174,10 @@ def test_counts_are_repeated_rows_and_scale_is_nothing() -> None:
         ({"other": ["low"] * 3}, "expected the feature 'c0', got 'other'; pass that column too"),
         ({"c0": [1, 2, 3]}, "expected names in the feature 'c0' as in fit, got numbers"),
         ({"c0": ["low", "mid"]}, "expected features of 3 rows, got 2"),
+        (["low", "mid", "high"], "expected features as a dict of name → column"),
     ],
 )
-def test_features_that_do_not_fit_are_refused(features: dict[str, Any], words: str) -> None:
+def test_features_that_do_not_fit_are_refused(features: Any, words: str) -> None:
     fitted = GroupScaling(strength=1.0).fit(sample(300))
     with pytest.raises(InputError, match=words):
         fitted(torch.zeros(3, 3), features)

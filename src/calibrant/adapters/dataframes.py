@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._beside import WeightKind, stored_beside
 from calibrant._check import check_choice, check_sequence, refuse, shown
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
@@ -19,6 +20,9 @@ def from_table(
     label: str | None = None,
     group: str | None = None,
     kind: str = "logits",
+    weight: str | None = None,
+    weight_kind: WeightKind | None = None,
+    features: Sequence[str] = (),
 ) -> Predictions:
     """Return predictions from a pandas, polars or Arrow table with one column a class.
 
@@ -28,6 +32,9 @@ def from_table(
         label: Column of class indices, or of names out of ``columns``; None for unlabelled data.
         group: Column of groups, or None.
         kind: ``"logits"`` or ``"probs"``.
+        weight: Column of weights, or None.
+        weight_kind: ``"frequency"`` or ``"sampling"``, required with ``weight``.
+        features: Columns of numbers or names that go with the rows.
 
     Raises:
         InputError: If a column is missing or a label names no class.
@@ -45,21 +52,26 @@ def from_table(
     if not columns:
         raise InputError("expected the columns of the classes, got none; name one a class")
     known = _columns_of(table)
-    for name in (label, group):
+    features = check_sequence(features, name="features")
+    for name in (label, group, weight, *features):
         if name is not None and not isinstance(name, str):
             raise refuse("the name of a column", shown(name), "pass a string")
-    missing = [name for name in [*columns, label, group] if name is not None and name not in known]
+    missing = [name for name in [*columns, label, group, weight, *features] if name is not None and name not in known]
     if missing:
         raise InputError(f"expected columns {shown(missing)}, got only {shown(known, most=200)}; rename them")
     values = np.stack([_column(table, name) for name in columns], axis=1)
     labels = None if label is None else _codes(_column(table, label), columns)
     groups = None if group is None else _column(table, group)
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
-    return make(values, labels, groups=groups)
+    beside = {name: _column(table, name) for name in features}
+    weights = None if weight is None else _column(table, weight)
+    return make(values, labels, groups=groups, weights=weights, weight_kind=weight_kind, features=beside or None)
 
 
 def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) -> Any:
-    """Return probabilities, decision, confidence and label as an Arrow table (``.to_pandas()``, ``polars.from_arrow``).
+    """Return probabilities, decision, confidence, label, weights and features as an Arrow table.
+
+    ``.to_pandas()`` and ``polars.from_arrow`` take it further.
 
     Args:
         predictions: N rows over K classes.
@@ -81,6 +93,8 @@ def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) 
     data["confidence"] = predictions.confidence.cpu().numpy()
     if predictions.labels is not None:
         data["label"] = predictions.labels.cpu().numpy()
+    for name, column in stored_beside(predictions, text=True).items():
+        data[name.removeprefix("feature:")] = column
     return pa.table(data)
 
 

@@ -114,6 +114,8 @@ def check_names(value: Any) -> tuple[str, ...] | None:
 
 
 def _need(features: Mapping[str, Any], name: str) -> Column:
+    if not isinstance(features, Mapping):
+        raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
         got = ", ".join(map(repr, sorted(features))) or "none"
         raise refuse(f"the feature {name!r}", got, "pass that column too, with the name it had in fit")
