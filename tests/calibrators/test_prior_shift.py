@@ -180,7 +180,7 @@ def test_a_long_tailed_network_meets_its_balanced_test_set(data: Path) -> None:
     plain = NLL()(test.calibrated_by(chain))
     unlabelled = Predictions.from_logits(test.logits)  # adapt never sees a label
     after = test.calibrated_by(chain.adapt(unlabelled))
-    truth = Chain(chain.stages[0], PriorShift([0.1] * 10)).fit(val.logits, val.need_labels())
+    truth = Chain(chain.parts()[0], PriorShift([0.1] * 10)).fit(val.logits, val.need_labels())
     assert float((_shift(chain).new_priors - 0.1).abs().max()) < 0.025
     assert NLL()(after) < 0.655 < 0.73 < plain
     assert NLL()(after) - NLL()(test.calibrated_by(truth)) < 0.006

@@ -105,7 +105,7 @@ def test_a_reference_that_was_fitted_on_is_calibrated_by_the_other_folds() -> No
         (lambda data: estimate(data, reference=unlabelled(data)), "labelled"),
         (lambda data: estimate(data, reference=data[:49]), "at least 50"),
         (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
-        (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all classes"),
+        (lambda data: estimate(data, reference=BinaryPairs.from_probs([0.5] * 60, [1] * 60)), "over all"),  # type: ignore[arg-type]
         (
             lambda data: estimate(Predictions.from_logits(data.logits, groups=[0] * 100)),
             "independent rows in predictions",

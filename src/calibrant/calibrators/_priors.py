@@ -134,17 +134,18 @@ def _ends(q: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _multinomial(p: Tensor) -> Tensor:
-    return torch.diag(p) - p[:, None] * p
+    spread: Tensor = torch.diag(p) - p[:, None] * p
+    return spread
 
 
 def _on_simplex(table: Tensor, seen: Tensor) -> Tensor:
     """Return the q ≥ 0, Σ q = 1, with the least ‖C q − seen‖: the solution itself where that is not negative."""
     from scipy.optimize import nnls
 
-    exact = torch.linalg.solve(table, seen)
+    exact: Tensor = torch.linalg.solve(table, seen)
     if bool((exact >= 0).all()):
         return exact / exact.sum()
     heavy = 1e6  # of the row that makes the sum 1
     system = np.vstack([table.numpy(), np.full((1, len(seen)), heavy)])
-    found = torch.from_numpy(nnls(system, np.append(seen.numpy(), heavy))[0])
+    found: Tensor = torch.from_numpy(nnls(system, np.append(seen.numpy(), heavy))[0])
     return found / found.sum()

@@ -18,6 +18,7 @@ __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
 
 _ALPHA = 0.025  # of each bound
 ABSTAIN = -1
+_TWENTIETHS = tuple(one / 20 for one in range(1, 20))
 
 
 class CostRule(nn.Module):
@@ -167,9 +168,7 @@ class NetBenefit:
     all: float
 
 
-def net_benefit(
-    predictions: Predictions, *, at: Sequence[float] = tuple(k / 20 for k in range(1, 20)), positive: int = 1
-) -> list[NetBenefit]:
+def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, positive: int = 1) -> list[NetBenefit]:
     """Return the decision curve: true positives / N − t / (1 − t) · false positives / N at every threshold t.
 
     Args:

@@ -152,9 +152,8 @@ def estimate(
     # strata and their shares are of scores by one and the same calibrator, only the errors are of the other folds
     strata = None if same is None else Strata.of(right.expected, correctness(same).expected)
     accuracy = projected(right, told, strata, step=1.0)
-    accuracy = Interval(
-        *(min(1.0, max(0.0, x)) for x in (accuracy.estimate, accuracy.low, accuracy.high)), LEVEL, "CBPE"
-    )
+    mean, low, high = (min(1.0, max(0.0, x)) for x in (accuracy.estimate, accuracy.low, accuracy.high))
+    accuracy = Interval(mean, low, high, LEVEL, "CBPE")
     confidence = float(right.expected.mean())
     small = window.classes <= _MOST_CLASSES
     cells = confusion_of(window, known) if small else (None, None, None)

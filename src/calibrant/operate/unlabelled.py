@@ -66,8 +66,8 @@ class Strata:
         """Return strata of about equally many reference rows by a score."""
         bins = int(np.clip(len(reference) // _A_STRATUM, 1, _MOST_STRATA))
         edges = np.unique(np.quantile(reference, np.linspace(0, 1, bins + 1)[1:-1]))
-        places = (np.searchsorted(edges, values, side="left") for values in (window, reference))
-        return cls(*places, len(edges) + 1)
+        places = [np.asarray(np.searchsorted(edges, values, side="left")) for values in (window, reference)]
+        return cls(places[0], places[1], len(edges) + 1)
 
 
 def projected(window: Figure, reference: Figure | None, strata: Strata | None, *, step: float = 0.0) -> Interval:
