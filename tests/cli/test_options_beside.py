@@ -258,3 +258,32 @@ def test_what_would_have_no_effect_is_refused(
     assert done.exit_code == 2, done.output
     assert re.match(r"error: .*expected .*; ", done.stderr)
     assert (home / "state.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "in.npz", "--max", "ece=.5", "--junit", "hard.npz"],
+        ["check", "in.npz", "--max", "ece=.5", "--markdown", "in.npz"],
+        ["check", "a.npz", "--policy", "in.npz", "--markdown", "in.npz"],
+        ["check", "a.npz", "--max", "ece=.5", "--no-worse", "brier=.1", "--baseline", "in.npz", "--junit", "in.npz"],
+        ["watch", "new.safetensors", "--reference", "in.npz", "--html", "hard.npz"],
+        ["watch", "new.safetensors", "--reference", "in.npz", "--html", "new.safetensors"],
+        ["watch", "in.npz", "--reference", "in.npz"],
+        ["convert", "in.npz", "hard.npz"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_never_overwrites_what_is_read(
+    arguments: list[str], home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(home / "a.npz", "in.npz")
+    shutil.copy(home / "a.npz", "a.npz")
+    (tmp_path / "hard.npz").hardlink_to(tmp_path / "in.npz")
+    before = (tmp_path / "in.npz").read_bytes()
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert re.match(r"error: .*expected .*; ", done.stderr)
+    assert (tmp_path / "in.npz").read_bytes() == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npz", "hard.npz", "in.npz"]

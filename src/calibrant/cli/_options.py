@@ -106,6 +106,11 @@ class Inputs:
         return "logits" if self.logits is not None else self.kind
 
     @property
+    def beside(self) -> list[str]:
+        """The files that the options name, which no output may overwrite."""
+        return [name for name in (self.logits, self.labels, self.class_names) if name is not None]
+
+    @property
     def words(self) -> str:
         """These options as they would be typed, files by their last names."""
         given = []

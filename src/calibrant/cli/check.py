@@ -73,7 +73,11 @@ def check(
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
     limits = _limits(context, maximum, minimum, no_worse, policy, by)
-    check_outputs(junit, markdown)
+    check_outputs(
+        junit,
+        markdown,
+        inputs=[name for name in (file, baseline, policy, calibrator, *inputs.beside) if name is not None],
+    )
     before = None if baseline is None else inputs.pick(Source(baseline, shown(baseline)), split)
     source = inputs.sources(file)[0]
     with readable(source.path) as path, working(f"checking {source.shown}"):

@@ -127,7 +127,7 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
                 f"expected rows of one prediction each in a table, got --{name.replace('_', '-')}; leave it out"
             )
     if not place.is_dir():
-        check_target(output, inputs=[place])
+        check_target(output, inputs=[place, *inputs.beside])
         rows, off = convert_tables(place, Path(output), inputs.layout)
         _say_normalized(source, off)
         return f"{rows:,} rows"

@@ -66,7 +66,7 @@ def fit(
     source, name = sources[0], sources[0].shown
     if execution.streams(source.path):
         [(part, place)] = parts_of(source.path, split, context).items()
-        with writable(output, suffix=".safetensors", inputs=[source.path, str(place)]) as path:
+        with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
             streamed = fit_streamed_file(place, method, execution)
             streamed.save(path)
         _say(streamed, [], output=output, split=part, as_json=as_json)
@@ -74,7 +74,7 @@ def fit(
     method = AUTO if method is None else method
     with readable(source.path) as path:
         data = with_logits(inputs.pick(at_path(source, path), split), file=name, split=split)
-    with writable(output, suffix=".safetensors", inputs=[source.path]) as path:
+    with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             calibrator, rows = _fit_and_measure(data, method, file=name, split=split)
         calibrator.save(path)

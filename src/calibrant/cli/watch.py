@@ -69,7 +69,8 @@ def watch(
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
     _refuse_unread(context, inputs, files=bool(files), reference=reference is not None)
-    check_outputs(state, refit, prometheus, html)
+    read = [*(files or []), reference, calibrator, *map(str, merge or []), *inputs.beside]
+    check_outputs(state, refit, prometheus, html, inputs=[name for name in read if name is not None])
     if inputs.logits is not None:
         raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
     monitor = _start(state, reference, calibrator, inputs, split=reference_split)
