@@ -162,6 +162,13 @@ class Calibrator(nn.Module, ABC):
             raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
         if not logits.is_floating_point():
             raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
+        if logits.layout != torch.strided:
+            raise refuse("logits as a dense tensor", str(logits.layout), "convert with logits.to_dense()")
+        if logits.dtype.itemsize == 1:
+            raise refuse("logits of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+        if logits.device.type != self.classes.device.type:
+            home = self.classes.device
+            raise refuse(f"logits on {home}, as the calibrator", str(logits.device), "move one with .to(device)")
         if logits.dim() != 2 or logits.shape[1] != self._columns:
             raise InputError(
                 f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
