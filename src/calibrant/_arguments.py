@@ -81,20 +81,20 @@ def check_bins(value: Any, *, name: str = "bins") -> int:
 
 def check_index(index: Any, *, rows: int, bins: int) -> Tensor:
     """Return bin indices (N,) int64 if each lies in [−1, ``bins``)."""
-    index = check_row_tensor(index, name="index", rows=rows)
-    if index.dtype != torch.int64 or index.numel() == 0:
-        raise refuse("index of dtype int64 with at least one row", shown(index), "make it with binning.assign(p)")
-    low, high = (int(end) for end in index.aminmax())
+    found: Tensor = check_row_tensor(index, name="index", rows=rows)
+    if found.dtype != torch.int64 or found.numel() == 0:
+        raise refuse("index of dtype int64 with at least one row", shown(found), "make it with binning.assign(p)")
+    low, high = (int(end) for end in found.aminmax())
     if low < -1 or high >= bins:
         raise refuse(f"bins in [−1, {bins})", f"{low if low < -1 else high}", "make them with binning.assign(p)")
-    return index
+    return found
 
 
 def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
     """Return ``weight`` if it is None or (N,) finite weights > 0: int64 counts of repeated rows, or sampling weights."""
     if weight is None:
         return None
-    weight = check_row_tensor(weight, name="weight", rows=rows)
-    if weight.dtype == torch.bool or not bool((torch.isfinite(weight.double()) & (weight > 0)).all()):
-        raise refuse("finite weights > 0", shown(weight), "leave out rows of weight 0")
-    return weight
+    given: Tensor = check_row_tensor(weight, name="weight", rows=rows)
+    if given.dtype == torch.bool or not bool((torch.isfinite(given.double()) & (given > 0)).all()):
+        raise refuse("finite weights > 0", shown(given), "leave out rows of weight 0")
+    return given

@@ -81,7 +81,8 @@ def check_row_tensor(
     if value.dim() != dims or (rows is not None and value.shape[0] != rows):
         wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
         raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(value.shape)}", "pass one entry a row")
-    return value
+    tensor: Tensor = value
+    return tensor
 
 
 def check_dense(value: Any, *, name: str) -> Tensor:

@@ -290,7 +290,8 @@ class DistributedRows(RowSource):
     """
 
     def __init__(self, local: RowSource, group: Any = None) -> None:
-        check_kind(local, RowSource, name="local", remedy="make it with MemoryRows.of(logits, labels)")
+        remedy = "make it with MemoryRows.of(logits, labels)"
+        check_kind(local, RowSource, name="local", remedy=remedy)  # type: ignore[type-abstract]
         from torch import distributed
 
         if not distributed.is_available() or not distributed.is_initialized():

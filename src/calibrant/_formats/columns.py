@@ -225,7 +225,7 @@ def _under_star(pattern: str, name: str) -> str:
 def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _matrix(column: Any, name: str, path: Path) -> Array | None:

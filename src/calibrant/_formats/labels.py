@@ -74,5 +74,5 @@ def encode_pair(pred: Array, labels: Array, layout: Layout) -> tuple[Array, Arra
 
 
 def _coded(labels: Array, index: dict[str, int] | dict[int, int]) -> Array:
-    coded = [index[one] for one in labels.reshape(-1).tolist()]  # type: ignore[index]
+    coded = [index[one] for one in labels.reshape(-1).tolist()]
     return np.array(coded, dtype=np.int64).reshape(labels.shape)

@@ -75,11 +75,11 @@ class Sums:
 
     def after(self, before: "Sums") -> "Sums":
         """Return these sums, and those of ``before``, on fewer rows, for candidates that were no longer tried."""
-        parts = [
-            torch.where(self.mass > 0, getattr(self, name), getattr(before, name))
-            for name in ("mass", "gain", "square")
-        ]
-        return Sums(self.loss, *parts, self.folds)
+        tried = self.mass > 0
+        mass, gain, square = (
+            torch.where(tried, getattr(self, name), getattr(before, name)) for name in ("mass", "gain", "square")
+        )
+        return Sums(self.loss, mass, gain, square, self.folds)
 
 
 def cross_fitted(
@@ -116,10 +116,12 @@ def cross_fitted(
                 failed.add(m)
             else:
                 gain[:, m] = raw - losses
-        joined = (
-            torch.cat(pair) for pair in zip((found.raw, found.gain, found.weight), (raw, gain, weight), strict=True)
+        found = Scores(
+            torch.cat([found.raw, raw]),
+            torch.cat([found.gain, gain]),
+            torch.cat([found.weight, weight]),
+            found.folds + 1,
         )
-        found = Scores(*joined, found.folds + 1)
         alive = [m for m in alive if m not in failed]
         alive = [m for m in alive if m not in _hopeless(found, alive, (fold + 1) / folds, far)]
     found.gain[:, sorted(failed)] = math.nan
@@ -193,7 +195,7 @@ class _Stages:
                 break
             if key not in self._sources:
                 self._sources[key] = (rest.prepared(through, stage), held.prepared(through, stage))
-        if isinstance(member, Chain):
+        if isinstance(member, Chain) and rest is not None:
             member._note(rest)
         return losses if bool(torch.isfinite(losses).all()) else None
 

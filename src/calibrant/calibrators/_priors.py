@@ -125,7 +125,8 @@ def _covariance(parts: list[Tensor], q: Tensor, source: Tensor, *, rows: float) 
     scale = second.diagonal().rsqrt()
     scaled = second * scale[:, None] * scale + _RIDGE * torch.eye(len(q), dtype=torch.float64)
     inverse = torch.linalg.inv(scaled) * scale[:, None] * scale
-    return inverse @ (of_new / count + of_source / rows) @ inverse
+    covariance: Tensor = inverse @ (of_new / count + of_source / rows) @ inverse
+    return covariance
 
 
 def _ends(q: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:

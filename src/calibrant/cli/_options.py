@@ -131,7 +131,7 @@ class Inputs:
         if self.logits is not None:
             if named or example:
                 raise InputError(
-                    f"expected --logits or a FILE, got both: {shown((named or [example])[0] or '')}; leave one out"
+                    f"expected --logits or a FILE, got both: {shown(named[0] if named else str(example))}; leave one out"
                 )
             named = [self.logits]
         found = [

@@ -202,7 +202,9 @@ def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: in
     ) -> Row:
         low, high = ends or (None, None)
         place = (subject.source or subject.name, subject.split, calibrator, repr(metric))
-        return Row(*place, value, low, high, null_high, table.total, label_of(metric), in_percent(metric), null_mean)
+        return Row(
+            *place, value, low, high, null_high, int(table.total), label_of(metric), in_percent(metric), null_mean
+        )
 
     found = []
     for metric in _MEANS:

@@ -135,10 +135,12 @@ def collect_states(
 
 def _check_sums(metrics: Any) -> list[SumMetric[Any]]:
     """Return ``metrics`` as a list if all of them are sums."""
-    chosen = check_list_of(metrics, Metric, name="metrics", remedy="pass [Accuracy(), NLL()] or such")
-    for metric in chosen:
+    remedy = "pass [Accuracy(), NLL()] or such"
+    chosen: list[SumMetric[Any]] = []
+    for metric in check_list_of(metrics, Metric, name="metrics", remedy=remedy):  # type: ignore[type-abstract]
         if not isinstance(metric, SumMetric):
             raise refuse("metrics that are sums", str(metric), "evaluate it in memory")
+        chosen.append(metric)
     return chosen
 
 

@@ -132,8 +132,8 @@ def _need_binned(rows: Any) -> BinnedRows:
 
 
 def _need_cells(sums: Any, *, bins: int | None = None) -> Tensor:
-    sums = check_sums(sums, name="sums")
-    if sums.shape[0] < 2 or (bins is not None and sums.shape[1] != bins) or not bool(torch.isfinite(sums).all()):
+    found: Tensor = check_sums(sums, name="sums")
+    if found.shape[0] < 2 or (bins is not None and found.shape[1] != bins) or not bool(torch.isfinite(found).all()):
         expected = f"finite sums (groups, {'bins' if bins is None else bins}) of at least two groups"
-        raise refuse(expected, f"shape {tuple(sums.shape)}", "make them with cluster_sums(rows, groups)")
-    return sums
+        raise refuse(expected, f"shape {tuple(found.shape)}", "make them with cluster_sums(rows, groups)")
+    return found
