@@ -299,7 +299,9 @@ def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 
 
 
 def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
-    """Return ``value`` as a tuple if it is a list, tuple, range or array of one axis."""
+    """Return ``value`` as a tuple if it is a list, tuple, range, array or tensor of one axis."""
+    if isinstance(value, Tensor) and value.dim() == 1:
+        return tuple(check_dense(value, name=name).tolist())
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 1:
         return tuple(value.tolist())
     if not isinstance(value, list | tuple | range):

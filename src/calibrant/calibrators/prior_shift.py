@@ -240,7 +240,7 @@ def _confusion(chunk: Chunk, classes: int) -> Tensor:
 
 
 def _check_priors(priors: Any) -> tuple[float, ...]:
-    values = check_sequence(priors.tolist() if isinstance(priors, Tensor) else priors, name="priors")
+    values = check_sequence(priors, name="priors")
     numbers = tuple(check_number(value, name="each of priors", low=0, high=1) for value in values)
     if len(numbers) < 2 or abs(sum(numbers) - 1) > 1e-6:
         raise refuse(
@@ -250,7 +250,7 @@ def _check_priors(priors: Any) -> tuple[float, ...]:
 
 
 def _check_rates(rates: Any) -> tuple[float, ...]:
-    values = check_sequence(rates.tolist() if isinstance(rates, Tensor) else rates, name="rates")
+    values = check_sequence(rates, name="rates")
     return tuple(check_number(value, name="each of rates", low=0, high=1, open_low=True) for value in values)
 
 
