@@ -76,7 +76,7 @@ def test_left_to_itself_it_chooses_and_says_why(good: Path, tmp_path: Path, run:
     assert run("report", good, "-o", tmp_path / "r.html").exit_code == 0
     text = (tmp_path / "r.html").read_text()
     assert "candidates in use" in text
-    assert "What was tried" in text
+    assert "Candidates: cross-validated log-loss" in text
     assert run("report", good, "-o", tmp_path / "r.json").exit_code == 0
     model = json.loads((tmp_path / "r.json").read_text())["models"][0]
     assert model["calibrator"].startswith("AutoCalibrator(")

@@ -148,7 +148,7 @@ def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path) -> None:
 
 def test_a_model_without_calibrator_is_shown_as_it_is(tmp_path: Path) -> None:
     text = written(tmp_path / "r.html", [Model("alone", over_confident())])
-    assert "As it is" in text
+    assert "Uncalibrated" in text
     assert "The calibrator" not in text
     Page(text)
 

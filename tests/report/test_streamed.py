@@ -161,13 +161,13 @@ def test_the_page_says_what_it_leaves_out_and_stands_beside_others(tmp_path: Pat
     section = diagnose_streamed(tmp_path / "data", name="big", calibrator=scaling(), draws=100)
     assert isinstance(section, Section)
     text = write_report([section, Model("small", data)], tmp_path / "r.html", draws=10).read_text()
-    assert "Left out is what needs all rows at once" in text
-    assert "rows that it kept no record of" not in text  # this one was fitted in memory, and knows its 400 rows
+    assert "Figures that need all rows at once are left out" in text
+    assert "rows that its file does not record" not in text  # this one was fitted in memory, and knows its 400 rows
     plain = json.loads(write_report([section], tmp_path / "r.json").read_text())
     assert plain["models"][0]["name"] == "big"
     assert plain["models"][0]["diagram_after"]["n"] == 2700
     assert metrics.NLL()(data) == pytest.approx(plain["rows"][1]["value"], rel=1e-12)
-    assert "sums over rows that were read from disk" in write_report([section], tmp_path / "r.md").read_text()
+    assert "sums over rows read from disk" in write_report([section], tmp_path / "r.md").read_text()
 
 
 def test_what_is_wrong_is_said_before_any_pass(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_few_rows_exclude_nothing() -> None:
 def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
     found = diagnose(Model("m", scaled(1.0, seed=3, rows=40_000)), draws=100)
     assert found.verdicts[0].state == "calibrated"
-    assert found.advice.headline == "Nothing needs to be done about its calibration."
+    assert found.advice.headline == "Its calibration needs no action."
     assert found.advice.commands == []
 
 
@@ -98,7 +98,7 @@ def test_plain_temperature_is_named_where_it_does_as_well() -> None:
     other = Predictions.from_logits(after.logits * 1.01, after.labels)
     better = diagnose(Model("m", test, other, "Other", reference=after), draws=100)
     assert [gain.against for gain in better.gains] == ["doing nothing", "plain temperature scaling"]
-    assert any("cannot be told apart" in reason for reason in better.advice.reasons)
+    assert any("does not differ significantly" in reason for reason in better.advice.reasons)
     worse = Predictions.from_logits(after.logits * 2, after.labels)
     assert diagnose(Model("m", test, worse, "Worse", reference=after), draws=100).advice.headline.startswith(
         "Use plain temperature scaling"
@@ -116,7 +116,7 @@ def test_a_gain_is_the_paired_difference_of_the_log_losses() -> None:
 def test_changed_decisions_are_reported() -> None:
     data = scaled(1.0, seed=5)
     flipped = Predictions.from_logits(data.logits.flip(1), data.labels)
-    assert "Decisions changed: accuracy is now" in diagnose(Model("m", data, flipped, "Flip"), draws=0).words[-1]
+    assert "Predictions changed: accuracy is now" in diagnose(Model("m", data, flipped, "Flip"), draws=0).words[-1]
 
 
 def test_without_draws_no_limit_is_claimed() -> None:

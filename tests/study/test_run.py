@@ -228,12 +228,12 @@ def test_a_run_that_loses_its_process_again_and_again_is_named(study: Study, tmp
     left = {cell.recipe.fingerprint: cell for cell in study.cells()}
     begun = next(iter(left.values()))
     store.checkpoint(begun.recipe)
-    lives = dict.fromkeys(left, 2)
+    attempts = dict.fromkeys(left, 2)
     error = module.BrokenProcessPool("died")
-    module._spend_life(left, lives, store, error)
-    assert sorted(lives.values()) == [1, *[2] * 7]
-    with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to end"):
-        module._spend_life(left, lives, store, error)
+    module._count_attempt(left, attempts, store, error)
+    assert sorted(attempts.values()) == [1, *[2] * 7]
+    with pytest.raises(module.FitError, match="expected the run of 'CE', seed 0 to finish"):
+        module._count_attempt(left, attempts, store, error)
 
 
 class Mortal(MLP):

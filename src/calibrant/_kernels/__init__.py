@@ -1,9 +1,9 @@
-"""The compiled loops: Triton for CUDA, Numba for the CPU, PyTorch as the reference for both and the way without either.
+"""Compiled loops: Triton for CUDA, Numba for the CPU; PyTorch is the reference for both, and the fallback without them.
 
-    threads         one size rule, and the threads that the CPU's loops share
-    cpu             when the CPU's loops serve, and the calls that reach them
+    threads         the number of threads by size of the task, and the thread pool of the CPU's loops
+    cpu             when the CPU's loops are used, and the functions that call them
     cuda_sums       bins of pairs and moments of a temperature, on CUDA
-    cuda_losses     the cross-entropy pass of the losses, on CUDA
+    cuda_losses     the cross-entropy of the losses, on CUDA
 
 The loops themselves (``_loops``, ``_moment_loops``, ``_bin_loops``, ``_loop_math``) import Numba and are imported late.
 """

@@ -1,7 +1,7 @@
-"""The CPU's compiled loops: when they serve, and the calls that reach them.
+"""The CPU's compiled loops: when they are used, and the functions that call them.
 
-Results are what PyTorch's path gives: the same decisions, maxima and counts; sums of float64 exponentials to 1e-14, of float32
-ones to 2e-7. A loop is compiled at its first use and kept in a cache folder, where one can be written.
+Results agree with PyTorch's: equal predictions, maxima and counts; sums of float64 exponentials within 1e-14, of float32
+ones within 2e-7. A loop is compiled at its first use and cached on disk where a cache folder is writable.
 """
 
 import os
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from calibrant._kernels.threads import in_threads
 
-LEAST = 1 << 17  # numbers; below, PyTorch's path takes under a millisecond, and Numba need not be loaded
-_WIDE_FROM = 160  # classes from which a row fills the lanes by itself
-_SEGMENT = 4096  # rows of one sum of moments
-_PAIR_SEGMENT = 1 << 16  # rows of one table of bins
-_BLOCK = 1 << 20  # numbers of half precision, or not contiguous, that are copied at a time
-_TABLE_BYTES = 1 << 25  # of all tables of class bins
+LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, so that Numba need not be imported
+_WIDE_FROM = 160  # number of classes from which one row fills the lanes
+_SEGMENT = 4096  # rows per partial sum of moments
+_PAIR_SEGMENT = 1 << 16  # rows per partial table of bins
+_BLOCK = 1 << 20  # elements copied at a time where logits are in half precision or not contiguous
+_TABLE_BYTES = 1 << 25  # most memory of all partial tables of class bins
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -38,7 +38,7 @@ def _loops() -> tuple[ModuleType, ModuleType, ModuleType] | None:
 
 
 def serves(values: Tensor) -> bool:
-    """Return whether the compiled loops take ``values``: many floating numbers on the CPU, eager, with Numba installed."""
+    """Return whether the compiled loops accept ``values``: a large floating CPU tensor, eager, with Numba installed."""
     return (
         values.numel() >= LEAST
         and values.device.type == "cpu"
@@ -52,10 +52,10 @@ def serves(values: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What one pass over logits (N, K) gives a row.
+    """Per-row results of one pass over logits (N, K).
 
     Args:
-        top: (N,) largest logit, in the logits' dtype; not finite where the row holds NaN or +inf, or −inf alone.
+        top: (N,) largest logit, in the logits' dtype; not finite where the row holds NaN or +inf, or only −inf.
         best: (N,) int64 first index of the largest.
         others: (N,) float64 Σ exp(z_k − top) over all k but ``best``.
         square: (N,) float64 Σ exp(2 (z_k − top)) over the same, or None.
@@ -99,10 +99,10 @@ def row_statistics(
 def temperature_moments(
     logits: Tensor, top: Tensor, weight: Tensor | None, beta: float, dtype: torch.dtype
 ) -> tuple[float, float]:
-    """Return the sums of mean and of variance of z − max z under softmax(βz).
+    """Return the sums over rows of the mean and of the variance of z − max z under softmax(βz).
 
     Args:
-        logits: (N, K) which ``serves`` has accepted; −inf counts nothing.
+        logits: (N, K) which ``serves`` has accepted; −inf excludes a class.
         top: (N,) largest logit of each row.
         weight: (N,) float64, or None.
         beta: β ≥ 0.
@@ -124,7 +124,7 @@ def temperature_moments(
 def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in bins (lo, hi] of evenly spaced ``edges`` (B + 1,).
 
-    ``p`` (N,) in [0, 1] which ``serves`` has accepted; what lies outside goes into the first or the last bin.
+    ``p`` (N,) in [0, 1] which ``serves`` has accepted; values outside the edges go into the first or the last bin.
     """
     bins, rows = edges.shape[0] - 1, p.shape[0]
     parts = torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64)
@@ -136,7 +136,7 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
-    """Return the places (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
+    """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
     found = torch.empty(p.shape[0], dtype=torch.uint8)
     _run(_loop(2, "near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
     return torch.nonzero(found)[:, 0]
@@ -145,9 +145,10 @@ def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
 def class_bins(
     logits: Tensor, labels: Tensor, top: Tensor, others: Tensor, edges: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability exp(z − top) / (1 + others), class after class.
+    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability exp(z − top) / (1 + others), class by class.
 
-    Rows (M,) of a probability within rounding of an edge are left out and returned last: the reference decides them.
+    Rows with a probability within rounding of an edge are left out and returned last, as indices (M,): the reference
+    implementation bins them.
 
     Args:
         logits: (N, K) which ``serves`` has accepted.
@@ -159,7 +160,7 @@ def class_bins(
     rows, classes = logits.shape
     bins, loop = edges.shape[0] - 1, _loop(2, "class_bins")
     size = 3 * classes * bins
-    tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # that there may be at once
+    tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # most partial tables at a time
     segment = max(_SEGMENT, -(-rows // tables))
     sums, near = torch.zeros(size, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
     for some, block in _blocks(logits, unit=segment):
@@ -182,10 +183,10 @@ def _run(
     unit: int,
     segment: int = 1,
 ) -> None:
-    """Call ``loop(*inputs, *constants, *outputs, *marks)`` for parts of the rows of ``inputs``, in threads where that gains.
+    """Call ``loop(*inputs, *constants, *outputs, *marks)`` for parts of the rows of ``inputs``, in threads where faster.
 
-    ``outputs`` and ``marks`` are written in place; a row of ``outputs`` belongs to ``segment`` rows of ``inputs``, one of
-    ``marks`` to one.
+    ``outputs`` and ``marks`` are written in place: one row of ``outputs`` per ``segment`` rows of ``inputs``, one row of
+    ``marks`` per row of ``inputs``.
     """
     read, written = [one.contiguous().numpy() for one in inputs], [one.numpy() for one in outputs]
     marked = [one.numpy() for one in marks]
@@ -199,7 +200,7 @@ def _run(
 
 
 def _blocks(logits: Tensor, *, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows and what the loops can read of them: all at once, or copies of parts where dtype or layout are others."""
+    """Yield slices of rows with their logits as the loops read them: all at once, or copied in blocks if they need conversion."""
     ready = logits.dtype in (torch.float32, torch.float64) and logits.is_contiguous()
     rows, classes = logits.shape
     step = rows if ready else unit * max(1, _BLOCK // (classes * unit))
@@ -212,7 +213,7 @@ def _blocks(logits: Tensor, *, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
 _COMPILING = threading.Lock()
 os.register_at_fork(
     before=_COMPILING.acquire, after_in_parent=_COMPILING.release, after_in_child=_COMPILING.release
-)  # a child must not inherit a compiler that another thread holds
+)  # a forked child must not inherit the lock while another thread holds it
 
 
 def _loop(module: int, name: str) -> Callable[..., Any]:
@@ -224,7 +225,7 @@ def _loop(module: int, name: str) -> Callable[..., Any]:
 
 @cache
 def _guarded(loop: Any) -> Callable[..., Any]:
-    """Return ``loop`` with the first call of each signature, which compiles it, made by one thread at a time."""
+    """Return ``loop`` with a lock around the first call of each signature, which compiles it."""
     ready: set[tuple[str, ...]] = set()
 
     def call(*arguments: Any) -> None:

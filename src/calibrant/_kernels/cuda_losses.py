@@ -1,7 +1,7 @@
-"""The cross-entropy pass of the losses on CUDA: logits are read twice, the gradient is written once.
+"""Triton kernels for the cross-entropy of the losses on CUDA: logits are read twice, the gradient is written once.
 
-Eager PyTorch moves about six matrices of the size of the logits and keeps one; these kernels move three and keep two
-numbers a row. They are written inside a function, since Triton is imported only where it is used.
+Eager PyTorch moves about six matrices of the size of the logits and saves one for the backward pass; these kernels move
+three and save two numbers per row. They are defined inside a function because Triton is imported only where it is used.
 """
 
 from functools import cache
@@ -16,9 +16,9 @@ from calibrant._kernels.cuda_sums import available
 triton: Any
 tl: Any
 
-LARGE = 1 << 22  # logits; below, launches and not memory decide, and PyTorch's kernels launch faster
+LARGE = 1 << 22  # logits below which launch time, not memory traffic, dominates, and PyTorch's kernels launch faster
 _BLOCK = 4096
-_LONG_ROW = 1 << 16  # classes from which twice the block and the warps keep more loads on their way
+_LONG_ROW = 1 << 16  # classes from which twice the block size and warps keep more loads in flight
 _LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
 
 
@@ -34,7 +34,7 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class _RowNLL(torch.autograd.Function):
-    """(nll, log Σ exp) a row; the second only saves a pass in the backward direction."""
+    """(nll, log Σ exp) of each row; the second is saved so that the backward pass need not recompute it."""
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def _kernels() -> _Kernels:
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         lane = tl.arange(0, BLOCK)
-        # Each lane keeps a maximum and a sum of its own, with one exponential a logit; lanes meet once, at the end.
+        # Each lane keeps its own running maximum and sum, with one exponential per logit; lanes are reduced once, at the end.
         top = tl.full((BLOCK,), LOWEST, tl.float32)
         mass = tl.zeros((BLOCK,), tl.float32)
         for first in range(0, CLASSES, BLOCK):

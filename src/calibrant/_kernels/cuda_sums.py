@@ -1,8 +1,8 @@
 """Triton kernels for sums on an accelerator: bins of pairs, and the moments that a temperature's Newton step needs.
 
-Each reads its data once. Lengths of loops are constants of the kernel: the compiler knows them, and the interpreter of
-older Triton releases cannot take others with newer NumPy.
-The kernels are written inside a function, since Triton is imported only where it is used.
+Each reads its data once. Loop lengths are compile-time constants, which the compiler can use, and which the interpreter of
+older Triton releases needs with newer NumPy.
+The kernels are defined inside a function because Triton is imported only where it is used.
 """
 
 import importlib.util
@@ -16,8 +16,8 @@ triton: Any
 tl: Any
 
 MOST_BINS = 64
-_LANES = 256  # pairs a program looks at in one step, one a thread
-_STEPS = 64  # a program's; of few pairs fewer, so that there are programs for all processors
+_LANES = 256  # pairs per step of a program, one per thread
+_STEPS = 64  # steps of a program; 4 for fewer than _MANY pairs, so that every multiprocessor gets programs
 _MANY = 1 << 22
 _BLOCK = 1024  # logits of a row in one step
 
@@ -31,7 +31,7 @@ def available() -> bool:
 def bin_sums(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return counts (B,) int64, Σp and Σy (B,) float64 of pairs ``p``, ``y`` (N,) in the bins (lo, hi] of ``edges`` (B + 1,).
 
-    Comparisons and sums are in float64; what lies outside goes into the first or the last bin, as ``binning.index_of`` has it.
+    Comparisons and sums are in float64; values outside the edges go into the first or the last bin, as in ``binning.index_of``.
     """
     bins = edges.shape[0] - 1
     width = 1 << (bins - 1).bit_length()
@@ -54,7 +54,7 @@ def row_moments(logits: Tensor, top: Tensor, beta: float, dtype: torch.dtype) ->
     """Return mean and variance (2, N) float64 of z − max z under softmax(βz) of each row.
 
     Args:
-        logits: (N, K); −inf counts nothing.
+        logits: (N, K); −inf excludes a class.
         top: (N, 1) largest logit of each row.
         beta: β > 0.
         dtype: Of the exponentials: float32 or float64.
@@ -97,7 +97,7 @@ def _make_bins_of() -> Any:
         number = tl.zeros((WIDTH, LANES), dtype=tl.int32)
         sum_p = tl.zeros((WIDTH, LANES), dtype=tl.float64)
         sum_y = tl.zeros((WIDTH, LANES), dtype=tl.float64)
-        # a lane keeps its own sums of all bins; they are added up once, at the end
+        # each lane keeps its own sums of all bins; they are reduced once, at the end
         for step in range(STEPS):
             at = (program * STEPS + step).to(tl.int64) * LANES + lane
             there = at < count

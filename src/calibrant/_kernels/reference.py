@@ -1,11 +1,11 @@
-"""The sums of rows by PyTorch: the reference of the compiled loops, and the way without them."""
+"""Sums of rows by PyTorch: the reference for the compiled loops, and the fallback without them."""
 
 import torch
 from torch import Tensor
 
 from calibrant._numerics import row_chunks
 
-_FEW = 4  # classes, up to which adding columns is faster than PyTorch's reduction
+_FEW = 4  # up to this many classes, adding columns is faster than PyTorch's reduction
 
 
 def exp_sums(logits: Tensor, row_max: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
     """Return log Σ_k exp(logit_k) (N,) float64, in row chunks of float64 exponentials."""
     rows, classes = logits.shape
     sums = torch.empty(rows, dtype=torch.float64, device=logits.device)
-    # To subtract the maximum of each row costs more than the exponentials: it is done where float64 needs it.
+    # Subtracting the maximum of each row costs more than the exponentials: done only where float64 would over- or underflow.
     shift = torch.where((row_max > -500) & (row_max < 650), 0.0, row_max.double())
     for chunk in row_chunks(rows, classes, itemsize=16, device=logits.device):
         block, by = logits[chunk].double(), shift[chunk]
@@ -34,7 +34,7 @@ def log_norms(logits: Tensor, row_max: Tensor) -> Tensor:
 
 
 def _row_sums(values: Tensor) -> Tensor:
-    """Return Σ_k values (n,), the same for a row wherever it stands; a product with ones may round it by its place."""
+    """Return Σ_k values (n,), the same bits for a row at any position; a product with ones rounds depending on it."""
     if values.shape[1] > _FEW:
         return values.sum(dim=1)
     total = values[:, 0].clone()

@@ -1,6 +1,6 @@
-"""One size rule for threads, and the pool that runs the CPU's compiled loops.
+"""The number of threads by size of the task, and the pool that runs the CPU's compiled loops.
 
-A loop releases the interpreter's lock, so plain threads run it at once. Its results do not depend on how rows are split.
+A loop releases the interpreter's lock, so plain threads run it in parallel. Its results do not depend on how rows are split.
 """
 
 import os
@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import torch
 
-SMALL = 1 << 18  # numbers of a whole task; below, PyTorch's own operations lose more to threads than they gain
-GAIN = 1 << 18  # numbers a thread must have to work on: to start and to wait for one costs about 30 µs
+SMALL = 1 << 18  # array elements of a task below which PyTorch's own operations are slower with several threads
+GAIN = 1 << 18  # least array elements per thread: starting and joining one costs about 30 µs
 
 
 def worker_count(entries: int) -> int:
-    """Return how many threads gain on work over so many numbers: at most PyTorch's setting, 1 for small work.
+    """Return the number of threads for a task over ``entries`` array elements: at most PyTorch's setting, 1 for small tasks.
 
     Examples:
         >>> worker_count(1000)
@@ -28,7 +28,7 @@ def worker_count(entries: int) -> int:
 
 @contextmanager
 def one_thread_if_small(entries: int) -> Iterator[None]:
-    """Run the block on one thread of PyTorch's where the task is over few numbers, and restore the setting after it.
+    """Run the block with one PyTorch thread if the task has few array elements, and restore the setting afterwards.
 
     Examples:
         >>> with one_thread_if_small(1422 * 6):
@@ -47,13 +47,13 @@ def one_thread_if_small(entries: int) -> Iterator[None]:
 
 
 def in_threads(task: Callable[[int, int], None], rows: int, *, entries: int, unit: int = 1) -> None:
-    """Call ``task(start, stop)`` for parts of ``rows`` that together are all of them, in threads where that gains.
+    """Call ``task(start, stop)`` for consecutive parts that cover ``rows``, in threads where that is faster.
 
     Args:
-        task: Writes its own rows' results; runs without the interpreter's lock to gain.
+        task: Writes the results of its own rows; must release the interpreter's lock to run in parallel.
         rows: Number of rows.
-        entries: Numbers that the work reads.
-        unit: A part begins at a multiple of it.
+        entries: Array elements that the task reads.
+        unit: Every part begins at a multiple of it.
     """
     units = -(-rows // unit)
     workers = min(worker_count(entries), units)
@@ -70,5 +70,5 @@ def in_threads(task: Callable[[int, int], None], rows: int, *, entries: int, uni
 
 @cache
 def _pool(process: int, workers: int) -> ThreadPoolExecutor:
-    """Return this process's pool: threads do not survive a fork, so that a child makes its own."""
+    """Return this process's pool: threads do not survive a fork, so a child process creates its own."""
     return ThreadPoolExecutor(workers, thread_name_prefix="calibrant")

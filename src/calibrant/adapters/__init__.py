@@ -1,3 +1,3 @@
-"""Calibrant inside the tools people already use; each module needs its own optional package, imported by nobody else."""
+"""Adapters to other tools; each module imports one optional package, and no other module imports it."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""pandas, polars and Arrow tables as predictions, and back."""
+"""Conversion of pandas, polars and Arrow tables to predictions, and of predictions to Arrow."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def from_table(
     Args:
         table: The table; its columns are read by ``table[name]``.
         columns: The K columns of logits or probabilities, in the order of the classes.
-        label: Column of class indices, or of names out of ``columns``; None for unlabelled data.
+        label: Column of class indices, or of names in ``columns``; None for unlabelled data.
         group: Column of groups, or None.
         kind: ``"logits"`` or ``"probs"``.
         weight: Column of weights, or None.
@@ -37,7 +37,7 @@ def from_table(
         features: Columns of numbers or names that go with the rows.
 
     Raises:
-        InputError: If a column is missing or a label names no class.
+        InputError: If a column is missing or a label is not in ``columns``.
 
     Examples:
         >>> import pyarrow as pa
@@ -69,9 +69,9 @@ def from_table(
 
 
 def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) -> Any:
-    """Return probabilities, decision, confidence, label, weights and features as an Arrow table.
+    """Return probabilities, predicted class, confidence, label, weights and features as an Arrow table.
 
-    ``.to_pandas()`` and ``polars.from_arrow`` take it further.
+    Convert it with ``.to_pandas()`` or ``polars.from_arrow``.
 
     Args:
         predictions: N rows over K classes.

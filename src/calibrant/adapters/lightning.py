@@ -23,40 +23,40 @@ __all__ = ["AdaFocalCallback", "CalibrationMonitor"]
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """A loss that learns from validation predictions once an epoch."""
+    """A loss that is updated from validation predictions once per epoch."""
 
     def update(self, validation: Predictions) -> Any:
-        """Take the validation predictions of this epoch."""
+        """Update the loss from the epoch's validation predictions."""
 
 
 class _Collector(Callback):  # type: ignore[misc]
-    """Keep logits and labels of every validation batch, from all processes.
+    """Collects the logits and labels of every validation batch, from all processes.
 
-    ``validation_step`` returns a mapping with ``logits`` and ``labels``, or a pair (logits, labels).
+    ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels).
     """
 
     def __init__(self) -> None:
         self._parts: list[tuple[Tensor, Tensor]] = []
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget the epoch before."""
+        """Discard the batches of the previous epoch."""
         self._parts = []
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *args: Any
     ) -> None:
-        """Keep one batch."""
+        """Collect one batch."""
         self._parts.append(_pair(outputs))
 
     def _gather(self, pl_module: LightningModule) -> Predictions:
         logits = torch.cat([z for z, _ in self._parts])
         labels = torch.cat([y for _, y in self._parts])
         if pl_module.trainer.world_size > 1:
-            logits, labels = _everywhere(pl_module, logits), _everywhere(pl_module, labels)
+            logits, labels = _of_all_processes(pl_module, logits), _of_all_processes(pl_module, labels)
         return Predictions.from_logits(logits.float().cpu(), labels.cpu())
 
 
-def _everywhere(pl_module: LightningModule, rows: Tensor) -> Tensor:
+def _of_all_processes(pl_module: LightningModule, rows: Tensor) -> Tensor:
     gathered = pl_module.all_gather(rows)
     return cast(Tensor, gathered).flatten(0, 1)
 
@@ -73,11 +73,11 @@ def _pair(outputs: Any) -> tuple[Tensor, Tensor]:
 
 
 class AdaFocalCallback(_Collector):
-    """Update an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions, and keep it in checkpoints.
+    """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions, and saves it in checkpoints.
 
     Args:
-        loss: Name of the module's attribute that holds the loss. As a submodule its state is in Lightning's
-            checkpoints anyway; held otherwise it is saved by this callback.
+        loss: Name of the module's attribute that holds the loss. Lightning's checkpoints contain the state of a
+            submodule; this callback saves a loss that is not one.
 
     Examples:
         >>> AdaFocalCallback(loss="criterion").attribute
@@ -87,29 +87,29 @@ class AdaFocalCallback(_Collector):
     def __init__(self, loss: str = "criterion") -> None:
         super().__init__()
         self.attribute = loss
-        self._outside: nn.Module | None = None
+        self._not_submodule: nn.Module | None = None
         self._restored: dict[str, Any] | None = None
         self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the loss, and give it the state of the checkpoint that is resumed."""
+        """Find the loss, and load its state when training resumes from a checkpoint."""
         loss = self._loss(pl_module)
         self._updated = False
-        inside = any(module is loss for module in pl_module.modules())
-        self._outside = None if inside else loss
+        is_submodule = any(module is loss for module in pl_module.modules())
+        self._not_submodule = None if is_submodule else loss
         if self._restored is not None:
             loss.load_state_dict(self._restored)
             self._restored = None
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the loss, but not from the sanity check before training."""
+        """Update the loss, except in Lightning's sanity check before training."""
         if not trainer.sanity_checking and self._parts and trainer.state.fn == "fit":
             loss: Any = self._loss(pl_module)
             loss.update(self._gather(pl_module))
             self._updated = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse to let a training end in which the loss was never updated.
+        """Raise if training ends without an update of the loss.
 
         Raises:
             InputError: If there were training steps and no update, as without validation data.
@@ -120,11 +120,11 @@ class AdaFocalCallback(_Collector):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the loss's state, for a loss that is no submodule."""
-        return {} if self._outside is None else {"loss": self._outside.state_dict()}
+        """Return the state of a loss that is not a submodule."""
+        return {} if self._not_submodule is None else {"loss": self._not_submodule.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the loss's state back; it is set when training starts."""
+        """Store the loss's state until training starts, when it is loaded."""
         self._restored = state_dict.get("loss")
 
     def _loss(self, pl_module: LightningModule) -> nn.Module:
@@ -138,18 +138,18 @@ class AdaFocalCallback(_Collector):
 
 
 class CalibrationMonitor(_Collector):
-    """Log a calibration panel of the validation data every epoch, raw and after temperature scaling.
+    """Logs calibration metrics of the validation data every epoch, with the log-loss after temperature scaling.
 
-    Logs ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, and ``<prefix>/refinement``: the log-loss
-    after temperature scaling. Stop or choose checkpoints by the last ("refine, then calibrate", Berta et al. 2025)
-    with Lightning's own ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
+    It logs ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, and ``<prefix>/refinement``, the log-loss
+    after temperature scaling. To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
+    2025), use Lightning's ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
 
-    The temperature is fitted on the data it is evaluated on here, which is what refinement means (one parameter, so
-    the optimism is about 1/(2N) nats); fit the one to ship afterwards.
+    The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter
+    the optimism is about 1/(2N) nats); fit the temperature to deploy after training.
 
     Args:
-        metrics: What to log; None is accuracy, NLL, Brier and ECE.
-        prefix: Start of every logged name.
+        metrics: The metrics to log; None is accuracy, NLL, Brier and ECE.
+        prefix: Prefix of every logged name.
 
     Examples:
         >>> CalibrationMonitor(prefix="val").prefix
@@ -172,6 +172,6 @@ class CalibrationMonitor(_Collector):
         figures = {type(metric).__name__: metric(data) for metric in self.metrics}
         figures["temperature"] = scaling.temperature
         figures["refinement"] = NLL()(data.calibrated_by(scaling, allow_fit_rows=True))
-        # every process gathered the same rows, so there is nothing left to reduce
+        # every process has gathered all rows, so no reduction over processes is needed
         named = {f"{self.prefix}/{name}": value for name, value in figures.items()}
         pl_module.log_dict(named, sync_dist=False, rank_zero_only=False)

@@ -1,4 +1,4 @@
-"""MLflow: a panel as metrics and a report as an artifact of the active run."""
+"""MLflow: log a panel as metrics, and reports and calibrators as artifacts of the active run."""
 
 import os
 import tempfile
@@ -25,13 +25,13 @@ def log_panel(
     step: int | None = None,
     report: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Log figures, and a report if there is one, to the active MLflow run (one is started if there is none).
+    """Log metric values, and optionally a report, to the active MLflow run, which is started if there is none.
 
     Args:
         figures: Name → value, such as ``{repr(metric): metric(data) for metric in …}``.
-        prefix: Put before every name with a slash.
+        prefix: Prepended to every name with a slash.
         step: The training step, or None.
-        report: An HTML report to keep as an artifact, or None.
+        report: An HTML report to log as an artifact, or None.
     """
     if not isinstance(figures, Mapping):
         raise refuse("figures as name → value", shown(figures), "pass a dictionary")
@@ -48,7 +48,7 @@ def log_panel(
 
 
 def log_calibrator(calibrator: Calibrator, *, name: str = "calibrator.safetensors") -> None:
-    """Keep a fitted calibrator as an artifact of the active run."""
+    """Log a fitted calibrator as an artifact of the active run."""
     if not isinstance(calibrator, Calibrator):
         raise refuse("a fitted calibrator", shown(calibrator), "fit one of calibrant.calibrators or load one")
     if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):

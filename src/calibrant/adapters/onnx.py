@@ -1,4 +1,4 @@
-"""A calibrator, alone or behind its model, as an ONNX file of standard operators."""
+"""Export of a calibrator, or of a model followed by one, to ONNX with standard operators."""
 
 import os
 import warnings
@@ -20,13 +20,13 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
     Args:
         module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
         path: Ends in ``.onnx``.
-        example: An input batch (rows first) of the model; None for a calibrator by itself, whose input is float32
-            logits (N, K). The input of the ONNX model is named "input", its output "logits": softmax of it is calibrated.
+        example: An input batch (rows first) of the model; None for a calibrator alone, whose input is float32 logits
+            (N, K). The input of the ONNX model is named "input", its output "logits"; their softmax is calibrated.
 
     Raises:
         InputError: If the path does not end in .onnx, or a model comes without an example.
         NotFittedError: If a calibrator is not fitted.
-        FitError: If a part has no standard operators.
+        FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
 
     Examples:
@@ -68,8 +68,9 @@ def _translate(module: nn.Module, example: Tensor) -> "onnx.ModelProto":  # type
     module.eval()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter's remarks about itself
-            example = example if example.shape[0] > 1 else torch.cat([example, example])  # one row would be a constant
+            warnings.simplefilter("ignore")  # internal warnings of the exporter
+            # torch.export treats a batch size of 1 as a constant
+            example = example if example.shape[0] > 1 else torch.cat([example, example])
             traced = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
             program = torch.onnx.export(
                 traced, (), dynamo=True, verbose=False, input_names=["input"], output_names=["logits"]

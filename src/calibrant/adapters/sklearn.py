@@ -1,4 +1,4 @@
-"""scikit-learn: any classifier, calibrated by any Calibrant calibrator, as one estimator."""
+"""scikit-learn: an estimator that combines any classifier with any Calibrant calibrator."""
 
 import copy
 import difflib
@@ -37,7 +37,7 @@ except ImportError as error:
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-# Classifiers whose probabilities are counts of votes or of rows in a leaf, so that 0 and 1 are exact and mean "none of a few".
+# Classifiers whose probabilities are relative frequencies of a few votes or rows of a leaf, so that exact 0 and 1 occur.
 VOTERS = (
     BaggingClassifier,
     DecisionTreeClassifier,
@@ -47,13 +47,13 @@ VOTERS = (
     RadiusNeighborsClassifier,
     RandomForestClassifier,
 )
-# Their p becomes (VOTES p + 1/K) / (VOTES + 1), as if one more vote were spread over the classes, so that no row has an
-# infinite log-loss and 0 does not decide the fit.
+# Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1), so that no row has an infinite log-loss and
+# exact zeros do not determine the fit.
 VOTES = 10
-# Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all right
-# (75 rows of iris) drive T towards 0, and one wrong row at test time costs more than all others. benchmarks/forests.py
+# Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
+# (75 rows of iris) give T near 0, and one wrong row at test time has a larger log-loss than all others. benchmarks/forests.py
 PRIOR = 1.0
-# What scikit-learn's users type; any class of calibrant.calibrators is a name as well.
+# Short names of calibrators; the class names of calibrant.calibrators are accepted as well.
 NAMES = {
     "auto": "AutoCalibrator",
     "temperature": "TemperatureScaling",
@@ -61,49 +61,49 @@ NAMES = {
     "sigmoid": "PlattScaling",
     "beta": "BetaCalibration",
 }
-# Log-probabilities of 0 (naive Bayes) become this, the logarithm of float64's epsilon: a classifier that says
-# "never" has not measured more than that, and deeper tails would let a few rows set the temperature.
+# Log-probabilities below this, the logarithm of float64's epsilon, are raised to it (naive Bayes returns exact zeros):
+# smaller values carry no information, and a few such rows would otherwise determine the temperature.
 _LOWEST = -36.0
 
 
 class UnfittedError(errors.NotFittedError, NotFittedError):  # type: ignore[misc]
-    """A ``CalibratedClassifier`` is used before ``fit``; scikit-learn's tools know it as their own."""
+    """A ``CalibratedClassifier`` is used before ``fit``; also a subclass of scikit-learn's ``NotFittedError``."""
 
 
 class WrongTypeError(InputError, TypeError):
-    """Data are of a type that scikit-learn refuses; a ``TypeError`` as its own checks expect."""
+    """Data are of a type that scikit-learn refuses; also a ``TypeError``, as scikit-learn's estimator checks expect."""
 
 
 @contextmanager
 def _in_one_sentence() -> Iterator[None]:
-    """Pass on what scikit-learn refuses as an error of this package, with what scikit-learn says of it."""
+    """Convert a ``ValueError`` or ``TypeError`` of scikit-learn into an ``InputError`` with its message."""
     try:
         yield
     except errors.CalibrantError:
         raise
     except (ValueError, TypeError) as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         kind = WrongTypeError if isinstance(error, TypeError) else InputError
-        raise kind(f"expected data that scikit-learn takes, got this from it: {said[:400]}") from error
+        raise kind(f"expected data that scikit-learn accepts, got its error: {reason[:400]}") from error
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose probabilities are calibrated on predictions it did not train on.
+    """A classifier whose probabilities are calibrated on rows that it was not trained on.
 
-    With ``cv`` folds the classifier is fitted on each fold's rest and predicts the fold; the calibrator learns from
-    these out-of-fold predictions, and the classifier is fitted once more on all data (see ``ensemble``). With ``cv="prefit"`` the given
-    classifier is taken as it is, and all data passed to ``fit`` calibrate it. With ``estimator="logits"`` X holds
-    logits or scores (n, K) of any model, and there is nothing to train.
+    With ``cv`` folds, the classifier is fitted on all other folds and predicts each fold; the calibrator is fitted on
+    these out-of-fold predictions, and the classifier is refitted on all data (see ``ensemble``). With ``cv="prefit"``
+    the classifier is already fitted, and all data passed to ``fit`` are used for calibration. With
+    ``estimator="logits"`` X holds logits or scores (n, K) of any model, and no classifier is fitted.
 
     Args:
         estimator: A scikit-learn classifier; None is ``LogisticRegression()``; ``"logits"`` as above.
-        calibrator: A Calibrant calibrator, which is copied, never changed; or a name: a class of
-            ``calibrant.calibrators`` or ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"``, ``"beta"``; None chooses by
-            the classifier: for one that votes (forests, bagging, trees, neighbours) a temperature with a prior of 1 on
-            log T, ``TemperatureMixture(0.0, prior=1.0)``; else ``AutoCalibrator()``.
-        cv: Folds, a scikit-learn splitter, or ``"prefit"``.
-        ensemble: With folds: True keeps the classifier of every fold and averages their calibrated probabilities, False fits
-            one more on all rows; None is True for a classifier that votes, which gains from it, else False.
+        calibrator: A Calibrant calibrator, which is copied; or a name: a class of ``calibrant.calibrators`` or
+            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"``, ``"beta"``. None depends on the classifier: for
+            voting classifiers (forests, bagging, trees, neighbours) a temperature with a normal prior of standard
+            deviation 1 on log T, ``TemperatureMixture(0.0, prior=1.0)``; else ``AutoCalibrator()``.
+        cv: Number of folds, a scikit-learn splitter, or ``"prefit"``.
+        ensemble: With folds: True keeps the classifier of every fold and averages their calibrated probabilities, False
+            fits one classifier on all rows; None is True for voting classifiers, which benefit from averaging, else False.
 
     Attributes:
         classes_: The labels.
@@ -134,17 +134,17 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.ensemble = ensemble
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit classifier and calibrator.
+        """Fit classifier and calibrator, and return the estimator itself.
 
-        With metadata routing enabled, ``set_fit_request(sample_weight=True, groups=True)`` has both passed through
-        pipelines and searches, and the classifier gets weights if it requests them itself.
+        With metadata routing enabled, ``set_fit_request(sample_weight=True, groups=True)`` routes both through pipelines
+        and searches, and the classifier gets weights if it requests them itself.
 
         Args:
             X: (n, d) features, or (n, K) logits with ``estimator="logits"``.
-            y: (n,) labels of any kind scikit-learn takes.
-            sample_weight: (n,) weights ≥ 0, passed to both where the classifier takes them.
-            groups: (n,) names or numbers of clusters that folds must not cut apart; needs ``cv`` a number or a splitter of
-                groups.
+            y: (n,) labels of any type that scikit-learn accepts.
+            sample_weight: (n,) weights ≥ 0, for the calibrator and, if it accepts them, the classifier.
+            groups: (n,) names or numbers of clusters that must not be split over folds; ``cv`` must be a number or a
+                group splitter.
         """
         with _in_one_sentence():
             X, y = validate_data(self, X, y, **self._checks(), ensure_min_samples=2)
@@ -176,11 +176,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self._framed(torch.softmax(self._calibrated(X), dim=1).numpy(), X)
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Return their logarithms (n, K), likewise."""
+        """Return the logarithms of ``predict_proba`` (n, K)."""
         return self._framed(torch.log_softmax(self._calibrated(X), dim=1).numpy(), X)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what ``predict_proba`` and ``predict_log_proba`` return, and pass the choice to the classifier's steps.
+        """Set the container that ``predict_proba`` and ``predict_log_proba`` return, also for the classifier's steps.
 
         Args:
             transform: ``"pandas"`` or ``"polars"``: a data frame with a column a class (and the index of X); ``"default"``:
@@ -197,7 +197,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def get_metadata_routing(self) -> Any:
-        """Return what scikit-learn's metadata routing passes on: to this estimator, and from it to the classifier."""
+        """Return the metadata routing of this estimator and of its classifier."""
         router = MetadataRouter(owner=self.__class__.__name__).add_self_request(self)
         if not isinstance(self.estimator, str):
             inner = LogisticRegression() if self.estimator is None else self.estimator
@@ -346,7 +346,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
 
 
 def _takes_weights(estimator: Any) -> bool:
-    """Say whether the classifier is to be fitted with weights: by its own request where routing is enabled."""
+    """Return whether the classifier is fitted with weights: by its own request if metadata routing is enabled."""
     if get_config()["enable_metadata_routing"]:
         requests = get_routing_for_object(estimator)
         return bool(requests.fit.requests.get("sample_weight")) if hasattr(requests, "fit") else False
@@ -354,7 +354,7 @@ def _takes_weights(estimator: Any) -> bool:
 
 
 def _votes(model: Any) -> bool:
-    """Say whether the classifier, or the last step of a pipeline, counts votes."""
+    """Return whether the classifier, or the last step of a pipeline, is a voting classifier."""
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     return isinstance(last, VOTERS)
 

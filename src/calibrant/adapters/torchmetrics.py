@@ -1,4 +1,4 @@
-"""torchmetrics: any Calibrant metric as a ``torchmetrics.Metric``."""
+"""torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ __all__ = ["StreamedMetric"]
 
 
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
-    """A Calibrant metric that is updated batch by batch, in a ``MetricCollection``, in Lightning, under DDP.
+    """A Calibrant metric updated batch by batch, for a ``MetricCollection``, Lightning or DDP.
 
-    The rows are kept (as lists that torchmetrics gathers from all processes) and measured together, so the value is
-    exactly the metric's value on the whole data set, whatever the batches were: never a mean of batch values.
+    It stores all rows (as lists that torchmetrics gathers from all processes) and evaluates them together, so its value is
+    the metric's value on the whole data set for any batches, not a mean of batch values.
 
     Args:
-        metric: Any member of ``calibrant.metrics``.
-        ignore_index: Labels that are left out, or None.
+        metric: A metric of ``calibrant.metrics``.
+        ignore_index: Rows with this label are ignored; None ignores none.
         **arguments: For ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
 
     Examples:
@@ -65,23 +65,23 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
 
     @property
     def plot_lower_bound(self) -> float:  # type: ignore[override]
-        """The metric's smallest value."""
+        """Lower bound of the metric."""
         return self.metric.bounds[0]
 
     @property
     def plot_upper_bound(self) -> float:  # type: ignore[override]
-        """The metric's largest value."""
+        """Upper bound of the metric."""
         return self.metric.bounds[1]
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take a batch of logits (N, K, …), never probabilities, and labels (N, …).
+        """Add a batch of logits (N, K, …), not probabilities, and labels (N, …).
 
         Args:
             logits: (N, K, …) of a batch.
             labels: (N, …) class indices.
 
         Raises:
-            InputError: If they are no tensors of these shapes.
+            InputError: If they are not tensors of these shapes.
         """
         if isinstance(logits, Tensor):
             check_dense(logits, name="logits")
@@ -101,15 +101,17 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         self.labels.append(flat)
 
     def compute(self) -> Tensor:
-        """Return the metric's value on all rows seen, as a float64 scalar."""
-        if isinstance(self.logits, list) and not self.logits:  # a list until processes are gathered, then a tensor
+        """Return the metric's value on all rows added, as a float64 scalar."""
+        if (
+            isinstance(self.logits, list) and not self.logits
+        ):  # a list before torchmetrics gathers the processes, then a tensor
             raise InputError("expected at least one batch before compute, got none; call update first")
         logits, labels = dim_zero_cat(self.logits), dim_zero_cat(self.labels)
         value = self.metric(Predictions.from_logits(logits, labels))
         return torch.tensor(value, dtype=torch.float64, device=logits.device)
 
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw a value, or several in the order of their epochs, in the style of ``calibrant.plot``.
+        """Draw one value, or several in the order of their epochs, in the style of ``calibrant.plot``.
 
         Args:
             val: A value of ``compute`` or ``forward``, or a list of them; None computes it.
@@ -119,7 +121,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
             The figure and the axes, as torchmetrics' own ``plot``.
 
         Raises:
-            InputError: If there is nothing to draw.
+            InputError: If ``val`` is empty.
 
         Examples:
             >>> from calibrant.metrics import ECE

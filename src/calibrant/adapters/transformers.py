@@ -1,4 +1,4 @@
-"""Hugging Face ``Trainer``: any Calibrant loss, its state kept in checkpoints, a calibration panel at each evaluation."""
+"""Hugging Face ``Trainer``: Calibrant losses, their state in checkpoints, and calibration metrics at each evaluation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,8 +30,8 @@ STATE_FILE = "calibrant_loss.safetensors"
 def compute_loss_with(loss: Loss) -> Callable[..., torch.Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
-    Under gradient accumulation the trainer passes the number of samples of all accumulated batches; a mean loss is
-    then the sum over that number, so that uneven batches weigh right.
+    Under gradient accumulation the trainer passes the number of samples of all accumulated batches; a mean loss is then
+    the sum divided by that number, so that every sample has the same weight in batches of different sizes.
 
     Args:
         loss: Any per-sample loss of ``calibrant.losses``.
@@ -58,10 +58,10 @@ def compute_loss_with(loss: Loss) -> Callable[..., torch.Tensor]:
 
 
 def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[Any], dict[str, float]]:
-    """Return a function for ``Trainer(compute_metrics=…)``: the panel, the temperature, and the log-loss after it.
+    """Return a function for ``Trainer(compute_metrics=…)``: metrics, fitted temperature, and log-loss at that temperature.
 
     Args:
-        metrics: What to report; None is accuracy, NLL, Brier and ECE.
+        metrics: The metrics; None is accuracy, NLL, Brier and ECE.
     """
     chosen: list[Metric] = list(check_metrics(metrics)) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
 
@@ -79,16 +79,16 @@ def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[A
 
 
 class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
-    """Keep a loss's learned state in the trainer's checkpoints, and update an adaptive loss after each evaluation.
+    """Saves a loss's state in the trainer's checkpoints, and updates an adaptive loss after each epoch.
 
-    The trainer saves its model, optimiser and scheduler, but not the loss: an ``AdaFocalLoss`` would restart from
-    plain focal on every resume. This callback writes ``calibrant_loss.safetensors`` into each checkpoint folder and
-    reads it back from the one that is resumed.
+    The trainer saves its model, optimiser and scheduler, but not the loss: a resumed ``AdaFocalLoss`` would start again
+    from its initial γ. This callback writes ``calibrant_loss.safetensors`` into each checkpoint folder and reads it when
+    training resumes.
 
     Args:
-        loss: The loss given to ``compute_loss_with``.
-        predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called
-            once an epoch. None for losses that do not adapt.
+        loss: The loss passed to ``compute_loss_with``.
+        predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called once
+            per epoch. None for other losses.
 
     Examples:
         >>> from calibrant.losses import FocalLoss
@@ -104,7 +104,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         self._updated = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the loss's state back if training resumes from a checkpoint that holds it."""
+        """Load the loss's state if training resumes from a checkpoint that contains it."""
         if state.global_step == 0:
             return
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE_FILE
@@ -119,7 +119,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
             self._updated = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Refuse to let a training end in which an adaptive loss was never updated.
+        """Raise if training ends without an update of an adaptive loss.
 
         Raises:
             InputError: If there were training steps and no update, here or by other code.
@@ -131,7 +131,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
             )
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the loss's state into the checkpoint just saved."""
+        """Write the loss's state into the checkpoint that the trainer has just saved."""
         tensors = self.loss.state_dict()
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if tensors and state.is_world_process_zero and folder.is_dir():

@@ -1,9 +1,9 @@
-"""The best (γ, T) of a grid, exactly, without visiting most of it and in few passes over the rows.
+"""Exact search for the best (γ, T) of a grid (Komisarenko & Kull 2024 §4) that evaluates few candidates in few passes.
 
-Two facts prune. Every bin's gap counts in the ECE, so ECE ≥ |mean confidence − accuracy| for bins that hold every row.
-And at fixed γ the mean confidence falls with T, and the log-loss falls and then rises: proved for γ = 0 (the log-loss is
-convex in 1/T), and for other γ checked on a coarse subset of the temperatures, never more than 15 % apart. Where the
-check fails, or bins drop rows, every candidate is evaluated.
+Branch and bound with two properties. By the triangle inequality ECE = Σ_b |Σ_{i∈b} (p_i − y_i)| / N ≥ |mean confidence −
+accuracy|, if the bins contain every row. And at fixed γ the mean confidence decreases in T, and the log-loss is unimodal in
+T: proved for γ = 0 (the log-loss is convex in 1/T), for other γ checked on a coarse subset of the temperatures, at most 15 %
+apart. Where the check fails, or bins drop rows, every candidate is evaluated.
 """
 
 import heapq
@@ -17,11 +17,11 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators._focal_grid import Figures, FocalGrid, Pair
 from calibrant.errors import BoundWarning
 
-_RATIO = 1.15  # of neighbours in the coarse subset
-_NARROW_ERROR = 5e-6  # of figures from float32 arithmetic, relative to max(1, figure); 2e-6 is the worst seen
-_DIGITS = 12  # two values that agree in these are a tie
-_INSIDE = 9  # places tried at once inside an interval of temperatures
-_FIRST = 64  # candidates of the first round by ECE; each round doubles them, so that eight rounds hold 16,000
+_RATIO = 1.15  # largest ratio of consecutive temperatures in the coarse subset
+_NARROW_ERROR = 5e-6  # error bound of float32 figures, relative to max(1, figure); the largest observed is 2e-6
+_DIGITS = 12  # values equal to this many decimals are ties
+_INSIDE = 9  # temperatures evaluated at once inside an interval
+_FIRST = 64  # candidates of the first round by ECE; rounds double, so that eight rounds evaluate 16,000
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,9 @@ class Search:
         queue: list[tuple[float, float, int, int, float, float]] = []
 
         def push(gamma: float, i: int, j: int, above: float, below: float) -> None:
-            # the candidates strictly between i and j, or i itself if i == j
+            # Candidates strictly between i and j, or i itself if i == j. Their mean confidence lies in [below, above], so
+            # |mean confidence − accuracy|, hence the ECE, is at least the distance of the accuracy from that interval. The
+            # float32 error is subtracted so that the bound stays a lower bound.
             if i == j or j - i > 1:
                 bound = max(accuracy - above, below - accuracy, 0.0) - _NARROW_ERROR
                 heapq.heappush(queue, (bound, gamma, i, j, above, below))
@@ -155,6 +157,7 @@ class Search:
                 if k + 1 < len(coarse):
                     push(gamma, i, coarse[k + 1], mean[k], mean[k + 1])
         size = _FIRST
+        # best-first: once the smallest bound exceeds the best ECE, no remaining candidate can be better
         while queue and queue[0][0] <= best.value:
             taken: list[tuple[float, float, int, int, float, float]] = []
             while queue and queue[0][0] <= best.value and len(taken) < size:
@@ -172,6 +175,8 @@ class Search:
 def _bracket(losses: Sequence[float], coarse: Sequence[int]) -> tuple[int, int] | None:
     """Return the places between which the least log-loss lies; None if it does not fall and then rise."""
     lowest = min(range(len(coarse)), key=losses.__getitem__)
+    # losses are float32: a violation of unimodality within the error bound is not one, and every place whose loss could
+    # be the least within twice the bound (one for each of the two losses compared) stays inside the bracket
     slack = [_NARROW_ERROR * max(1.0, loss) for loss in losses]
     falls = all(losses[k + 1] <= losses[k] + slack[k] for k in range(lowest))
     rises = all(losses[k] <= losses[k + 1] + slack[k + 1] for k in range(lowest, len(coarse) - 1))

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from calibrant.errors import FitError
 
-# of a gradient entry of a mean log-loss, in nats. The search aims low, so that probabilities agree however the rows are cut
-# into chunks; ENOUGH, a thousandth of the sampling error at N = 10,000, will do where rounding ends it before.
+# Largest gradient entry of a mean log-loss, in nats. TOLERANCE is small so that probabilities agree for any chunking of the
+# rows; ENOUGH, a thousandth of the sampling error at N = 10,000, is accepted where rounding ends the search earlier.
 TOLERANCE, ENOUGH = 1e-7, 1e-5
-_HISTORY = 20  # steps that the search keeps
+_HISTORY = 20  # correction pairs that L-BFGS stores
 
 
 def lbfgs(
@@ -38,6 +38,8 @@ def lbfgs(
     """
     from scipy.optimize import minimize
 
+    # preconditioning by a change of variables: with H ≈ L Lᵀ and x = L⁻ᵀ v, the Hessian in v is L⁻¹ H L⁻ᵀ ≈ I, and the
+    # gradient in v is L⁻¹ times that in x
     factor = torch.linalg.cholesky(blocks)
     shape = (*factor.shape[:2], 1)
 
@@ -53,7 +55,7 @@ def lbfgs(
 
     v = (factor.mT @ start.view(shape)).reshape(-1).cpu().numpy()
     gtol, worst, value, x = tolerance, np.inf, np.inf, start
-    # the certificate is of the gradient by x; where v's is small too early, or rounding stops a line search, go on
+    # the certificate is the gradient in x: if that in v falls below gtol earlier, or rounding stops a line search, restart
     for _ in range(4):
         options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": _HISTORY, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x

@@ -17,9 +17,9 @@ from calibrant.errors import BoundWarning, FitError, InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
-_TOLERANCE = 1e-7  # of log T at the last float64 step; Newton squares it, and 1e-4 is promised
-_ROUGH = 1e-3  # of log T, where float32 sums still tell the sign of the derivative
-_SAMPLE = 8192  # rows that bring the search near; all rows then decide
+_TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
+_ROUGH = 1e-3  # of log T; at this distance float32 sums still have the derivative's sign right
+_SAMPLE = 8192  # rows of a sample that gives the starting point
 
 
 class Passes(Protocol):
@@ -56,7 +56,7 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
     ready = rows.prepared(Rows.of_chunk)
     data = TemperatureSums(ready, rows.mass)
     pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
-    if isinstance(ready, MemoryRows):  # elsewhere each look costs a pass, and all passes cost the same
+    if isinstance(ready, MemoryRows):  # elsewhere a float32 pass costs as much as a float64 one
         if rows.count >= 4 * _SAMPLE:
             thin = ready.prepared(Rows.sample, rows.count // _SAMPLE)
             mass = float(thin.total(Rows.mass_of))
@@ -101,7 +101,8 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
         FitError: If the search did not end.
     """
     try:
-        # where every label has the largest logit, the loss falls all the way to T = 0, soon by less than can be told
+        # if every label has the largest logit (margin 0), the log-loss decreases down to T = 0, soon by less than rounding,
+        # so there is no root to search for
         root = _search(data, start, pull, torch.float64) if pull or data.margin < 0 else _separable(data)
     except ArithmeticError as error:
         raise FitError(f"expected the temperature search to end, got: {error}; check the logits' range") from error

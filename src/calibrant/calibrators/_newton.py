@@ -1,8 +1,8 @@
-"""Newton's method with bounds and a line search, for many small problems at once: one pass over the rows serves them all.
+"""Newton's method with bounds and a line search, for many small problems at once: one pass over the rows for all of them.
 
-A problem has P parameters and gives value, gradient and Hessian by one sum over the rows. Directions in which the function
-is not convex are turned downhill (the absolute values of the Hessian's eigenvalues are used); coordinates that the
-gradient holds at a bound stay there (projected Newton: Bertsekas 1982).
+A problem has P parameters; value, gradient and Hessian are one sum over the rows. Where the function is not convex, the
+absolute values of the Hessian's eigenvalues are used (saddle-free Newton: Dauphin et al. 2014), so that every step descends;
+coordinates at a bound whose gradient points outwards are fixed (projected Newton: Bertsekas 1982, Eq. 32).
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from torch import Tensor
 from calibrant.errors import FitError
 
 ARMIJO = 1e-4
-ROUGH = (
-    1e-5  # tolerance of a fit that is only compared with others: a mean log-loss within about 1e-9 nats of its least
-)
+ROUGH = 1e-5  # gradient tolerance of fits that are only compared: the mean log-loss is within about 1e-9 nats of its minimum
 _STEPS, _HALVINGS = 200, 60
-_NEAR = 1e-2  # of a bound: coordinates that the gradient pushes there move by themselves
+_NEAR = (
+    1e-2  # distance to a bound within which a coordinate with an outward gradient gets a step of its own (Bertsekas' ε)
+)
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,8 @@ def _apart(hessian: Tensor, x: Tensor, gradient: Tensor, bounds: tuple[Tensor, T
     """Return the Hessian with coordinates that are about to reach a bound by themselves, so that the others' step descends."""
     if bounds is None:
         return hessian
+    # Bertsekas 1982, Prop. 1: a Newton step clipped to the bounds need not descend, unless the Hessian is diagonal in the
+    # coordinates that are at, or about to reach, a bound
     near = ((x <= bounds[0] + _NEAR) & (gradient > 0)) | ((x >= bounds[1] - _NEAR) & (gradient < 0))
     free = (~near).double()
     diagonal = torch.diag_embed(hessian.diagonal(dim1=1, dim2=2) * near)
@@ -140,6 +142,7 @@ def _apart(hessian: Tensor, x: Tensor, gradient: Tensor, bounds: tuple[Tensor, T
 
 def _step(hessian: Tensor, gradient: Tensor) -> Tensor:
     """Return −|H|⁻¹ g (C, P) over the coordinates with a gradient; scaled by the diagonal, which parameters' units spoil."""
+    # with D = diag(H)^−½ the step is −D (D H D)⁻¹ D g: D H D has a unit diagonal, whatever the parameters' units
     scale = hessian.diagonal(dim1=1, dim2=2).abs().clamp_min(1e-300).rsqrt()
     free = (gradient != 0).double()
     scaled = hessian * scale[:, :, None] * scale[:, None, :] * free[:, :, None] * free[:, None, :]
@@ -147,7 +150,7 @@ def _step(hessian: Tensor, gradient: Tensor) -> Tensor:
     right = (gradient * scale)[:, :, None]
     factor, failed = torch.linalg.cholesky_ex(scaled)
     answer = torch.cholesky_solve(right, factor)
-    bad = (failed != 0) | ~torch.isfinite(answer).all(dim=(1, 2))
+    bad = (failed != 0) | ~torch.isfinite(answer).all(dim=(1, 2))  # not positive definite: use |eigenvalues| instead
     if bool(bad.any()):
         values, vectors = torch.linalg.eigh(torch.nan_to_num(scaled[bad]))
         curved = values.abs().clamp_min(1e-10)
@@ -167,7 +170,8 @@ def _line_search(
         there = there if bounds is None else there.clamp(bounds[0], bounds[1])
         new = function(there)
         slope = (at.gradient * (there - x)).sum(dim=1)
-        # at the end the value no longer changes in float64; there a smaller gradient is the descent
+        # Armijo's condition fails near the optimum, where rounding hides changes of the value: there a smaller gradient
+        # counts as descent instead
         flat = (new.value - at.value).abs() <= 1e-13 * at.value.abs().clamp_min(1.0)
         calmer = _free_gradient(there, new.gradient, bounds).abs().amax(dim=1) < before
         good = still | ((new.value <= at.value + ARMIJO * slope) & ~flat) | (flat & calmer)

@@ -26,7 +26,7 @@ from calibrant.study import (
     run_study,
 )
 from calibrant.study.measures import MEASURES
-from calibrant.study.run import leads
+from calibrant.study.run import reports_progress
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 NOTE = (
@@ -60,14 +60,14 @@ def run_with_bars(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *times, console=screen, disable=not leads()) as bars:
+    with Progress(*columns, *times, console=screen, disable=not reports_progress()) as bars:
         if executor == "ray":
             steps = run_study_on_ray(study, store, address=address, workers=workers, accelerator=accelerator)
         else:
             steps = run_study(study, store, workers=workers, accelerator=accelerator)
         total = sum(1 for _ in study.cells())
         finished = sum(store.finished(cell.recipe) for cell in study.cells())
-        if finished and leads():
+        if finished and reports_progress():
             screen.print(f"{finished} of {total} trainings are finished already and kept in {store.root}", style="dim")
         whole = bars.add_task("trainings", total=total, completed=finished)
         for step in steps:

@@ -44,7 +44,7 @@ from calibrant.study.figures import drawings
 from calibrant.study.load import scales_of
 from calibrant.study.measures import COLUMNS
 from calibrant.study.preflight import missing_folders
-from calibrant.study.run import leads
+from calibrant.study.run import reports_progress
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
 
@@ -131,7 +131,7 @@ def run(
             typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
         return
     run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
-    if leads():
+    if reports_progress():
         _show(chosen, kept)
 
 

@@ -1,4 +1,4 @@
-"""One picture a function: predictions in, an axis in, a figure with its numbers out."""
+"""Plots: each function takes predictions and optionally an ``Axes``, and returns the figure with the numbers it shows."""
 
 from calibrant.plot.classes import ClassError
 from calibrant.plot.corp import IsotonicDiagram, isotonic_diagram

@@ -1,4 +1,4 @@
-"""Checks of what the pictures are given; each refusal is one sentence."""
+"""Argument checks of the plotting functions; each error message is one sentence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["check_axes", "check_bins", "check_data", "check_label", "check_names
 
 
 def check_data(data: Any, *, weighted: bool = False) -> None:
-    """Refuse what is no labelled predictions.
+    """Raise unless ``data`` are labelled predictions with at least one row.
 
     Args:
         data: Predictions with labels, or pairs, with at least one row.
@@ -32,7 +32,7 @@ def check_data(data: Any, *, weighted: bool = False) -> None:
 
 
 def check_rows(data: Predictions | BinaryPairs) -> None:
-    """Refuse data without rows, and rows with weights, which no picture shows.
+    """Raise for data without rows, and for weighted rows, which plots and reports do not support.
 
     Args:
         data: Predictions or pairs.
@@ -41,7 +41,7 @@ def check_rows(data: Predictions | BinaryPairs) -> None:
 
 
 def check_axes(ax: Any) -> None:
-    """Refuse what cannot be drawn into.
+    """Raise unless ``ax`` is a matplotlib ``Axes`` or None.
 
     Args:
         ax: The axes of a matplotlib figure, or None.
@@ -51,7 +51,7 @@ def check_axes(ax: Any) -> None:
 
 
 def check_bins(binning: Any) -> None:
-    """Refuse what is no binning.
+    """Raise unless ``binning`` is a binning or None.
 
     Args:
         binning: A binning, or None.
@@ -61,7 +61,7 @@ def check_bins(binning: Any) -> None:
 
 
 def check_label(text: Any, *, name: str) -> None:
-    """Refuse a text to be shown that is none.
+    """Raise unless ``text`` is a string or None.
 
     Args:
         text: A string, or None.
@@ -77,10 +77,10 @@ def check_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str
     Args:
         class_names: K names, or None.
         classes: K.
-        of: Whose they are, for the message.
+        of: Name of the model, for the message.
 
     Raises:
-        InputError: If they are not K texts.
+        InputError: If there are not K names.
     """
     if class_names is None:
         return None

@@ -1,4 +1,4 @@
-"""The calibration error of each class against the rest, with its limit if calibrated: the numbers and the drawing."""
+"""The calibration error of each class against the rest, with its 97.5 % limit if calibrated: the numbers and the plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class ClassError:
     """One class against the rest.
 
     Args:
-        name: What it is called.
-        n: Rows whose label it is.
+        name: Name of the class.
+        n: Rows with this label.
         ece: Calibration error of the class's probability.
-        limit: A calibrated model's error stays below this in 97.5 % of samples.
+        limit: The 97.5 % limit if calibrated: a calibrated model's error stays below it in 97.5 % of samples.
         probability: Mean probability of the class.
         frequency: Frequency of the class.
     """
@@ -83,10 +83,10 @@ def class_errors(
 
 
 def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: Palette = LIGHT) -> "Figure":
-    """Draw the error of each class as a dot, beside a bar up to the limit if calibrated.
+    """Draw the error of each class as a dot on a bar that ends at its limit if calibrated.
 
     Args:
-        errors: The classes shown, the worst first.
+        errors: The classes shown, the largest error first.
         ax: Where to draw.
         of: How many classes there are in all.
         palette: Colours.

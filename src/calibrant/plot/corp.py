@@ -1,4 +1,4 @@
-"""The isotonic (CORP) reliability diagram: the best non-decreasing map, the band it stays in if calibrated, the scores' parts."""
+"""The isotonic (CORP) reliability diagram: the isotonic regression, its consistency band, and the Brier decomposition."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from calibrant.plot.diagrams import Data, event_pairs, to_cpu
 __all__ = ["IsotonicDiagram", "isotonic_diagram"]
 
 Floats = NDArray[np.float64]
-_CELLS = 1000  # up to so many values of p carry the band: its ends move less than a drawn line is wide
+_CELLS = 1000  # most values of p at which the band is simulated: more would move its ends by less than a line's width
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class IsotonicDiagram:
 def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed: int = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
-    No bins are chosen: isotonic regression finds them. The band is drawn from labels that follow the probabilities,
-    with the regression repeated on each; above 1,000 distinct probabilities they are put into 1,000 cells of equal mass
-    for the band, never for the curve.
+    Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
+    the regression is repeated on each draw. With more than 1,000 distinct probabilities, the band (not the curve) uses
+    1,000 cells of equal mass.
 
     Args:
-        data: Two-class predictions, pairs, or predictions whose top label is shown.
+        data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
         draws: Label sets for the band, ≥ 1.
         level: Coverage of the band, point by point, in (0, 1).
         seed: Same seed, same band.
@@ -97,7 +97,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed:
 
 
 def _distinct(p: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the distinct values of p in order, with their rows and their events."""
+    """Return the distinct values of p in increasing order, with the number of rows and of events at each."""
     places, code, count = np.unique(p, return_inverse=True, return_counts=True)
     hits: Floats = np.bincount(code, weights=y, minlength=len(places)).astype(np.float64)
     return places, count.astype(np.float64), hits

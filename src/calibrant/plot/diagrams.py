@@ -1,4 +1,4 @@
-"""The numbers of a reliability diagram: filled bins, each with what a calibrated model would show in it."""
+"""The numbers of a reliability diagram: its non-empty bins, each with its consistency bar (expected if calibrated)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Diagram:
     """A reliability diagram as numbers.
 
     Args:
-        bins: Its filled bins, by confidence.
+        bins: Its non-empty bins, by confidence.
         confidence: Mean confidence of all rows.
         accuracy: Accuracy of all rows.
         ece: Calibration error of these bins.
@@ -71,12 +71,12 @@ class Diagram:
 
     @property
     def lowest(self) -> float:
-        """The smallest number that is drawn."""
+        """The smallest confidence, accuracy or consistency limit of any bin."""
         return min((min(b.confidence, b.accuracy, b.expect_low) for b in self.bins), default=0.0)
 
 
 def is_event(data: Data) -> bool:
-    """Say whether ``data`` are probabilities of one event (two classes, or pairs without a predicted class).
+    """Return whether ``data`` are probabilities of one event (two classes, or pairs without a predicted class).
 
     Args:
         data: Predictions or pairs.
@@ -122,7 +122,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
     chosen = EqualMass(BINS) if binning is None else binning
     table = chosen.table(pairs.p, pairs.y, weight=pairs.weights)
     edges = chosen.edges(pairs.p, weight=pairs.weights).tolist()
-    if len(edges) <= len(table.count):  # tied values emptied some bins, and the edges are those of the filled ones
+    if len(edges) <= len(table.count):  # ties emptied some bins, and the edges are those of the non-empty ones
         kept = table.count > 0
         squares = None if table.squares is None else table.squares[kept]
         table = BinTable(table.count[kept], table.sum_p[kept], table.sum_y[kept], table.total, squares)
@@ -130,7 +130,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
 
 
 def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
-    """Return the reliability diagram of sums, however many rows they were made from.
+    """Return the reliability diagram of a bin table, without access to its rows.
 
     Args:
         table: Counts and sums of B bins that hold every row.
@@ -142,7 +142,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
         >>> round(diagram_from(table, edges=[0.0, 0.5, 1.0]).confidence, 4)
         0.85
     """
-    # Binomial with the mean confidence: a little wider than the sum of unequal Bernoullis, so never too strict
+    # Binomial with the mean confidence: slightly wider than the sum of unequal Bernoullis, so conservative
     low, high = (ends.tolist() for ends in consistency_bars(table, level=LEVEL))
     sums = zip(table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist(), strict=True)
     rows = int(table.total) if table.squares is None else round(1 / float(table.squared_shares.sum()))

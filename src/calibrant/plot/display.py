@@ -1,4 +1,4 @@
-"""The diagram in scikit-learn's manners: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
+"""Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,19 +20,19 @@ __all__ = ["CalibrationDisplay"]
 
 
 class CalibrationDisplay:
-    """A reliability diagram of a classifier, as scikit-learn's users expect it.
+    """A reliability diagram of a classifier, with the interface of scikit-learn's ``CalibrationDisplay``.
 
-    Make it by ``from_predictions`` or ``from_estimator``; ``plot`` draws it again into other axes.
+    Create it with ``from_predictions`` or ``from_estimator``; ``plot`` draws it again into other axes.
 
     Args:
         data: Pairs or predictions.
-        name: What the model is called; shown as the title.
-        event: What the probability is of (two classes).
+        name: Name of the model, shown as the title.
+        event: Name of the event whose probability is shown (two classes).
         kind: As in ``reliability``.
-        bins: As there.
+        bins: As in ``reliability``.
 
     Attributes:
-        numbers_: What is drawn: an ``IsotonicDiagram`` for two classes, a ``Diagram`` for more.
+        numbers_: The numbers drawn: an ``IsotonicDiagram`` for two classes, a ``Diagram`` for more.
         ax_: The axes, after ``plot``.
         figure_: Their figure, after ``plot``.
     """
@@ -88,8 +88,8 @@ class CalibrationDisplay:
         Args:
             y_true: (n,) labels of any kind.
             y_prob: (n,) probabilities of the positive class, or (n, K), one column a class.
-            classes: The labels in the order of the columns of ``y_prob``; None is the sorted labels of ``y_true``, which
-                must then be as many as the columns.
+            classes: The labels in the order of the columns of ``y_prob``; None is the sorted distinct labels of ``y_true``,
+                one per column.
             pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
             bins: As in ``reliability``.
             kind: As in ``reliability``.
@@ -161,10 +161,10 @@ def _probabilities(estimator: Any, X: Any) -> Any:
         return estimator.predict_proba(X)
     except CalibrantError:
         raise
-    except (ValueError, TypeError) as error:  # what a classifier says of features that it cannot take
-        said = " ".join(str(error).split())[:200]
+    except (ValueError, TypeError) as error:  # raised by the classifier for features it does not accept
+        reason = " ".join(str(error).split())[:200]
         raise refuse(
-            f"X that {type(estimator).__name__} can predict", f"{said!r}", "pass features as in its fit"
+            f"X that {type(estimator).__name__} can predict", f"{reason!r}", "pass features as in its fit"
         ) from error
 
 

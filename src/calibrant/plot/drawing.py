@@ -1,4 +1,4 @@
-"""Draws numbers into an ``Axes`` of the caller's: what the one-call functions, the report and the studies share."""
+"""Functions that draw numbers into a given ``Axes``, shared by the public plots, the report and the studies."""
 
 import math
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ __all__ = [
     "lower_limit",
 ]
 
-_LARGEST = 110.0  # points², the area of a dot that holds as many rows as the fullest bin
-_SMALLEST = 9.0
+_LARGEST = 110.0  # area in points² of the dot of the bin with the most rows
+_SMALLEST = 9.0  # least area in points²
 
 
 def lower_limit(*diagrams: Diagram) -> float:
-    """Return where both axes of some diagrams begin: a multiple of 10 %, at most 80 %, below all that is drawn.
+    """Return the common lower limit of both axes: a multiple of 10 %, at most 80 %, below every number drawn.
 
     Args:
-        *diagrams: Those drawn on one scale.
+        *diagrams: The diagrams drawn on one scale.
     """
     lowest = min((diagram.lowest for diagram in diagrams), default=0.0)
     return min(math.floor(10 * lowest + 1e-9) / 10, 0.8)
@@ -40,17 +40,17 @@ def lower_limit(*diagrams: Diagram) -> float:
 def draw_diagram(
     diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, start: float | None = None, words: bool = True
 ) -> "Figure":
-    """Draw accuracy against confidence, with what is expected of a calibrated model behind it.
+    """Draw accuracy against confidence, with 95 % consistency bars (expected if calibrated) behind the dots.
 
-    A dot's area is its bin's mass. Grey bars are where 95 % of samples of a calibrated model would have the dot: dots
-    inside are circles, dots outside are diamonds in another colour.
+    The area of a dot is proportional to the rows in its bin. A grey bar covers the accuracies of 95 % of samples of a
+    calibrated model; dots inside their bar are circles, dots outside are diamonds in another colour.
 
     Args:
         diagram: From ``diagram_of``.
         ax: Where to draw.
         palette: Colours.
         start: Where both axes begin, in [0, 1); None is ``lower_limit(diagram)``.
-        words: Whether to write into the picture which side is which.
+        words: Whether to label the over- and the under-confident side.
 
     Returns:
         The figure of ``ax``.
@@ -73,7 +73,7 @@ def draw_diagram(
         marker, colour = ("D", palette.bad) if b.off else ("o", palette.good)
         area = max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0)  # a diamond looks larger
         dot = ax.scatter([b.confidence], [b.accuracy], s=area, marker=marker, color=colour, zorder=4, clip_on=False)
-        dot.set_gid(f"bin-{place}")  # a report hangs the bin's numbers there
+        dot.set_gid(f"bin-{place}")  # the report attaches the bin's numbers to this id
         dot.set_edgecolor(palette.ink)
         dot.set_linewidth(0.5)
     _square(ax, start)
@@ -87,13 +87,13 @@ def draw_diagrams(
     palette: Palette = LIGHT,
     colours: Sequence[str] | None = None,
 ) -> "Figure":
-    """Draw several reliability diagrams as lines in one picture, each with its own colour, dash and marker.
+    """Draw several reliability diagrams as lines in one plot, each with its own colour, dash and marker.
 
     Args:
         named: (name, diagram) pairs.
         ax: Where to draw.
         palette: Colours of the frame.
-        colours: Of the lines; None is the house's.
+        colours: Colours of the lines; None is ``COLOURS``.
 
     Returns:
         The figure of ``ax``.
@@ -111,13 +111,13 @@ def draw_diagrams(
 
 
 def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LIGHT, event: str = "") -> "Figure":
-    """Draw the isotonic diagram: the curve, the band it stays in if calibrated, and the three parts of the Brier score.
+    """Draw the isotonic diagram: the curve, its consistency band, and the decomposition of the Brier score.
 
     Args:
         diagram: From ``isotonic_diagram``.
         ax: Where to draw.
         palette: Colours.
-        event: What the probability is of; "" says "the event".
+        event: Name of the event for the axis labels; "" is "the event".
 
     Returns:
         The figure of ``ax``.
@@ -141,13 +141,13 @@ def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LI
 
 
 def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, words: bool = True) -> "Figure":
-    """Draw how much of the data lies in each bin, with mean confidence and accuracy as labelled lines.
+    """Draw the fraction of rows in each bin, with mean confidence and accuracy as vertical lines.
 
     Args:
         diagram: Of bins of equal width.
         ax: Where to draw.
         palette: Colours.
-        words: Whether to write the two means into the picture.
+        words: Whether to label the two lines with their values.
 
     Returns:
         The figure of ``ax``.
@@ -162,7 +162,7 @@ def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, wo
         at, side = (0.02, "left") if min(diagram.confidence, diagram.accuracy) > 0.5 else (0.98, "right")
         for row, (text, value, colour) in enumerate(lines):
             shown = f"{text} {100 * value:.1f} %"
-            height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # a line of text is 12 points
+            height = 0.93 - row * 12 * ax.figure.dpi / 72 / ax.bbox.height  # one line of text is 12 points high
             ax.text(at, height, shown, transform=ax.transAxes, ha=side, va="top", fontsize=7.5, color=colour)
     ax.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     return finish(ax, palette, x="confidence", y="fraction of rows", in_percent="xy")
@@ -171,13 +171,13 @@ def draw_histogram(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, wo
 def draw_risk(
     curves: Sequence[tuple[str, Curve]], ax: "Axes", *, palette: Palette = LIGHT, colours: Sequence[str] | None = None
 ) -> "Figure":
-    """Draw the error among the most confident rows, one line a curve.
+    """Draw risk (error) against coverage, one line per curve.
 
     Args:
         curves: (name, curve) pairs.
         ax: Where to draw.
         palette: Colours.
-        colours: Of the lines; None is the house's.
+        colours: Colours of the lines; None is ``COLOURS``.
 
     Returns:
         The figure of ``ax``.
@@ -189,7 +189,7 @@ def draw_risk(
     ax.set_ylim(bottom=0)
     if len(curves) > 1:
         ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
-    return finish(ax, palette, x="rows answered, most confident first", y="error among rows answered", in_percent="xy")
+    return finish(ax, palette, x="coverage (most confident rows)", y="error at this coverage", in_percent="xy")
 
 
 def _diagonal(ax: "Axes", start: float, palette: Palette, *, words: bool) -> None:

@@ -1,4 +1,4 @@
-"""Log-loss by temperature: the numbers and the drawing."""
+"""Log-loss by temperature: the numbers and the plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class TemperaturePath:
     Args:
         temperatures: Increasing, > 0.
         losses: Mean log-loss in nats at each.
-        best: The temperature of least log-loss.
-        best_loss: The log-loss there.
-        loss: The log-loss as the predictions are, at T = 1.
+        best: The temperature with the smallest log-loss.
+        best_loss: The log-loss at ``best``.
+        loss: The log-loss at T = 1, before calibration.
     """
 
     temperatures: Sequence[float]
@@ -84,7 +84,7 @@ def draw_path(path: TemperaturePath, ax: "Axes", *, palette: Palette = LIGHT) ->
     ax.plot(path.temperatures, path.losses, color=palette.ink, linewidth=1.5, zorder=2)
     ax.set_xscale("log", base=2)
     marks = (
-        (1.0, path.loss, "D", palette.bad, f"as it is: {path.loss:.4f}"),
+        (1.0, path.loss, "D", palette.bad, f"T = 1: {path.loss:.4f}"),
         (path.best, path.best_loss, "o", palette.good, f"T = {path.best:.3g}: {path.best_loss:.4f}"),
     )
     for row, (x, y, marker, colour, text) in enumerate(marks):

@@ -1,4 +1,4 @@
-"""One picture a call: predictions in, a figure with its numbers out."""
+"""The public plots: each takes predictions and returns a ``Picture``, the figure with the numbers it shows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A figure and what it shows.
+    """A figure and the numbers it shows.
 
     Args:
         figure: The matplotlib figure; ``picture.figure.savefig("name.pdf")`` writes it.
         ax: The axes drawn into.
-        numbers: What is drawn, as a dataclass, or by name where there are several.
+        numbers: The numbers drawn, as a dataclass, or as a dictionary from name to dataclass for several models.
     """
 
     figure: "Figure"
@@ -52,7 +52,7 @@ class Picture:
         return f"Picture({inside})"
 
     def _repr_png_(self) -> bytes:
-        """Return the figure as a notebook shows it."""
+        """Return the figure as PNG, for notebooks."""
         import io
 
         file = io.BytesIO()
@@ -68,10 +68,10 @@ def reliability(
     bins: int = 15,
     event: str = "",
 ) -> Picture:
-    """Draw a reliability diagram, with what is expected of a calibrated model behind it.
+    """Draw a reliability diagram with the region expected if calibrated.
 
-    Two classes (or pairs of an event): the isotonic (CORP) curve of the event's probability. More: accuracy against
-    confidence of the top label in bins of equal mass, a dot's area being its bin's mass.
+    For two classes (or pairs of an event) it is the isotonic (CORP) curve of the event's probability; for more classes,
+    accuracy against confidence of the top label in bins of equal mass, with dot areas proportional to the rows.
 
     Args:
         predictions: Labelled, at least one row.
@@ -79,7 +79,7 @@ def reliability(
         kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. Rows with counts are shown as so many
             rows; rows with sampling weights in bins only.
         bins: Bins of equal mass, ≥ 1.
-        event: What the probability of class 1 is of, for the labels of the axes.
+        event: Name of the event that class 1 stands for, for the axis labels.
 
     Returns:
         The figure, with a ``Diagram`` or an ``IsotonicDiagram`` as its numbers.
@@ -114,7 +114,7 @@ def reliability(
 
 
 def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = 15) -> Picture:
-    """Draw the reliability diagrams of several models, or of one before and after, in one picture.
+    """Draw the reliability diagrams of several models, or of one before and after calibration, in one plot.
 
     Args:
         models: Name → labelled predictions.
@@ -122,7 +122,7 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         bins: Bins of equal mass, ≥ 1.
 
     Returns:
-        The figure, with a ``Diagram`` a name.
+        The figure, with one ``Diagram`` per name.
 
     Raises:
         InputError: If there are none, or one has no rows.
@@ -140,14 +140,14 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
 
 
 def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
-    """Draw the error that is left when only the most confident rows are answered.
+    """Draw the risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted.
 
     Args:
         models: Labelled predictions, or name → predictions.
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The figure, with a ``Curve``, or a ``Curve`` a name.
+        The figure, with a ``Curve``, or one ``Curve`` per name.
 
     Examples:
         >>> data = Predictions.from_logits([[2.0, 0.0], [0.5, 0.0]], [0, 1])
@@ -165,13 +165,13 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
 def confidence_histogram(
     predictions: Data, ax: "Axes | None" = None, *, bins: int = 15, binning: Binning | None = None
 ) -> Picture:
-    """Draw where the confidences lie, with their mean and the accuracy.
+    """Draw the histogram of confidence, with mean confidence and accuracy.
 
     Args:
         predictions: Labelled, at least one row.
         ax: Where to draw; None makes a figure.
         bins: Bins of equal width, ≥ 1.
-        binning: Other bins instead.
+        binning: A binning to use instead of ``bins``.
 
     Returns:
         The figure, with a ``Diagram``.
@@ -212,7 +212,7 @@ def classwise(
         seed: Same seed, same limits.
 
     Returns:
-        The figure, with a list of ``ClassError``, every class in it.
+        The figure, with the list of ``ClassError`` of all classes.
 
     Raises:
         InputError: If class names are not K, or there are only pairs.
@@ -237,7 +237,7 @@ def classwise(
 def temperature_path(
     predictions: Predictions, ax: "Axes | None" = None, *, temperatures: Sequence[float] | None = None
 ) -> Picture:
-    """Draw the log-loss against the temperature that the logits are divided by, with the best one.
+    """Draw the log-loss against the temperature that divides the logits, with the minimum marked.
 
     Args:
         predictions: Labelled.

@@ -1,4 +1,4 @@
-"""The numbers of a risk-coverage curve: the error that is left when only the most confident rows are answered."""
+"""The numbers of a risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Curve:
 
 
 def risk_curve(data: Data) -> Curve:
-    """Return the error among the most confident c · N rows for up to 200 coverages c; equal confidences stay together.
+    """Return the error among the most confident c · N rows for up to 200 coverages c; rows of equal confidence stay together.
 
     Args:
         data: Labelled predictions or pairs, at least one row.

@@ -1,4 +1,4 @@
-"""The house style of every figure: colours by role, line styles, axes in percent. No pyplot, no rcParams: nothing global changes."""
+"""The style of every figure: colours by role, line styles, axes in percent. No pyplot and no rcParams: no global state changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ __all__ = ["COLOURS", "DASHES", "LIGHT", "MARKERS", "Palette", "axes_of", "finis
 class Palette:
     """Colours by role.
 
-    The defaults are legible on white and in grey print, and stay apart for readers with deuteranopia; shapes and dashes
-    say the same again.
+    The defaults are legible on white and in greyscale, and distinct for readers with deuteranopia; markers and dashes
+    carry the same information.
 
     Args:
         ink: Text and main lines.
         faint: Ticks, frames, notes.
         grid: Grid lines.
-        band: What is expected if calibrated.
+        band: The region expected if calibrated.
         good: Inside the band; after calibration.
         bad: Outside the band; before calibration.
         other: A third series.
@@ -39,14 +39,14 @@ class Palette:
 
 LIGHT = Palette()
 
-# Series of lines, in order. After Okabe and Ito (2008), darkened for thin lines on white; the test simulates deuteranopia.
+# Colours of lines, in order. After Okabe and Ito (2008), darkened for thin lines on white; a test simulates deuteranopia.
 COLOURS = ("#0b5fa5", "#d9730d", "#1b1f24", "#56b4e9", "#8f3b00", "#009e73", "#b5651d", "#a64d93")
 DASHES = ("solid", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def new_figure(*, width: float = 4.2, height: float = 4.2) -> "Figure":
-    """Return an empty figure of ``width`` × ``height`` inches, tied to no display.
+    """Return an empty figure of ``width`` × ``height`` inches, without pyplot's window management.
 
     Args:
         width: In inches, > 0.
@@ -81,10 +81,10 @@ def finish(
     y: str | None = None,
     in_percent: Sequence[str] = (),
 ) -> "Figure":
-    """Give ``ax`` the grid, ticks and labels of every figure, and return its figure.
+    """Return the figure of ``ax`` after applying the common grid, ticks and labels.
 
     Args:
-        ax: Where something was drawn.
+        ax: The axes that were drawn into.
         palette: Colours.
         x: Label of the horizontal axis; None leaves it.
         y: Label of the vertical axis; None leaves it.

@@ -1,4 +1,4 @@
-"""Values of one metric, epoch by epoch."""
+"""A plot of one metric's values over epochs."""
 
 import math
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ def draw_values(
     bounds: tuple[float, float] = (-math.inf, math.inf),
     palette: Palette = LIGHT,
 ) -> tuple["Figure", "Axes"]:
-    """Draw values of one metric in order, a dot each, the last with its number.
+    """Draw the values of one metric in order as dots, the last labelled with its value.
 
     Args:
         values: At least one.
         ax: Where to draw; None makes a figure.
-        name: What they are of.
-        bounds: Between which the metric lies; the axis begins at a finite lower one.
+        name: Name of the metric, the label of the vertical axis.
+        bounds: Bounds of the metric; the axis begins at the lower one if it is finite.
         palette: Colours.
 
     Returns:

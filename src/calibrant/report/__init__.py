@@ -1,4 +1,4 @@
-"""What a person sees: tables and figures, and one self-contained report."""
+"""Reports for people: tables and figures in one self-contained HTML, Markdown or JSON file."""
 
 from calibrant.report.model import Model, Subject, Table
 from calibrant.report.render import Section, write_report

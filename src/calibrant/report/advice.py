@@ -1,4 +1,4 @@
-"""What to do about a model: the calibrator's gain with its interval, a recommendation, and the commands that carry it out."""
+"""The recommendation of a report: the calibrator's gain with its interval, what to do, and the commands for it."""
 
 import math
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
 @dataclass(frozen=True)
 class Gain:
-    """How much lower the log-loss is after calibration, paired row by row.
+    """The reduction of the log-loss by calibration, paired row by row.
 
     Args:
-        against: What it is compared with.
-        difference: Log-loss there minus log-loss after calibration, in nats; positive is better.
+        against: Name of the alternative it is compared with.
+        difference: Log-loss of the alternative minus log-loss after calibration, in nats; positive is better.
         low: Lower end of its 95 % interval.
         high: Upper end.
     """
@@ -50,12 +50,12 @@ class Gain:
 
     @property
     def state(self) -> int:
-        """1 if calibration is significantly better, −1 if worse, 0 if they cannot be told apart."""
+        """1 if calibration is significantly better, −1 if significantly worse, 0 if the interval contains 0."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     @property
     def sentence(self) -> str:
-        """The gain in words."""
+        """The gain as a sentence."""
         verb = "lower" if self.difference >= 0 else "higher"
         low, high = sorted((self.low, self.high)) if self.difference >= 0 else sorted((-self.low, -self.high))
         shown = (
@@ -67,12 +67,12 @@ class Gain:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do.
+    """A recommendation.
 
     Args:
-        headline: In one sentence.
-        reasons: What it rests on.
-        commands: (purpose, command line or Python) that carry it out; none where there is nothing to do.
+        headline: The recommendation in one sentence.
+        reasons: The figures it rests on.
+        commands: (purpose, command line or Python) pairs that carry it out; empty if there is nothing to do.
     """
 
     headline: str
@@ -93,13 +93,13 @@ def loss_rows(data: Data) -> Tensor:
 
 
 def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | None:
-    """Return the paired gain in log-loss, or None where it is infinite or there is one row only.
+    """Return the paired gain in log-loss, or None if it is infinite or there is only one row or group.
 
     Args:
-        before: What calibration is compared with.
+        before: The predictions to compare with.
         after: The same rows calibrated.
-        against: The name of ``before`` in sentences.
-        draws: Resamples; whole groups are drawn where rows have groups.
+        against: Name of ``before`` in sentences.
+        draws: Bootstrap resamples; whole groups are resampled where rows have groups.
     """
     difference = loss_rows(before) - loss_rows(after)
     if draws < 2 or not bool(torch.isfinite(difference).all()):
@@ -113,11 +113,11 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
 
 
 def gains_of(model: Model, *, draws: int) -> list[Gain]:
-    """Return the gains of a model's calibrator over doing nothing and over plain temperature scaling, as far as known.
+    """Return the gains of a model's calibrator over doing nothing and, if available, over plain temperature scaling.
 
     Args:
-        model: With ``after``, and ``reference`` for the second.
-        draws: Resamples.
+        model: A model with ``after``, and with ``reference`` for the second gain.
+        draws: Bootstrap resamples.
     """
     if model.after is None or isinstance(model.before, BinaryPairs) is not isinstance(model.after, BinaryPairs):
         return []
@@ -130,14 +130,14 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
 def advice_of(
     model: Model | Subject, before: Verdict, after: Verdict | None, gains: list[Gain], *, margin: float
 ) -> Advice:
-    """Return what to do about a model.
+    """Return the recommendation for a model.
 
     Args:
-        model: What it is about.
+        model: The model, or the subject of a streamed report.
         before: The verdict before calibration.
-        after: The verdict after, or None.
+        after: The verdict after calibration, or None.
         gains: From ``gains_of``.
-        margin: ECE above which an error is large; the check command carries it.
+        margin: ECE above which an error is large; the check command contains it.
     """
     commands = commands_of(model, margin=margin)
     if after is None:
@@ -155,31 +155,29 @@ def advice_of(
         return Advice(f"Leave the model as it is: {name} has no significant gain in log-loss.", reasons, [])
     if temperature is not None and temperature.state < 0:
         return Advice(
-            f"Use plain temperature scaling: {name} is significantly worse than it.",
+            f"Use plain temperature scaling: {name} is significantly worse.",
             reasons,
             commands_of(model, margin=margin, method="TemperatureScaling"),
         )
     if temperature is not None and temperature.state == 0:
-        reasons.append(
-            "Plain temperature scaling cannot be told apart from it: it is the simpler choice where that counts."
-        )
+        reasons.append("Plain temperature scaling does not differ significantly from it, and is the simpler choice.")
     return Advice(f"Calibrate with {name}.", reasons, commands)
 
 
 def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
     if before.state in ("calibrated", "small"):
-        return Advice("Nothing needs to be done about its calibration.", [], [])
+        return Advice("Its calibration needs no action.", [], [])
     if before.state == "unclear":
         return Advice("Collect more labelled rows before deciding.", [], [])
-    return Advice("Calibrate it on labelled rows that are not these.", [], commands)
+    return Advice("Calibrate it on labelled rows other than these.", [], commands)
 
 
 def commands_of(model: Model | Subject, *, margin: float, method: str | None = None) -> list[tuple[str, str]]:
-    """Return the three commands that fit, ship and check a calibrator, on the command line or in Python.
+    """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
     Args:
-        model: What the report is about.
-        margin: ECE that the check allows.
+        model: The model of the report.
+        margin: Largest ECE that the check accepts.
         method: Calibrator to fit; None is the model's.
     """
     calibrator = model.calibrator
@@ -215,14 +213,14 @@ def commands_of(model: Model | Subject, *, margin: float, method: str | None = N
 
 
 def mean_gain(total: float, squares: float, rows: int, *, against: str, quantile: float) -> Gain | None:
-    """Return a gain from sums of the rows' differences: its interval is normal.
+    """Return a gain with a normal interval from sums of the rows' differences, or None for fewer than two rows.
 
     Args:
         total: Σ difference.
         squares: Σ difference².
-        rows: How many, ≥ 2 for an answer.
-        against: What it is compared with.
-        quantile: Standard errors to either side.
+        rows: Number of rows.
+        against: Name of the alternative it is compared with.
+        quantile: Half-width of the interval in standard errors.
     """
     if rows < 2 or not math.isfinite(squares):
         return None

@@ -1,4 +1,4 @@
-"""Where a model's confidence is right and where it is not: the numbers that figures and words are made of."""
+"""Calibration by class, by group and by bin: the numbers behind a report's figures and sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model
 
 BINS = 15
-MOST_ROWS = 20  # of a table of classes or groups; the rest is counted
+MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
 PANELS = 6
 
 
 @dataclass(frozen=True)
 class Part:
-    """One class or group: how often it is predicted and right, before and after.
+    """The calibration of one class or group, before and after calibration.
 
     Args:
-        name: What it is called.
-        n: Rows of it.
-        expected: What the model says: mean probability of the class, or mean confidence in the group.
-        observed: What is true: frequency of the class, or accuracy in the group.
+        name: Name of the class or group.
+        n: Rows with this label, or in this group.
+        expected: Mean probability of the class, or mean confidence in the group.
+        observed: Frequency of the class, or accuracy in the group.
         error_before: Calibration error (ECE of the class's probability, or of the group).
         error_after: The same after calibration, or None.
         key: Class index or group.
@@ -42,7 +42,7 @@ class Part:
 
 
 def by_class(model: Model) -> list[Part]:
-    """Return every class, the one worst calibrated (after, else before) first; nothing for top-label pairs."""
+    """Return every class, the largest error (after calibration, else before) first; empty for top-label pairs."""
     before, after = model.before, model.after
     if not isinstance(before, Predictions):
         return []
@@ -61,7 +61,7 @@ def by_class(model: Model) -> list[Part]:
 
 
 def by_group(model: Model) -> list[Part]:
-    """Return every group of rows, the one worst calibrated first; nothing where there are no groups."""
+    """Return every group of rows, the largest error first; empty if there are no groups."""
     groups = model.before.groups
     if groups is None:
         return []
@@ -81,7 +81,7 @@ def _top(data: Data | None, rows: Tensor) -> BinaryPairs | None:
 
 
 def worst_first(parts: Sequence[Part]) -> list[Part]:
-    """Return ``parts`` by their error after calibration, or before if there is none, the largest first."""
+    """Return ``parts`` sorted by their error after calibration (before, if there is no calibrator), the largest first."""
     return sorted(parts, key=lambda part: -(part.error_before if part.error_after is None else part.error_after))
 
 
@@ -103,5 +103,5 @@ def group_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram
 
 
 def worst_bins(diagram: Diagram, *, most: int = 3) -> list[Bin]:
-    """Return the bins outside what calibration lets expect, by the rows they misstate (count × gap), worst first."""
+    """Return the bins outside their consistency bars, by their contribution to the ECE (count × gap), the largest first."""
     return sorted((b for b in diagram.bins if b.off), key=lambda b: -b.count * abs(b.gap))[:most]

@@ -1,4 +1,4 @@
-"""Composed figures of a report: what ``calibrant.plot`` draws, side by side in fixed places."""
+"""Composed figures of a report: plots of ``calibrant.plot`` at fixed positions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,10 +35,10 @@ def reliability_figure(
 
 
 def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT, x: str, y: str) -> "Figure":
-    """Return a new small figure: a reliability diagram that stands among others.
+    """Return a new small figure: a reliability diagram for a grid of panels.
 
     Args:
-        diagram: What to draw.
+        diagram: The diagram to draw.
         palette: Colours.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
@@ -75,7 +75,7 @@ def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = L
 
 
 def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
-    """Return a new figure of the error by the rows answered.
+    """Return a new figure of risk against coverage.
 
     Args:
         curves: (name, curve) pairs, at most three.
@@ -87,7 +87,7 @@ def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT
 
 
 def _bare(width: float, height: float) -> "Figure":
-    """Return an empty figure without a layout engine, so that fixed places line up, on a transparent ground."""
+    """Return an empty figure without a layout engine, so that fixed positions line up, on a transparent background."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))

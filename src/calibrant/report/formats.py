@@ -1,4 +1,4 @@
-"""The formats of a report, and which names of files say them."""
+"""The formats of a report, and the file name suffixes that select them."""
 
 import os
 
@@ -14,10 +14,10 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
 
     Args:
         path: Where it is written.
-        format: What was named, or None for what the suffix says, else HTML.
+        format: The format, or None to take it from the suffix, else HTML.
 
     Raises:
-        InputError: For a format that is not one of these, or a suffix that says another.
+        InputError: For another format, or a suffix that contradicts it.
     """
     suffix = as_path(path).suffix.lower()
     known = {name: kind for kind, names in SUFFIXES.items() for name in names}

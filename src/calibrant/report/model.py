@@ -1,4 +1,4 @@
-"""What a report is about: models before and after calibration, and tables that others computed."""
+"""Inputs of a report: models before and after calibration, and tables computed elsewhere."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from calibrant.errors import InputError
 from calibrant.plot.arguments import check_data, check_label, check_names
 from calibrant.predictions import Predictions
 
-LONGEST_NAME = 60  # of a calibrator within a sentence
+LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,17 +22,17 @@ class Model:
     """One model's predictions on the rows it is evaluated on, before and after calibration.
 
     Args:
-        name: What people call it.
+        name: Name of the model.
         before: Labelled predictions.
-        after: The same rows calibrated; None shows the model as it is.
-        calibrator: What made ``after``: the fitted calibrator, or its name, or None.
-        source: File the rows came from, for the record.
-        split: Which split of it.
+        after: The same rows calibrated; None reports on the uncalibrated model only.
+        calibrator: The fitted calibrator that produced ``after``, or its name, or None.
+        source: File the rows came from, printed in the report.
+        split: Name of the split.
         class_names: K names, or None for the class indices.
         reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
             comparison out.
-        argument: How the command line names the file, with the options that read it, for the commands that the report
-            advises; empty takes the source.
+        argument: The file and the options that read it as arguments of the command line, for the commands that the report
+            recommends; empty takes the source.
 
     Examples:
         >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
@@ -75,7 +75,7 @@ class Model:
 
     @property
     def calibrated_in_short(self) -> str:
-        """The calibrator as it fits into a sentence: its class alone where the rest is long."""
+        """The calibrator's repr, or its class name if the repr is long."""
         return in_short(self.calibrator)
 
     def class_name(self, index: int) -> str:
@@ -85,13 +85,13 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a section is about where its figures come from sums over rows that nobody holds in memory.
+    """The model of a section whose figures come from streamed sums, without its predictions.
 
     Args:
-        name: What people call the model.
-        calibrator: What the figures after calibration went through, or None.
-        source: Where the rows lie.
-        split: Which part of it.
+        name: Name of the model.
+        calibrator: The calibrator of the figures after calibration, or None.
+        source: File or folder of the rows.
+        split: Name of the split.
     """
 
     name: str
@@ -109,18 +109,18 @@ class Subject:
 
     @property
     def calibrated_in_short(self) -> str:
-        """The calibrator as it fits into a sentence."""
+        """The calibrator's repr, or its class name if the repr is long."""
         return in_short(self.calibrator)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table computed elsewhere, shown as it is.
+    """A table computed elsewhere, printed unchanged.
 
     Args:
         title: Its caption.
         header: Column names.
-        rows: Cells as text, as many a row as the header has.
+        rows: Cells as text; every row has as many as the header.
         note: How to read it.
     """
 
@@ -150,18 +150,18 @@ def _check_texts(model: Model | Subject) -> None:
 
 
 def as_text(calibrator: Calibrator | str | None) -> str | None:
-    """Return a calibrator, or the name given for one, as text."""
+    """Return the repr of a calibrator in one line, or the name passed instead of one."""
     return in_one_line(calibrator) if isinstance(calibrator, Calibrator) else calibrator
 
 
 def in_short(calibrator: Calibrator | str | None) -> str:
-    """Return a calibrator as it fits into a sentence: its class alone where the rest is long."""
+    """Return the repr of a calibrator, or its class name if the repr is long."""
     name = as_text(calibrator) or "calibration"
     return name if len(name) <= LONGEST_NAME else name.split("(")[0]
 
 
 def in_one_line(calibrator: Calibrator) -> str:
-    """Return the repr of ``calibrator`` without the lines that torch gives its parts.
+    """Return the repr of ``calibrator`` on one line; torch prints submodules on lines of their own.
 
     Examples:
         >>> from calibrant.calibrators import Chain, Identity

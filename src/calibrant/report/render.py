@@ -50,23 +50,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Section:
-    """All that a report says of one model.
+    """The content of a report on one model.
 
     Args:
-        model: What it is about.
+        model: The model.
         before: Its figures before calibration.
-        after: The same after, or none.
-        diagrams: Reliability before and after, or None, in bins of equal mass.
+        after: Its figures after calibration; empty without a calibrator.
+        diagrams: Reliability diagrams before and after (or None), in bins of equal mass.
         histograms: The same in bins of equal width.
-        verdicts: Before and after, or None.
-        gains: Of the calibrator, in log-loss.
+        verdicts: Verdicts before and after (or None).
+        gains: The calibrator's gains in log-loss.
         margin: ECE above which an error is large.
-        curves: Risk by coverage, each with its label.
-        classes: Every class, the worst calibrated first.
-        groups: Every group of rows likewise.
+        curves: Risk-coverage curves, each with its label.
+        classes: Every class, the largest error first.
+        groups: Every group of rows, the largest error first.
         panels: Small diagrams by ``"class"`` and ``"group"``, each with its name.
-        words: The findings.
-        fingerprint: Of the data, 16 hexadecimal digits.
+        words: The findings as sentences.
+        fingerprint: Hash of the data, 16 hexadecimal digits.
         remarks: What is left out and why.
     """
 
@@ -88,7 +88,7 @@ class Section:
 
     @property
     def advice(self) -> Advice:
-        """What to do."""
+        """The recommendation."""
         return advice_of(self.model, *self.verdicts, self.gains, margin=self.margin)
 
     @property
@@ -100,15 +100,15 @@ class Section:
 
     @property
     def shown(self) -> list[tuple[Row, Row | None]]:
-        """The rows of the table, before and after, without those that say nothing."""
+        """The rows of the table, before and after, without uninformative ones."""
         after: Sequence[Row | None] = self.after or [None] * len(self.before)
         return [pair for pair in zip(self.before, after, strict=True) if not pair[0].says_nothing]
 
     @property
     def left_out(self) -> list[str]:
-        """Which rows say nothing, and why."""
+        """A sentence for each uninformative row, with the reason why it is left out."""
         return [
-            f"{row.label} is left out: a calibrated model of this size would show up to {row.shown(row.null_high)}."
+            f"{row.label} is left out: its 97.5 % limit if calibrated is {row.shown(row.null_high)} with so few rows."
             for row in self.before
             if row.says_nothing
         ]
@@ -120,12 +120,12 @@ class Section:
 
     @property
     def worst(self) -> list[str]:
-        """The worst bins of the last diagram, in words."""
+        """The worst bins of the last diagram, one sentence each."""
         return [bin_sentence(found) for found in worst_bins(self.diagrams[1] or self.diagrams[0])]
 
     @property
     def calibrator_class(self) -> str | None:
-        """What the calibrator does, in its own documentation's first sentence."""
+        """The first paragraph of the calibrator's docstring, or None."""
         calibrator = self.model.calibrator
         if not isinstance(calibrator, Calibrator):
             return None
@@ -133,18 +133,18 @@ class Section:
 
     @property
     def reasons(self) -> list[str]:
-        """Where the calibrator was fitted, and why it was chosen."""
+        """Why the calibrator was chosen, and on how many rows it was fitted."""
         calibrator = self.model.calibrator
         if not isinstance(calibrator, Calibrator):
             return []
         chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
         fitted = rows_of(calibrator.fit_rows)
-        rows = f"{fitted:,} rows" if fitted else "rows that it kept no record of"
-        return [*chosen, f"It was fitted on {rows}, none of which should be among those evaluated here."]
+        rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
+        return [*chosen, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
 
     @property
     def evidence(self) -> Evidence | None:
-        """What an automatic choice weighed."""
+        """The candidates of an automatic choice and their cross-validated log-loss, or None."""
         return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
 
 
@@ -163,14 +163,14 @@ def write_report(
     """Write one self-contained report on one or many models, atomically.
 
     Args:
-        models: What to report on, in order; a ``Section`` is one that was diagnosed already, as of rows on disk.
+        models: The models in order; pass a ``Section`` for one that is already diagnosed, such as rows on disk.
         path: Where to write it.
         title: Its heading.
         tables: Tables computed elsewhere, shown before the models.
         notes: Paragraphs shown below the heading.
         pictures: (caption, address) of figures drawn elsewhere, shown after the tables of an HTML report.
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
-        draws: Draws for intervals and limits; 0 leaves both out.
+        draws: Simulation draws for intervals and limits; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
 
     Returns:
@@ -225,12 +225,12 @@ def _check_extras(tables: Sequence[Table], notes: Sequence[str], pictures: Seque
 
 
 def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Section:
-    """Compute all that a report says of one model.
+    """Return the content of a report on one model.
 
     Args:
         model: The model.
         draws: As in ``write_report``.
-        margin: As there.
+        margin: As in ``write_report``.
     """
     check_margin(margin)
     file = PurePath(model.source).name or model.name
@@ -261,16 +261,16 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
 
 
 def before_after(found: Sequence[T]) -> tuple[T, T | None]:
-    """Return one or two things as (before, after or None).
+    """Return ``found`` as (before, after), with None for a missing second element.
 
     Args:
-        found: One or two.
+        found: One or two elements.
     """
     return found[0], found[1] if len(found) > 1 else None
 
 
 def evidence_in_plain(evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence as JSON data; what was not tried is None."""
+    """Return the evidence as JSON data; figures of candidates that were not tried are None."""
     plain = asdict(evidence)
     finite = [{k: None if v in (math.inf, -math.inf) else v for k, v in trial.items()} for trial in plain["trials"]]
     return plain | {"trials": finite}
@@ -310,7 +310,7 @@ def _html(context: dict[str, Any]) -> str:
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
     page = _environment().get_template("report.html").render(**context, figures=figures)
-    page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # a number and its sign stay on one line
+    page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)  # this script and no other runs
@@ -323,7 +323,7 @@ def _markdown(context: dict[str, Any]) -> str:
 
 
 def _without_tags(value: Any) -> Any:
-    """Return text in which no word of a title or name is taken for HTML by what shows Markdown."""
+    """Return text escaped so that Markdown renderers do not read titles and names as HTML."""
     return value.replace("&", "&amp;").replace("<", "&lt;") if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""All that a report says of a model, from sums over rows that need not fit in memory."""
+"""The content of a report on a model, from sums over rows that need not fit in memory."""
 
 import os
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ _CURVE_POINTS = 200
 _MEANS: list[Metric] = [Accuracy(), NLL(), Brier()]
 _BINNED: list[ECE | MCE | DebiasedECE] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
-_BESIDE = (
-    "These figures are sums over rows that were read from disk in pieces. Left out is what needs all rows at once: the ECE of "
+_OMITTED = (
+    "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
     "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
-    "intervals and limits where rows come in groups."
+    "intervals and limits for rows with groups."
 )
-_MANY_GROUPS = "There are more than 10,000 groups, so none is shown by itself."
+_MANY_GROUPS = "There are more than 10,000 groups, so figures by group are left out."
 
 
 def diagnose_streamed(
@@ -68,25 +68,25 @@ def diagnose_streamed(
     executor: Executor = in_turn,
     progress: Progress | None = None,
 ) -> Section:
-    """Return what a report says of a Parquet data set of any size, for ``report.write_report([section], path)``.
+    """Return the content of a report on a Parquet data set of any size, for ``report.write_report([section], path)``.
 
-    One pass over the rows, and one more through the calibrator. Counts are those of memory, sums agree within 1e-12;
-    null levels are drawn from the same cells as in memory. Intervals are Wilson's for the accuracy, normal for the other
-    means, and those of memory for the ECE.
+    One pass over the rows, and one more with the calibrator. Counts equal those computed in memory, sums agree within
+    1e-12, and limits if calibrated are simulated from the same cells as in memory. Intervals are Wilson's for the
+    accuracy, normal for the other means, and for the ECE the same as in memory.
 
     Args:
-        path: A file or a folder with labels, as ``ParquetRows`` takes it.
-        name: What people call the model; None takes the path's last part.
-        calibrator: A fitted one to show the same rows through, or None. It must not have been fitted on them.
+        path: A file or a folder with labels, as for ``ParquetRows``.
+        name: Name of the model; None takes the path's last part.
+        calibrator: A fitted calibrator to report on as well, or None. It must not have been fitted on these rows.
         class_names: K names, or None for the class indices.
-        source: What the report says the rows came from; None takes the path.
-        split: Which part of it.
-        draws: Draws for limits if calibrated; 0 leaves them and the intervals out.
+        source: Source of the rows as printed in the report; None takes the path.
+        split: Name of the split.
+        draws: Simulation draws for limits if calibrated; 0 leaves them and the intervals out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
-        checkpoint: A JSON file, and one beside it for the second pass, that keep what is done after every shard; a second
-            call goes on from them. They are removed when all is done.
-        executor: What runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``.
-        progress: Called with (rows done, rows in all) of both passes together.
+        checkpoint: A JSON file that is updated after every shard, and a second one in the same folder for the pass with
+            the calibrator; a repeated call resumes from them. They are removed at the end.
+        executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``.
+        progress: Called with (rows done, total rows) of both passes together.
 
     Raises:
         InputError: If labels are missing, class names are not K, or data are not valid: file, row group and row are named.
@@ -105,13 +105,13 @@ def diagnose_streamed(
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
     metrics: list[list[SumMetric[Any]]] = [[*_metrics(), Digest(), *gain], _metrics()]
     done = [
-        Checkpoint(_beside(checkpoint, "after") if chosen else checkpoint, rows, metrics[i], chosen)
+        Checkpoint(_second_file(checkpoint, "after") if chosen else checkpoint, rows, metrics[i], chosen)
         for i, chosen in enumerate(passes)
     ]
     states = []
     for i, chosen in enumerate(passes):
-        told = None if progress is None else _Part(progress, i * rows.rows, len(passes) * rows.rows)
-        states.append(collect_states(rows, metrics[i], done[i], calibrator=chosen, executor=executor, progress=told))
+        report = None if progress is None else _PassProgress(progress, i * rows.rows, len(passes) * rows.rows)
+        states.append(collect_states(rows, metrics[i], done[i], calibrator=chosen, executor=executor, progress=report))
     for one in done:
         one.remove()
     return _section(shown, states, class_names, draws=draws, margin=margin)
@@ -121,20 +121,20 @@ def _metrics() -> list[SumMetric[Any]]:
     return [*(Moments(metric) for metric in _MEANS), _ECE, _CLASSES, FineCells(), ByGroup()]
 
 
-def _beside(checkpoint: str | os.PathLike[str] | None, word: str) -> Path | None:
+def _second_file(checkpoint: str | os.PathLike[str] | None, word: str) -> Path | None:
     return None if checkpoint is None else Path(checkpoint).with_suffix(f".{word}.json")
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Tells the progress of one of several passes as that of all."""
+class _PassProgress:
+    """Reports the progress of one of several passes as that of all."""
 
-    tell: Progress
+    report: Progress
     before: int
     total: int
 
     def __call__(self, done: int, _: int) -> None:
-        self.tell(self.before + done, self.total)
+        self.report(self.before + done, self.total)
 
 
 def _section(
@@ -168,12 +168,12 @@ def _section(
         panels=panels,
         words=summary(subject, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0]),
         fingerprint=states[0][Digest()].fingerprint,
-        remarks=[_BESIDE] + ([_MANY_GROUPS] if last[ByGroup()].dropped else []),
+        remarks=[_OMITTED] + ([_MANY_GROUPS] if last[ByGroup()].dropped else []),
     )
 
 
 def _gains(states: States) -> list[Gain]:
-    """Return the calibrator's gain over doing nothing, unless rows come in groups, which its interval would have to know."""
+    """Return the calibrator's gain over doing nothing; none for rows with groups, for which its interval does not hold."""
     groups: GroupSums = states[ByGroup()]
     if len(groups.keys) or groups.dropped:
         return []
@@ -186,11 +186,11 @@ def _gains(states: States) -> list[Gain]:
 
 
 def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: int) -> list[Row]:
-    """Return the panel's rows that are sums."""
+    """Return a row for each metric of the panel that is a sum."""
     table: BinTable = states[_ECE]
     groups: GroupSums = states[ByGroup()]
     clustered = bool(len(groups.keys) or groups.dropped)
-    # labels drawn row by row would give clustered rows a limit that they pass too often
+    # labels drawn independently by row would give clustered rows a limit that they exceed too often
     nulls = null_tables(states[FineCells()], table, draws=draws) if draws and not clustered else None
 
     def row(
@@ -226,8 +226,8 @@ def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: in
 
 def _mean_interval(metric: Metric, sums: MomentSums) -> tuple[float, float] | None:
     if isinstance(metric, Accuracy):
-        share = wilson(round(sums.total), sums.rows, level=LEVEL)
-        return share.low, share.high
+        interval = wilson(round(sums.total), sums.rows, level=LEVEL)
+        return interval.low, interval.high
     mean, half = sums.total / sums.rows, normal_quantile((1 + LEVEL) / 2) * sums.error
     return (mean - half, mean + half) if sums.rows > 1 and half < float("inf") else None
 
@@ -272,12 +272,12 @@ def _groups(states: list[States]) -> list[Part]:
 
 
 def _curve(cells: BinTable) -> Curve:
-    """Return points of the curve of risk by coverage, exact where a cell ends, most confident first."""
+    """Return points of the risk-coverage curve at the cells' edges, where it is exact, most confident first."""
     count, wrong = cells.count.flip(0), (cells.count - cells.sum_y).flip(0)
     filled = torch.nonzero(count)[:, 0]
     taken, errors = count[filled].cumsum(0).double(), wrong[filled].cumsum(0)
-    if len(filled) > _CURVE_POINTS:  # evenly by coverage, always with the last
-        wanted = torch.linspace(0, 1, _CURVE_POINTS, dtype=torch.float64)[1:] * cells.total
-        keep = torch.unique(torch.searchsorted(taken, wanted).clamp_max(len(filled) - 1))
+    if len(filled) > _CURVE_POINTS:  # points spaced evenly in coverage, the last one included
+        target = torch.linspace(0, 1, _CURVE_POINTS, dtype=torch.float64)[1:] * cells.total
+        keep = torch.unique(torch.searchsorted(taken, target).clamp_max(len(filled) - 1))
         taken, errors = taken[keep], errors[keep]
     return Curve((taken / cells.total).tolist(), (errors / taken).tolist())

@@ -1,4 +1,4 @@
-"""Draws the figures of studies, in the house style, as files and as pictures of a report."""
+"""Figures of studies, as files and as images of a report."""
 
 import io
 import math
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SIZE = (3.5, 2.9)  # inches of a panel
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
-BAND = 0.15
-LETTERS = 11  # of a heading in an inch
+BAND = 0.15  # opacity
+LETTERS = 11  # characters of a heading per inch
 
 
 def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
@@ -55,7 +55,7 @@ def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
 
 
 def study_figure(drawing: Drawing) -> "Figure":
-    """Return a new figure with all panels of ``drawing``, one legend below if they share it.
+    """Return a new figure with all panels of ``drawing``, with one legend below if all panels share it.
 
     Args:
         drawing: From ``study.figures.drawings``.
@@ -90,7 +90,10 @@ def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
     written = []
     for drawing in drawn:
         figure = study_figure(drawing)
-        svg, png = _svg(figure), io.BytesIO()  # in this order: drawing once moves square axes a little
+        svg, png = (
+            _svg(figure),
+            io.BytesIO(),
+        )  # in this order, for equal bytes: the first drawing shifts square axes slightly
         figure.savefig(png, format="png", dpi=140, metadata={"Software": None})
         written.append(write_bytes(place / f"{drawing.name}.svg", svg.encode()))
         written.append(write_bytes(place / f"{drawing.name}.png", png.getvalue()))
@@ -142,14 +145,14 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
 
 
 def _level(plot: Plot, ax: "Axes") -> None:
-    """Draw where a temperature changes nothing, or an inverse focal loss begins."""
+    """Draw a horizontal line at T = 1 (no change), or at γ = 0 (cross-entropy)."""
     level = 1.0 if "T" in plot.y_label else 0.0
     ax.axhline(level, color=LIGHT.faint, linewidth=0.8, linestyle=(0, (2, 3)))
 
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
     colour = COLOURS[place % len(COLOURS)]
-    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]  # neighbours are told apart without their hue
+    dash = DASHES[(place + place // len(COLOURS)) % len(DASHES)]  # consecutive lines differ in more than hue
     marker = MARKERS[place % len(MARKERS)] if marked or len(line.x) == 1 else None
     if line.low:
         low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
@@ -170,7 +173,7 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
 
 
 def _legends(panels: Sequence[Panel], axes: Sequence["Axes"], figure: "Figure") -> None:
-    """Put one legend below the panels where all have the same entries, else one into each panel."""
+    """Add one legend below the panels if all have the same entries, else one to each panel."""
     entries = [_labels(panel) for panel in panels]
     common = max(entries, key=len, default=())
     if not common:

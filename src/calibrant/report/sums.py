@@ -1,9 +1,9 @@
-"""What a report needs beyond the metrics, as sums that merge: moments, fine cells of confidence, groups, a fingerprint."""
+"""Mergeable sums that a report needs beyond the metrics: moments, fine cells of confidence, groups, a fingerprint."""
 
 import hashlib
 from dataclasses import InitVar, dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,31 +28,31 @@ __all__ = [
     "null_tables",
 ]
 
-MOST_GROUPS = 10_000  # of which sums are kept; a million users would take more memory than the bound
-_OCTAVES, _STEPS = 43, 16  # cells next to 1: 1 − p from 2⁻¹⁰ down to 2⁻⁵³, sixteen an octave
+MOST_GROUPS = 10_000  # most groups with sums of their own: a million users would exceed the memory bound
+_OCTAVES, _STEPS = 43, 16  # cells next to p = 1: 1 − p from 2⁻¹⁰ down to 2⁻⁵³, sixteen per octave
 
 
 class _State(SumMetric[Any]):
-    """A sum that is a part of a report and no figure of merit by itself."""
+    """A sum that a report uses and that is no metric by itself; its value is the number of rows."""
 
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    notion: ClassVar[str] = "report"
-    cite: ClassVar[str] = "–"
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "report"
+    cite = "–"
 
     def value(self, state: Any) -> float:
-        """Return the rows in a state."""
+        """Return the number of rows in a state."""
         return float(state.rows)
 
 
 @dataclass(frozen=True)
 class MomentSums:
-    """Sums of one number a row and of its square.
+    """Sums over rows of a number and of its square.
 
     Args:
         total: Σ x.
         squares: Σ x².
-        rows: How many.
+        rows: Number of rows.
     """
 
     total: float
@@ -71,7 +71,7 @@ class MomentSums:
 
 @dataclass(frozen=True)
 class Moments(_State):
-    """Mean and spread of a metric that is a mean over rows.
+    """Mean and variance of a metric that is a mean over rows.
 
     Args:
         metric: The metric.
@@ -88,11 +88,11 @@ class Moments(_State):
 
 @dataclass(frozen=True)
 class LossGain(_State):
-    """Sums of how much lower each row's log-loss is after calibration.
+    """Sums of the reduction of each row's log-loss by a calibrator.
 
     Args:
-        identity: Hash of the calibrator, which tells two of these apart in a checkpoint and between processes.
-        calibrator: What the rows go through.
+        identity: Hash of the calibrator, which identifies this sum in a checkpoint and between processes.
+        calibrator: The calibrator.
     """
 
     through: ClassVar[Calibrator]  # set for each object
@@ -115,17 +115,18 @@ class LossGain(_State):
 
 @dataclass(frozen=True)
 class FineCells(_State):
-    """Counts and sums in cells of confidence: the 15 bins cut at every 1/1024, and beyond 1 − 1/1024 by octaves of 1 − p.
+    """Counts and sums in cells of confidence: the 15 bins cut at every 1/1024, and above 1 − 1/1024 by octaves of 1 − p.
 
-    The first make the null level of the binned errors, which is drawn cell by cell; both together make points of the
-    curve of risk by coverage, exact at the cells' edges.
+    The limits if calibrated of the binned errors are simulated from the former, cell by cell; both together give points
+    of the risk-coverage curve, exact at the cells' edges.
     """
 
     def state(self, data: Data) -> BinTable:
         """Return the table of the cells."""
         p = data.confidence.double()
         fine = (p * CELLS).long().clamp(0, CELLS - 1)
-        cell = fine + EqualWidth(BINS).assign(p)  # both grow with p and never at once, so that their sum names the pair
+        # both indices are non-decreasing in p and never increase at the same p, so their sum identifies the pair
+        cell = fine + EqualWidth(BINS).assign(p)
         octave = torch.log2((1 - p).clamp(2.0**-53, 2.0**-10)).neg() - 10
         last = fine == CELLS - 1
         cell = cell + torch.where(last, (octave * _STEPS).long().clamp(0, _OCTAVES * _STEPS), 0)
@@ -141,7 +142,7 @@ def _cells() -> int:
 
 
 def coarse_bins() -> Tensor:
-    """Return the bin (1038,) in which each coarse cell of ``FineCells`` lies: 1/1024 wide, cut where a bin ends."""
+    """Return the bin (1038,) of each coarse cell of ``FineCells``: cells are 1/1024 wide and cut at the bins' edges."""
     edges = sorted({i / CELLS for i in range(CELLS + 1)} | {i / BINS for i in range(BINS + 1)})
     middles = torch.tensor([(a + b) / 2 for a, b in pairwise(edges)], dtype=torch.float64)
     return EqualWidth(BINS).assign(middles)
@@ -150,13 +151,13 @@ def coarse_bins() -> Tensor:
 def null_tables(state: BinTable, coarse: BinTable, *, draws: int, seed: int = 0) -> BinTable:
     """Return ``coarse`` with the outcome sums (draws, 15) of calibrated models with the confidences of ``state``.
 
-    The cells, the generator and the order are those of ``statistics.null_outcomes``, so the level is that of memory.
+    The cells, the generator and the order are those of ``statistics.null_outcomes``, so limits equal those in memory.
     """
     bins = coarse_bins()
     size = len(bins)
-    homes = torch.arange(len(state.count)).clamp_max(size - 1)  # the finest cells are parts of the last coarse one
-    count = torch.zeros(size, dtype=torch.int64).index_add_(0, homes, state.count)
-    sum_p = torch.zeros(size, dtype=torch.float64).index_add_(0, homes, state.sum_p)
+    coarse_cell = torch.arange(len(state.count)).clamp_max(size - 1)  # the octaves subdivide the last coarse cell
+    count = torch.zeros(size, dtype=torch.int64).index_add_(0, coarse_cell, state.count)
+    sum_p = torch.zeros(size, dtype=torch.float64).index_add_(0, coarse_cell, state.sum_p)
     filled = torch.nonzero(count)[:, 0]
     mean = (sum_p[filled] / count[filled]).clamp(0, 1)
     numbers = (bins[filled].numpy(), count[filled].numpy(), mean.numpy())
@@ -165,9 +166,9 @@ def null_tables(state: BinTable, coarse: BinTable, *, draws: int, seed: int = 0)
 
 
 def mass_table(cells: BinTable) -> tuple[BinTable, list[float]]:
-    """Return 15 bins of nearly equal mass, made of whole cells of ``FineCells``, and the edges between them.
+    """Return 15 bins of nearly equal mass, unions of cells of ``FineCells``, and their edges.
 
-    A cell goes where its middle rank belongs, so that a bin is off its mass by at most half a cell at either end.
+    A cell belongs to the bin of its middle rank, so a bin's mass is off by at most half a cell at either end.
 
     Args:
         cells: The state of ``FineCells``, with at least one row.
@@ -175,8 +176,8 @@ def mass_table(cells: BinTable) -> tuple[BinTable, list[float]]:
     kept = torch.nonzero(cells.count)[:, 0]
     count = cells.count[kept]
     middle = count.cumsum(0).double() - count / 2
-    home = (middle * BINS / cells.total).long().clamp_max(BINS - 1)
-    names, code = torch.unique(home, return_inverse=True)
+    bin_of_cell = (middle * BINS / cells.total).long().clamp_max(BINS - 1)
+    names, code = torch.unique(bin_of_cell, return_inverse=True)
 
     def gathered(values: Tensor) -> Tensor:
         return torch.zeros(len(names), dtype=values.dtype).index_add_(0, code, values[kept])
@@ -196,9 +197,9 @@ class GroupSums:
         keys: (G,) int64 groups, ascending.
         count: (G, B) int64 rows.
         sum_p: (G, B) float64 confidences.
-        sum_y: (G, B) float64 right decisions.
-        rows: Rows in all.
-        dropped: Whether there were too many groups, so that none is kept; 0 or 1.
+        sum_y: (G, B) float64 correct predictions.
+        rows: Total rows.
+        dropped: 1 if there were too many groups, so that none is kept, else 0.
     """
 
     keys: Tensor
@@ -210,7 +211,7 @@ class GroupSums:
 
     @classmethod
     def none(cls, rows: int, *, dropped: int) -> Self:
-        """Return the sums of no group."""
+        """Return sums without any group."""
         empty = torch.zeros(0, BINS, dtype=torch.float64)
         return cls(torch.zeros(0, dtype=torch.int64), empty.long(), empty, empty, rows, dropped)
 
@@ -234,7 +235,7 @@ class GroupSums:
 
 @dataclass(frozen=True)
 class ByGroup(_State):
-    """The bins of the top label in each group of rows, as long as there are at most 10,000 groups."""
+    """The bins of the top label in each group of rows, for at most 10,000 groups."""
 
     def state(self, data: Data) -> GroupSums:
         """Return the sums of ``data``."""

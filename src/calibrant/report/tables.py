@@ -1,4 +1,4 @@
-"""Figures as rows: every metric of a split with its interval and its null level, as plain records."""
+"""Figures as records: every metric of a split with its interval and its limit if calibrated."""
 
 import dataclasses
 import math
@@ -13,8 +13,8 @@ from calibrant.plot.arguments import check_data, check_label
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
-_AS_IS = ("proper score", "ranking")  # notions whose values are no shares, so not shown in percent
-_SAYS_NOTHING = 0.25
+_NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
+_UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,20 @@ class Row:
 
     Args:
         file: Where the predictions came from.
-        split: Which part of it.
+        split: Name of the split.
         calibrator: The repr of the fitted calibrator, or None.
         metric: The metric's repr.
         value: Its value.
-        low: Lower end of its 95 % interval, or None where no interval covers.
+        low: Lower end of its 95 % interval, or None where no interval is known to cover.
         high: Upper end.
-        null_high: What a perfectly calibrated model of this size stays below in 97.5 % of draws, or None.
+        null_high: The 97.5 % limit if calibrated: a perfectly calibrated model of this size stays below it in 97.5 % of
+            draws. None for figures without one.
         n: Rows of the split.
-        label: The metric's short name, for people.
-        percent: Whether people read it in percent.
-        null_mean: The mean over calibrated models of this size, or None.
-        effective: Rows of equal weight that would vary as much as rows with sampling weights; None without such weights.
-        group: The part of the split that it is of, such as "region=EU", or None for all of it.
+        label: The metric's short name, for tables.
+        percent: Whether tables show it in percent.
+        null_mean: The mean figure of calibrated models of this size, or None.
+        effective: Effective sample size of rows with sampling weights; None without such weights.
+        group: Subgroup of the split, such as "region=EU", or None for the whole split.
     """
 
     file: str
@@ -54,13 +55,13 @@ class Row:
     group: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the row as JSON data: values are fractions; what is absent or not finite is None."""
+        """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
         names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
         beside = {name: held for name in ("group", "effective") if (held := getattr(self, name)) is not None}
         return {name: _finite(getattr(self, name)) for name in names} | beside
 
     def shown(self, value: float | None) -> str:
-        """Return ``value``, one of this row's numbers, as a person reads it."""
+        """Return ``value``, one of this row's numbers, formatted with its unit."""
         if value is None:
             return ""
         if math.isinf(value):
@@ -69,12 +70,12 @@ class Row:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether a calibrated model of this size would show so much that the figure tells nothing: a limit above 25 %."""
-        return self.percent and self.null_high is not None and self.null_high > _SAYS_NOTHING
+        """Whether the 97.5 % limit if calibrated is above 25 %, so that almost no value would be significant."""
+        return self.percent and self.null_high is not None and self.null_high > _UNINFORMATIVE
 
     @property
     def limits(self) -> str:
-        """What is expected if calibrated, and the 97.5 % limit, as text, or nothing."""
+        """The mean and the 97.5 % limit if calibrated as text; empty without them."""
         if self.null_high is None:
             return ""
         mean = "" if self.null_mean is None else f"{self.shown(self.null_mean)} … "
@@ -82,7 +83,7 @@ class Row:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval as text, or nothing."""
+        """The 95 % interval as text; empty without one."""
         if self.low is None or self.high is None:
             return ""
         return f"{self.shown(self.low)}–{self.shown(self.high)}".replace(" %", "")
@@ -98,15 +99,15 @@ def measure(
     draws: int = 1000,
     group: str | None = None,
 ) -> list[Row]:
-    """Return one row a metric.
+    """Return one row per metric.
 
     Args:
         data: Labelled predictions or top-label pairs.
         file: As in ``Row``.
         split: As in ``Row``.
         calibrator: As in ``Row``.
-        metrics: What to measure; None is the panel.
-        draws: Draws for intervals and null levels; 0 leaves both out.
+        metrics: The metrics; None is the default panel.
+        draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
         group: As in ``Row``.
     """
     check_data(data, weighted=True)
@@ -135,12 +136,12 @@ def measure(
 
 
 def in_percent(metric: Metric) -> bool:
-    """Say whether people read ``metric`` in percent."""
-    return metric.bounds == (0.0, 1.0) and metric.notion not in _AS_IS
+    """Return whether tables show ``metric`` in percent."""
+    return metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
 
 
 def label_of(value: Any) -> str:
-    """Return a configuration's short name: its class, with only what differs from the default.
+    """Return a configuration's short name: its class, with only the fields that differ from their defaults.
 
     Examples:
         >>> from calibrant.binning import EqualMass

@@ -1,4 +1,4 @@
-"""Draws the theory's figures and writes them with a page that tells the story."""
+"""Figures of the theory, written with a Markdown page of captions and numbers."""
 
 import io
 import math
@@ -56,9 +56,7 @@ def theory_figure(numbers: FigureNumbers) -> "Figure":
     grid = figure.add_gridspec(rows, 2 * columns)
     for index, panel in enumerate(numbers.panels):
         row, column = divmod(index, columns)
-        alone = (
-            index == count - 1 and column == 0 and columns == 2
-        )  # a last one without a neighbour stands in the middle
+        alone = index == count - 1 and column == 0 and columns == 2  # a last panel without a neighbour is centred
         start = 1 if alone else 2 * column
         draw_panel(panel, figure.add_subplot(grid[row, start : start + 2]))
     return figure
@@ -87,13 +85,13 @@ def write_theory(figures: Sequence[FigureNumbers], folder: Path) -> list[Path]:
 
 
 def page(figures: Sequence[FigureNumbers]) -> str:
-    """Return Markdown that shows each figure with its caption and the numbers worth quoting.
+    """Return Markdown that shows each figure with its caption and main numbers.
 
     Args:
         figures: From ``figure_numbers``.
 
     Returns:
-        The page; its pictures lie beside it.
+        The page; it links to images in its own folder.
     """
     parts = ["# The theory in pictures\n"]
     for numbers in figures:
@@ -133,7 +131,7 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
 
 def _draw_curve(curve: Curve, ax: "Axes") -> None:
     points = curve.style == "points"
-    every = None if points else max(1, len(curve.x) // 6)  # a few marks a line: told apart without its hue
+    every = None if points else max(1, len(curve.x) // 6)  # a few markers per line: lines differ in more than hue
     ax.plot(
         curve.x,
         curve.y,
@@ -159,7 +157,9 @@ def _draw_simplex(ax: "Axes") -> None:
 def _draw_isolines(panel: Isolines, ax: "Axes") -> None:
     x, y = _flat(panel.rows)
     ax.tricontour(x, y, panel.values, levels=panel.levels, colors=COLOURS[:3], linewidths=1.4)
-    for index, percentile in enumerate(panel.percentiles):  # beside the triangle: on the lines they would collide
+    for index, percentile in enumerate(
+        panel.percentiles
+    ):  # labels outside the triangle: on the lines they would overlap
         ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
         ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
     ax.plot(*_flat([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
@@ -178,7 +178,7 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
     reach = max(abs(value) for value in panel.values)
     levels = [reach * step / 8 for step in range(-8, 9)]
     filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")
-    filled.set_rasterized(True)  # as paths the bands would be ten times as large
+    filled.set_rasterized(True)  # as vector paths the file would be ten times as large
     labels = [f"{level:.2g}".replace("-", "−") for level in levels[::4]]
     bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
     bar.set_ticks(levels[::4], labels=labels)
@@ -187,12 +187,12 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
 
 
 def _flat(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Return where rows (q₁, q₂, q₃) lie in the triangle with class 1 left, 2 right, 3 on top."""
+    """Return the coordinates of rows (q₁, q₂, q₃) in the triangle with class 1 left, 2 right, 3 on top."""
     return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
 
 
 def steady(svg: str) -> str:
-    """Return ``svg`` without metadata, with running instead of random names, and coordinates to a hundredth of a point."""
+    """Return ``svg`` without metadata, with numbered instead of random ids, and coordinates to a hundredth of a point."""
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):
         svg = svg.replace(name, f"i{number}")

@@ -1,4 +1,4 @@
-"""Figures as inline SVG: the page's own colours, names that do not clash, and the same bytes each time."""
+"""Figures as inline SVG: the page's own colours, unique ids, and the same bytes each time."""
 
 import io
 import re
@@ -15,17 +15,18 @@ from calibrant.report.figures import panel_figure, reliability_figure, risk_figu
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Stand-ins that no figure uses otherwise; each becomes the CSS variable of its role, so one drawing serves light and dark.
+# Placeholder colours that no figure uses otherwise; each is replaced by the CSS variable of its role, so that one drawing
+# serves the light and the dark page.
 _ROLES = [field.name for field in fields(Palette)]
-_STAND_INS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
+_PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
 
 
 class Drawable(Protocol):
-    """What of a section is drawn."""
+    """The parts of a section that are drawn."""
 
     @property
     def diagrams(self) -> tuple[Diagram, Diagram | None]:
-        """Before and after."""
+        """Reliability diagrams before and after calibration."""
 
     @property
     def histograms(self) -> tuple[Diagram, Diagram | None]:
@@ -33,7 +34,7 @@ class Drawable(Protocol):
 
     @property
     def curves(self) -> list[tuple[str, Curve]]:
-        """Risk by coverage."""
+        """Risk-coverage curves."""
 
     @property
     def panels(self) -> dict[str, list[tuple[str, Diagram]]]:
@@ -46,19 +47,19 @@ def figures_of(section: Drawable, *, prefix: str) -> dict[str, str]:
     drawn = {}
     for name, diagram, histogram in zip(("before", "after"), section.diagrams, section.histograms, strict=True):
         if diagram is not None:
-            figure = reliability_figure(diagram, histogram, palette=_STAND_INS, start=start)
+            figure = reliability_figure(diagram, histogram, palette=_PLACEHOLDERS, start=start)
             drawn[name] = inline_svg(figure, prefix=f"{prefix}{name[0]}", titles=_titles(diagram))
-    drawn["risk"] = inline_svg(risk_figure(section.curves, palette=_STAND_INS), prefix=f"{prefix}r")
+    drawn["risk"] = inline_svg(risk_figure(section.curves, palette=_PLACEHOLDERS), prefix=f"{prefix}r")
     for kind, diagrams in section.panels.items():
         x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
         for number, (_, diagram) in enumerate(diagrams):
-            figure = panel_figure(diagram, palette=_STAND_INS, x=x, y=y)
+            figure = panel_figure(diagram, palette=_PLACEHOLDERS, x=x, y=y)
             drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=_titles(diagram))
     return drawn
 
 
 def _titles(diagram: Diagram) -> dict[str, str]:
-    """Return what a browser shows over each dot."""
+    """Return the tooltip of each dot, by the dot's id."""
     return {
         f"bin-{place}": (
             f"{b.count:,} rows: mean confidence {100 * b.confidence:.2f} %, accuracy {100 * b.accuracy:.2f} % "
@@ -72,12 +73,12 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     """Return ``figure`` as an SVG element for an HTML page.
 
     Args:
-        figure: What was drawn.
-        prefix: With which its ids begin.
-        titles: Text to show over the artists of these ids.
+        figure: The figure.
+        prefix: Prefix of all ids.
+        titles: Tooltips by the artists' ids.
 
-    matplotlib names clip paths at random and repeats names from one figure to the next; here they become ``prefix``
-    and a running number.
+    matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id becomes ``prefix``
+    and a number.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
@@ -92,5 +93,5 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     svg = re.sub(r'\bid="([^"]+)"', lambda match: f'id="{names[match[1]]}"', svg)
     svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda match: match[1] + names.get(match[2], match[2]), svg)
     for role in _ROLES:
-        svg = svg.replace(getattr(_STAND_INS, role), f"var(--{role})")
+        svg = svg.replace(getattr(_PLACEHOLDERS, role), f"var(--{role})")
     return re.sub(r"^<svg ", '<svg aria-hidden="true" focusable="false" ', svg)

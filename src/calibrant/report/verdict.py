@@ -1,4 +1,4 @@
-"""The verdict on one model: on which side its confidence errs, by how much, whether that is large, and how certain."""
+"""The verdict on one model: over- or under-confident, by how much, whether significantly, and whether the error is large."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,19 +10,19 @@ from calibrant.report.tables import Row
 
 __all__ = ["MARGIN", "State", "Verdict", "check_margin", "find_row", "verdict_of"]
 
-MARGIN = 0.02  # ECE below which a miscalibration is called small, unless the reader sets another
+MARGIN = 0.02  # default ECE below which a miscalibration is called small
 State = Literal["calibrated", "small", "large", "perhaps large", "unclear", "not tested"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of a model's confidence.
+    """The verdict on a model's calibration.
 
     Args:
         state: "calibrated" (no significant error, a large one excluded), "small" (significant, below the margin), "large"
-            (significant, above the margin with the whole interval), "perhaps large" (significant, the interval holds the
-            margin), "unclear" (not significant, a large one not excluded), or "not tested".
-        headline: In a few words.
+            (significant, whole interval above the margin), "perhaps large" (significant, the interval contains the
+            margin), "unclear" (not significant, a large error not excluded), or "not tested".
+        headline: The verdict in one line.
         detail: The figures behind it.
     """
 
@@ -51,7 +51,7 @@ def find_row(rows: list[Row], metric: object) -> Row | None:
 
 
 def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN) -> Verdict:
-    """Return the verdict on predictions from their ECE, its interval and what is expected if calibrated.
+    """Return the verdict on predictions from their ECE, its interval and its limit if calibrated.
 
     Args:
         rows: Figures of the predictions, with the ECE among them.
@@ -67,7 +67,7 @@ def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN) -> 
         "calibrated": f"No miscalibration found; an ECE above {points} is excluded",
         "small": f"{side}: significant but small",
         "large": f"{side}: significant and large",
-        "perhaps large": f"{side}: significant; whether it is large is not certain",
+        "perhaps large": f"{side}: significant, and possibly large",
         "unclear": "No significant miscalibration, but too few rows to exclude a large one",
         "not tested": f"{side}; not tested",
     }[state]
@@ -88,7 +88,7 @@ def _state(row: Row, margin: float) -> State:
 
 def _side(gap: float, ece: float) -> str:
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
-        return f"Over-confident in places and under-confident in others, by {_points(ece)} on average"
+        return f"Over-confident in some bins and under-confident in others, by {_points(ece)} on average"
     return f"{'Over' if gap > 0 else 'Under'}-confident by {_points(abs(gap))}"
 
 
@@ -101,14 +101,14 @@ def _detail(row: Row, state: State, margin: float, points: str) -> str:
     ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"
     if row.null_high is None:
         return f"ECE {row.shown(row.value)}; intervals and limits were not computed."
-    expected = "" if row.null_mean is None else f"{row.shown(row.null_mean)} expected, "
+    expected = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
     calibrated = f"if calibrated: {expected}97.5 % limit {row.shown(row.null_high)}"
     tail = {
         "calibrated": f"The whole interval lies below the margin of {points}.",
         "small": f"It is below the margin of {points}: for most uses this needs no action.",
         "large": f"It is above the margin of {points}.",
-        "perhaps large": f"The interval holds the margin of {points}: more rows would settle it.",
-        "unclear": f"The interval reaches above the margin of {points}: more rows would settle it.",
+        "perhaps large": f"The interval contains the margin of {points}: evaluate on more rows to decide.",
+        "unclear": f"The interval reaches above the margin of {points}: evaluate on more rows to decide.",
     }.get(state, "")
     if state == "small" and row.high is not None and row.high >= margin:
         tail = f"The estimate is below the margin of {points}; the interval reaches above it."

@@ -1,4 +1,4 @@
-"""How to read a report, what it cannot say, and its findings in words, each with its number."""
+"""The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
 from calibrant.metrics import NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
@@ -8,43 +8,44 @@ from calibrant.report.verdict import find_row
 
 HOW_TO_READ = (
     (
-        "Each dot is a bin of predictions of equal mass, its area the rows in it: mean confidence (across) against accuracy "
-        "(up). On the dashed line 80 % confidence means 80 % accuracy; below it the model is over-confident."
+        "Each dot is a bin of predictions (bins of equal mass; its area shows the rows in it): accuracy (vertical) against "
+        "mean confidence (horizontal). On the dashed line 80 % confidence means 80 % accuracy; below it the model is "
+        "over-confident."
     ),
     (
-        "Grey bars are where 95 % of samples of a calibrated model of this size would have the dot: a circle inside its bar "
-        "is no evidence of miscalibration, a diamond outside is."
+        "A grey bar covers the accuracy of a calibrated model in 95 % of samples of this size: a circle inside its bar is no "
+        "evidence of miscalibration, a diamond outside is."
     ),
 )
 
 GLOSSARY = (
-    ("95 % interval", "holds the true value in 95 % of samples; none is shown where none is known to cover."),
+    ("95 % interval", "contains the true value in 95 % of samples; left out where no interval is known to cover."),
     (
-        "expected if calibrated",
-        "the mean over perfectly calibrated models of this size; a calibration error of a finite sample is never 0.",
+        "calibrated mean",
+        "the mean figure of perfectly calibrated models on samples of this size, which is above 0 in a finite sample.",
     ),
     (
-        "97.5 % limit if calibrated",
-        "such a model stays below this in 97.5 % of samples; an error above it is significant.",
+        "calibrated 97.5 %",
+        "the 97.5 % limit if calibrated: such a model stays below it in 97.5 % of samples; an error above it is significant.",
     ),
 )
 
 LIMITS = (
     (
-        "These figures hold for data like the rows evaluated here. After a shift (other users, cameras, seasons) measure "
-        "again there."
+        "These figures hold for data distributed like the rows evaluated here. After a distribution shift (other users, "
+        "cameras, seasons) evaluate again on the new data."
     ),
     (
-        "ECE and the reliability diagram look at the decided class alone and average within bins: opposite errors inside a "
-        "bin cancel. The class-by-class table and the proper scores (NLL, Brier) see what they miss."
+        "ECE and the reliability diagram use the predicted class only and average within bins: opposite errors inside a bin "
+        "cancel. The class-by-class table and the proper scores (NLL, Brier) detect those errors."
     ),
-    "Intervals treat rows (or groups, where groups are given) as independent.",
-    "A calibrator changes confidence, not knowledge: accuracy and ranking stay nearly as they were.",
+    "Intervals treat rows (or groups, where there are groups) as independent.",
+    "A calibrator changes probabilities, not what the model has learned: accuracy and ranking hardly change.",
 )
 
 
 def summary(model: Model | Subject, before: list[Row], after: list[Row], diagram: Diagram) -> list[str]:
-    """Return the facts behind the verdict on one model.
+    """Return sentences with the facts behind the verdict on one model.
 
     Args:
         model: The model.
@@ -73,13 +74,13 @@ def _change(model: Model | Subject, before: list[Row], after: list[Row], accurac
     if now is not None:
         same = now.value == accuracy.value
         sentences.append(
-            "No decision changed." if same else f"Decisions changed: accuracy is now {now.shown(now.value)}."
+            "The accuracy did not change." if same else f"Predictions changed: accuracy is now {now.shown(now.value)}."
         )
     return sentences
 
 
 def bin_sentence(found: Bin) -> str:
-    """Return what is wrong in one bin.
+    """Return a sentence on the miscalibration of one bin.
 
     Args:
         found: The bin.

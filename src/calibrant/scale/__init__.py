@@ -1,4 +1,4 @@
-"""Data larger than memory, and more than one machine: the same answers from sums that merge."""
+"""Evaluation, fits and calibration of data larger than memory, on one or several machines, from sums that merge."""
 
 from calibrant.scale.apply import apply_streamed
 from calibrant.scale.execute import Executor, Processes, RayCluster, in_turn, processes, ray_cluster

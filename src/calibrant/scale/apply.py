@@ -1,4 +1,4 @@
-"""Calibrate a Parquet data set of any size: each file becomes a file of the same name, whole or not there at all."""
+"""Calibrate a Parquet data set of any size: one output file per input file, written atomically."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from calibrant.splits import stale_names
 
 __all__ = ["apply_streamed"]
 
-_SHARE = 4  # of a piece: beside the rows stand their calibrated copy and what the writer holds
-_MARK = (
-    b"calibrant.apply"  # in a written file's footer: what it was made from, so that a second call knows its own work
+_PIECE_SHARE = (
+    4  # pieces are this many times smaller: the calibrated copy and the writer's buffers are held in memory, too
 )
+_MARK = b"calibrant.apply"  # footer key of a hash of the inputs, by which a repeated call recognises finished files
 
 
 def apply_streamed(
@@ -35,24 +35,24 @@ def apply_streamed(
     executor: Executor = in_turn,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write calibrated logits of a Parquet data set into a folder, a file for each file; a second call goes on.
+    """Write calibrated logits of a Parquet data set, one output file per input file, and return how many were written.
 
-    Every other column stays as it is. A file appears in the folder when it is whole, never before.
+    All other columns are copied unchanged. Files are written atomically, and a repeated call skips finished ones.
 
     Args:
-        calibrator: Fitted, for the same number of classes.
-        path: A file or a folder, as ``ParquetRows`` takes it.
-        out: A folder, made if it is not there; for one file also a name that ends in .parquet, which is then written and
-            replaced. For ``ray_cluster`` every node must reach it.
-        executor: What writes the files: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``; all write the same.
-        progress: Called with (rows done, rows in all).
+        calibrator: A fitted calibrator for the same number of classes.
+        path: A file or a folder, as for ``ParquetRows``.
+        out: A folder, created if it does not exist; for one input file also a name that ends in .parquet, which is
+            overwritten. For ``ray_cluster`` it must be reachable from every node.
+        executor: Runs the files: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``; all write the same bytes.
+        progress: Called with (rows done, total rows).
 
     Returns:
-        Files written by this call (those found finished are skipped).
+        Number of files written by this call; finished files are skipped.
 
     Raises:
         InputError: If data are not valid, or the calibrator has another number of classes.
-        FileFormatError: If the folder cannot be written, or holds a file of that name that was made otherwise.
+        FileFormatError: If the folder cannot be written, or holds a file of that name from other inputs.
     """
     rows = rows_of(path)
     place = as_path(out, name="out").absolute()
@@ -60,7 +60,9 @@ def apply_streamed(
     folder = place.parent if single else place
     check_calibrator(calibrator, needed=True)
     check_execution(executor, progress)
-    calibrator(torch.zeros(1, rows.classes))  # refuses an unfitted one and another number of classes, before any work
+    calibrator(
+        torch.zeros(1, rows.classes)
+    )  # raises for an unfitted calibrator or another number of classes, before any work
     if single:
         check_target(out, inputs=[rows.path])
     else:
@@ -82,7 +84,7 @@ def apply_streamed(
 
 @dataclass(frozen=True)
 class _Job:
-    """One file to write: from which row groups, to where, and the mark that says so."""
+    """One file to write: its row groups, its path, and the mark for its footer."""
 
     shards: tuple[Shard, ...]
     target: Path
@@ -95,7 +97,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Work:
-    """Write the file of a job."""
+    """A picklable function that writes the file of a job."""
 
     calibrator: Calibrator
     rows: ParquetRows
@@ -107,7 +109,7 @@ class _Work:
         with atomic_write(job.target, inputs=[self.rows.file(job.shards[0])]) as file, torch.no_grad():
             try:
                 for shard in job.shards:
-                    for batch, piece in self.rows.pieces(shard, share=_SHARE):
+                    for batch, piece in self.rows.pieces(shard, share=_PIECE_SHARE):
                         table = _calibrated(self.calibrator, batch, piece, kind=self.rows.kind)
                         if writer is None:
                             schema = table.schema.with_metadata({_MARK: job.mark})
@@ -121,17 +123,17 @@ class _Work:
 
 
 def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind: str) -> Any:
-    """Return the batch with calibrated logits in the place of its logits or probabilities."""
+    """Return the batch with calibrated logits instead of its logits or probabilities."""
     import pyarrow as pa
 
     wide = piece.logits if piece.logits.dtype.itemsize >= 4 else piece.logits.float()
-    # every row is passed through, the fitted ones too: nothing is evaluated here
+    # rows that the calibrator was fitted on are allowed: nothing is evaluated here
     after = Predictions(wide, decision=piece.decision, features=piece.features).calibrated_by(
         calibrator, allow_fit_rows=True
     )
     flat = pa.array(after.logits.contiguous().numpy().reshape(-1))
     names = batch.schema.names
-    stale = {name for name in stale_names(names, "") if name != kind}  # computed anew, or left out
+    stale = {name for name in stale_names(names, "") if name != kind}  # recomputed, or left out
     columns = {name: batch.column(name) for name in names if name not in stale}
     columns[kind] = pa.FixedSizeListArray.from_arrays(flat, after.classes)
     if after.decision is not None:
@@ -141,15 +143,13 @@ def _calibrated(calibrator: Calibrator, batch: Any, piece: Predictions, *, kind:
 
 def _job(rows: ParquetRows, file: Path, target: Path, calibrator: str) -> _Job:
     shards = tuple(shard for shard in rows.shards if shard.file == file.name)
-    size, modified, *_, footer = file_identity(
-        file
-    )  # not when it was put here: a copy of the data gives the same bytes
+    size, modified, *_, footer = file_identity(file)  # without ctime, so that a copy of the data has the same mark
     source = [file.name, size, modified, footer, [shard.rows for shard in shards], calibrator]
     return _Job(shards, target, hashlib.sha256(json.dumps(source).encode()).hexdigest())
 
 
 def _is_finished(job: _Job, *, replace: bool) -> bool:
-    if not job.shards:  # a file without rows has nothing to write
+    if not job.shards:  # a file without rows needs no output
         return True
     if replace or not os.path.lexists(job.target):
         return False

@@ -1,4 +1,4 @@
-"""What is done of a pass over a data set, in a file that is replaced after every row group, so that a stopped run goes on."""
+"""Checkpoints of a pass over a data set: a JSON file, replaced after every row group, from which a stopped run resumes."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ States = dict[SumMetric[Any], Any]
 
 
 class Checkpoint:
-    """The states over the shards that are done; with a path, on disk after every shard.
+    """The metric states summed over the finished shards; with a path, saved after every shard.
 
     Args:
-        path: The JSON file, or None for none.
+        path: The JSON file, or None to keep the states in memory only.
         rows: The data set.
-        metrics: What is summed.
-        calibrator: What is applied first, or None.
+        metrics: The metrics.
+        calibrator: Applied to the rows first, or None.
 
     Raises:
-        FileFormatError: If the file belongs to other data, metrics or another calibrator, or is none.
+        FileFormatError: If the file is no checkpoint, or belongs to other data, metrics or another calibrator.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Checkpoint:
             return
         plain = [state_to_plain(state) for state in self.states.values()]
         content = {"identity": self._identity, "done": sorted(self.names), "states": plain}
-        self.path.parent.mkdir(parents=True, exist_ok=True)  # only now: a refused input leaves nothing behind
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # only now, so that invalid inputs leave no folder behind
         with atomic_write(self.path) as file:
             file.write(json.dumps(content).encode())
 
     def remove(self) -> None:
-        """Delete the file: all is done."""
+        """Delete the file, after the pass is finished."""
         if self.path is not None and self.path.is_file():
             self.path.unlink(missing_ok=True)
 
@@ -88,10 +88,10 @@ class Checkpoint:
 
 
 def check_calibrator(calibrator: Any, *, needed: bool = False) -> None:
-    """Refuse what is no calibrator; None may pass unless one is ``needed``.
+    """Raise unless ``calibrator`` is a calibrator, or None where it is not ``needed``.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is something else.
     """
     if isinstance(calibrator, Calibrator) or (calibrator is None and not needed):
         return
@@ -102,7 +102,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]
     """Return the content of a checkpoint that has ``keys`` and was made for ``identity``.
 
     Raises:
-        FileFormatError: If it is none, or another's.
+        FileFormatError: If it is no checkpoint, or has another identity.
     """
     check_source(path)
     try:
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]
 
 
 def data_identity(rows: ParquetRows) -> dict[str, Any]:
-    """Return what tells one data set from another without reading it: row groups, sizes, times of change, footers."""
+    """Return an identity of a data set without reading its rows: row groups, sizes, modification times, footer hashes."""
     return {
         "shards": [[shard.name, shard.rows] for shard in rows.shards],
         "files": [file_identity(file) for file in rows.files],
@@ -126,7 +126,7 @@ def data_identity(rows: ParquetRows) -> dict[str, Any]:
 
 
 def calibrator_identity(calibrator: Calibrator) -> str:
-    """Return a hash of class, configuration and every learned number: a repr shows only some of them."""
+    """Return a hash of class, configuration and learned state (a repr shows only part of the state)."""
     digest = hashlib.sha256(f"{type(calibrator).__name__} {calibrator!r}".encode())
     for name, value in sorted(calibrator.state_dict().items()):
         array = value.detach().cpu().contiguous().numpy()

@@ -17,7 +17,7 @@ from calibrant.errors import CalibrantError, InputError, MissingExtraError, Work
 
 __all__ = ["Executor", "Processes", "RayCluster", "in_turn", "processes", "ray_cluster"]
 
-RETRIES = 3  # of a shard whose worker died; a shard that kills four workers is at fault itself
+RETRIES = 3  # of a shard whose worker died; after four deaths the shard itself is assumed to be the cause
 
 
 class Executor(Protocol):
@@ -28,14 +28,15 @@ class Executor(Protocol):
 
 
 def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
-    """Refuse an executor or a function to report progress to that cannot be called so, before any work is done.
+    """Raise before any work if the executor or the progress function cannot be called with its arguments.
 
     Args:
         executor: Called with a function and shards.
-        progress: Called with so many ``figures``, or None.
+        progress: Called with ``figures`` numbers, or None.
+        figures: Number of arguments of ``progress``.
 
     Raises:
-        InputError: If one of them cannot be.
+        InputError: If one of them does not accept its arguments.
     """
     _check_call(executor, name="executor", arguments=2)
     if progress is not None:
@@ -43,7 +44,7 @@ def check_execution(executor: Any, progress: Any, *, figures: int = 2) -> None:
 
 
 def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
-    """Run the shards one after the other in this process.
+    """Yield ``function(shard)`` for every shard, one after the other in this process.
 
     Args:
         function: Called on each shard.
@@ -53,10 +54,10 @@ def in_turn(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[A
 
 
 class Processes:
-    """An executor of processes on this machine, one thread each; they start at the first call and serve later ones too.
+    """An executor of single-threaded processes on this machine; they start at the first call and are reused by later calls.
 
     Args:
-        workers: How many, ≥ 1.
+        workers: Number of processes, ≥ 1.
     """
 
     def __init__(self, workers: int) -> None:
@@ -76,7 +77,7 @@ class Processes:
         try:
             for shard in shards:
                 waiting.append(pool.submit(function, shard))
-                if len(waiting) >= 2 * self.workers:  # no more results than that are ever held
+                if len(waiting) >= 2 * self.workers:  # bounds the results held in memory
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -107,12 +108,12 @@ class Processes:
 
 
 def processes(workers: int) -> Processes:
-    """Return an executor of ``workers`` processes on this machine, one thread each.
+    """Return an executor of ``workers`` single-threaded processes on this machine.
 
-    They start at the first use and stop when the executor is gone, or closed.
+    They start at the first call and stop when the executor is closed or garbage-collected.
 
     Args:
-        workers: How many, ≥ 1.
+        workers: Number of processes, ≥ 1.
     """
     return Processes(workers)
 
@@ -121,8 +122,8 @@ class RayCluster:
     """An executor on a Ray cluster; a shard whose worker dies is run again, up to three times.
 
     Args:
-        address: The cluster's, or None for one started on this machine.
-        workers: Processors of the cluster started here; None takes all.
+        address: Address of the cluster, or None to start one on this machine.
+        workers: CPUs of the cluster started here; None takes all.
     """
 
     def __init__(self, address: str | None, workers: int | None) -> None:
@@ -144,7 +145,7 @@ class RayCluster:
         yield from _on_ray(ray, function, shards)
 
     def close(self) -> None:
-        """Leave the cluster, and stop it if it was started here."""
+        """Disconnect from the cluster, and stop it if it was started here."""
         if self._own:
             import ray
 
@@ -173,8 +174,9 @@ def ray_cluster(address: str | None = None, *, workers: int | None = None) -> Ra
     The data's path must be readable from every node.
 
     Args:
-        address: The cluster's, or None for one started on this machine and stopped when the executor is gone, or closed.
-        workers: Processors of the cluster started here; None takes all. Not for an existing cluster.
+        address: Address of the cluster, or None to start one on this machine, which stops when the executor is closed or
+            garbage-collected.
+        workers: CPUs of the cluster started here; None takes all. Without effect on an existing cluster.
 
     Raises:
         MissingExtraError: If Ray is not installed.
@@ -199,7 +201,9 @@ def _on_ray(ray: Any, function: Callable[[Any], Any], shards: Sequence[Any]) -> 
             return
         try:
             result = ray.get(waiting.popleft())
-        except ray.exceptions.RayTaskError as error:  # the work's own error, wrapped: ours are for the user
+        except (
+            ray.exceptions.RayTaskError
+        ) as error:  # wraps the function's own error; a CalibrantError is raised unwrapped
             raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
         except ray.exceptions.WorkerCrashedError as error:
             raise WorkerError(
@@ -221,11 +225,11 @@ def _one_thread() -> None:
 
 
 def _check_call(value: Any, *, name: str, arguments: int) -> Any:
-    """Return ``value`` if it can be called with so many arguments."""
+    """Return ``value`` if it can be called with ``arguments`` arguments."""
     try:
         inspect.signature(value).bind(*range(arguments))
     except (TypeError, ValueError) as error:
-        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass such a function") from error
+        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass one") from error
     if isinstance(value, nn.Module | type):
-        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass such a function")
+        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass one")
     return value

@@ -1,4 +1,4 @@
-"""Fits on tables larger than memory: each calibrator's own algorithm, whose sums come from passes over the shards."""
+"""Fits on tables larger than memory: each calibrator's own algorithm, with its sums computed by passes over the shards."""
 
 import os
 from typing import TypeVar
@@ -23,24 +23,24 @@ def fit_streamed(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: PassProgress | None = None,
 ) -> C:
-    """Fit any calibrator on a Parquet data set of any size: the answer, the certificate and the leakage guard of memory.
+    """Return ``calibrator`` fitted on a Parquet data set of any size, with the result and the leakage guard of ``fit``.
 
     Args:
-        calibrator: What to fit; one that was fitted starts from what it knows.
-        path: A file or a folder, as ``ParquetRows`` takes it, with labels.
-        executor: What runs the shards; all give the same bits.
-        checkpoint: A JSON file that keeps every sum that was made; a second call goes on from it. It is removed when
-            the fit has ended.
-        progress: Called with (passes begun, rows done in this one, rows in all).
+        calibrator: The calibrator to fit; a fitted one starts from its parameters.
+        path: A file or a folder with labels, as for ``ParquetRows``.
+        executor: Runs the shards; all executors give the same bits.
+        checkpoint: A JSON file that keeps every computed sum; a repeated call replays it. It is removed at the end of the
+            fit.
+        progress: Called with (passes begun, rows done in this pass, total rows).
 
     Returns:
         ``calibrator`` itself, fitted.
 
     Raises:
-        InputError: If labels are missing, data are not valid (file, row group and row are named), or the calibrator needs
-            all of more rows at once than can be held, as ``VennAbers`` does.
+        InputError: If labels are missing, data are not valid (the message states file, row group and row), or the
+            calibrator needs all rows in memory and they do not fit, as ``VennAbers`` does.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
-        FitError: If the certificate is not reached.
+        FitError: If the fit does not converge.
     """
     check_calibrator(calibrator, needed=True)
     check_execution(executor, progress, figures=3)

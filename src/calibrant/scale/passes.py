@@ -1,4 +1,4 @@
-"""Rows on disk as a row source: each question is a pass over the shards; results stand in a journal, so that a fit resumes."""
+"""Rows on disk as a row source: each requested sum is a pass over the shards, recorded in a journal so that a fit resumes."""
 
 import base64
 import hashlib
@@ -25,23 +25,23 @@ from calibrant.scale.rows import ParquetRows, Shard
 __all__ = ["ParquetSource", "PassProgress"]
 
 PassProgress = Callable[[int, int, int], None]
-_KEPT = 1 << 20  # bytes of a result that the journal keeps; what is larger is made anew by a fit that resumes
+_KEPT = 1 << 20  # largest result in bytes that the journal keeps; larger ones are recomputed when a fit resumes
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Passes:
-    """Passes over a data set whose results are kept, in memory and in a journal on disk.
+    """Passes over a data set whose results are cached in memory and in a journal on disk.
 
     Args:
         rows: The data set.
-        fit: What is fitted, as text; a journal of another fit is refused.
-        executor: What runs the shards.
-        journal: The JSON file, or None for none.
-        progress: Called with (passes begun, rows done in this one, rows in all).
+        fit: Description of the fit; a journal of another fit is refused.
+        executor: Runs the shards.
+        journal: The JSON file, or None to cache in memory only.
+        progress: Called with (passes begun, rows done in this pass, total rows).
 
     Raises:
-        FileFormatError: If the journal belongs to other data or another fit, or is none.
+        FileFormatError: If the file is no journal, or belongs to other data or another fit.
     """
 
     def __init__(
@@ -57,35 +57,35 @@ class Passes:
         self.journal = None if journal is None else Path(journal)
         self._identity = {**data_identity(rows), "fit": fit}
         self._results: dict[str, Any] = {}
-        self._open: tuple[str, int, Any] = ("", 0, None)  # the question under way, shards done, their joined result
+        self._open: tuple[str, int, Any] = ("", 0, None)  # key of the current request, shards done, their joined result
         if self.journal is not None and self.journal.exists():
             self._load(self.journal)
 
     def fold(self, steps: tuple[Step, ...], work: Callable[..., Any], join: Callable[..., Any], parameters: Any) -> Any:
-        """Return ``work`` of all chunks, joined in order; the same question is answered once."""
+        """Return ``work`` of all chunks, joined in order; a repeated request returns the cached result."""
         key = digest_of((steps, work, join, parameters))
         if key in self._results:
             return self._results[key]
         self.count += 1
-        begun, answer = (self._open[1], self._open[2]) if self._open[0] == key else (0, None)
+        begun, result = (self._open[1], self._open[2]) if self._open[0] == key else (0, None)
         left = self.rows.shards[begun:]
         finished = self.rows.rows - sum(shard.rows for shard in left)
         self._report(finished)
         job = partial(shard_result, rows=self.rows, steps=steps, work=work, join=join, parameters=parameters)
         for shard, part in zip(left, self.executor(job, left), strict=True):
-            answer = part if answer is None else answer if part is None else join(answer, part)
+            result = part if result is None else result if part is None else join(result, part)
             begun, finished = begun + 1, finished + shard.rows
-            self._open = (key, begun, answer)
+            self._open = (key, begun, result)
             self._save()
             self._report(finished)
-        if answer is None:
+        if result is None:
             raise InputError("expected at least one row, got none that is selected; use more rows")
-        if _size(answer) <= _KEPT:
-            self._results[key] = answer
-        return answer
+        if _size(result) <= _KEPT:
+            self._results[key] = result
+        return result
 
     def remove(self) -> None:
-        """Delete the journal: all is done."""
+        """Delete the journal, after the fit is finished."""
         if self.journal is not None:
             self.journal.unlink(missing_ok=True)
 
@@ -117,8 +117,8 @@ class ParquetSource(RowSource):
     """The rows of a Parquet data set.
 
     Args:
-        passes: What reads them.
-        steps: What is made of every chunk, in order.
+        passes: Reads the rows and caches the results.
+        steps: Functions applied to every chunk, in order.
     """
 
     def __init__(self, passes: Passes, steps: tuple[Step, ...] = ()) -> None:
@@ -129,7 +129,7 @@ class ParquetSource(RowSource):
 
     @classmethod
     def of(cls, passes: Passes) -> "ParquetSource":
-        """Return the rows that count: those of weight 0 are left out, and sampling weights are scaled to the mean 1."""
+        """Return the rows with positive weight, with sampling weights scaled to mean 1."""
         source = cls(passes)
         if passes.rows.weight_kind is None:
             return source
@@ -142,7 +142,7 @@ class ParquetSource(RowSource):
         return self.passes.fold(self.steps, work, join, parameters)
 
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "ParquetSource":
-        """Return a source whose chunks are ``make(chunk, *parameters)``, made anew in each pass."""
+        """Return a source whose chunks are ``make(chunk, *parameters)``, recomputed in each pass."""
         made = ParquetSource(self.passes, (*self.steps, (make, parameters)))
         made.count, made.rough = self.count, self.rough
         return made
@@ -157,7 +157,7 @@ def shard_result(
     join: Callable[..., Any],
     parameters: tuple[Any, ...],
 ) -> Any:
-    """Return ``work`` of a shard's chunks, joined in order; None if no row is left of them."""
+    """Return ``work`` of a shard's chunks, joined in order; None if no row remains."""
     with torch.no_grad():
         results = (work(chunk, *parameters) for chunk in _chunks(rows, shard, steps))
         first = next(results, None)
@@ -195,12 +195,12 @@ def _scaled(chunk: Chunk, factor: float) -> Chunk:
 
 @dataclass
 class _Digest:
-    """A running hash of whatever a question is made of."""
+    """A running hash of the parts of a request."""
 
     hash: Any
 
     def add(self, value: Any) -> None:
-        """Add a value by its content: functions by their names, calibrators by what they learned."""
+        """Add a value by its content: functions by their qualified names, calibrators by their learned state."""
         if isinstance(value, Tensor):
             array = value.detach().cpu().contiguous().numpy()
             self._text(f"{array.dtype} {array.shape}")
@@ -225,7 +225,7 @@ class _Digest:
 
 
 def digest_of(value: Any) -> str:
-    """Return a hash of a question's content.
+    """Return a hash of a request's content.
 
     Args:
         value: Functions, numbers, names, tensors, calibrators, and tuples and dataclasses of them.
@@ -244,7 +244,7 @@ def _size(value: Any) -> int:
 
 
 def _is_kept(value: Any) -> bool:
-    """Return whether the journal holds ``value``: tensors, and tuples of them. Rows as records are read again instead."""
+    """Return whether the journal can hold ``value``: tensors, and tuples of them. Other results are recomputed."""
     return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(_is_kept, value)))
 
 

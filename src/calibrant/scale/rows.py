@@ -1,4 +1,4 @@
-"""Prediction tables larger than memory: Parquet files read in bounded pieces, and never two versions of one mixed."""
+"""Prediction tables larger than memory: Parquet files, read in pieces of bounded size and checked for changes meanwhile."""
 
 import hashlib
 import os
@@ -20,22 +20,22 @@ from calibrant.splits import refuse_ambiguous
 
 __all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
 
-PIECE_BYTES = 16 << 20  # of logits held at a time; the float64 work on a piece takes a few MiB more
+PIECE_BYTES = 16 << 20  # of logits in memory at a time; float64 computations on a piece take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 _LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
 _RELABEL = "count classes from 0, and leave out rows without a label when writing the files"
-MOST_CLASSES = 1 << 22  # a row then takes as much as a piece; a header that claims more is broken
+MOST_CLASSES = 1 << 22  # one such row fills a piece; a schema with more classes is taken as broken
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One row group of one file: the unit that is read, measured, retried and resumed.
+    """One row group of one file: the unit of reading, evaluation, retries and resumption.
 
     Args:
         file: The file's name in the data set's folder.
-        row_group: Its row group, from 0.
+        row_group: Index of the row group, from 0.
         rows: Rows in it.
-        mark: The file's size and times of change when it was listed; a read finds the same, before and after, or is refused.
+        mark: The file's size, mtime and ctime when it was listed; reading raises if they have changed.
     """
 
     file: str
@@ -53,12 +53,12 @@ class ParquetRows:
     """A Parquet file, or a folder of them, with ``logits`` or ``probs`` (fixed_size_list<float>[K]) and ``label``.
 
     Args:
-        path: The file or folder; a folder's ``*.parquet`` are taken in order of their names.
+        path: The file or folder; a folder's ``*.parquet`` files are read in order of their names.
 
     Raises:
-        InputError: If ``path`` is none, or there are no rows.
-        FileFormatError: If there is no such table, the files do not agree, or one has two columns of one meaning. While
-            rows are read, if a file has changed since it was listed, or its pages do not match their checksums.
+        InputError: If ``path`` is no path, or there are no rows.
+        FileFormatError: If there is no such table, the files disagree, or one has two columns of the same meaning. While
+            rows are read: if a file has changed since it was listed, or a page does not match its checksum.
 
     Examples:
         >>> import tempfile, pathlib, calibrant
@@ -70,7 +70,7 @@ class ParquetRows:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = as_path(path)
-        self._home = self.folder.absolute()  # a worker may stand in another folder
+        self._home = self.folder.absolute()  # a worker may have another working directory
         files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
         if not self.path.is_dir() and os.path.lexists(self.path):
             check_source(self.path)
@@ -94,7 +94,7 @@ class ParquetRows:
 
     @property
     def weight_kind(self) -> str | None:
-        """What the weights mean, "frequency" or "sampling"; None where there are none."""
+        """Kind of the weights, "frequency" or "sampling"; None without weights."""
         return next((name.removesuffix("_weights") for name in self.beside or () if name in WEIGHT_NAMES), None)
 
     @property
@@ -103,7 +103,7 @@ class ParquetRows:
         return self.path if self.path.is_dir() else self.path.parent
 
     def file(self, shard: Shard) -> Path:
-        """Return the file of ``shard``, wherever the process stands."""
+        """Return the absolute path of the file of ``shard``."""
         return self._home / shard.file
 
     def read(self, shard: Shard) -> Iterator[Predictions]:
@@ -116,8 +116,8 @@ class ParquetRows:
         """Yield the rows of ``shard`` in order as Arrow batches with all columns, and as predictions.
 
         Args:
-            shard: Which row group.
-            share: Pieces are this many times smaller than 16 MiB.
+            shard: The row group.
+            share: Pieces are 16 MiB divided by this number.
         """
         file = self.file(shard)
         _check_unchanged(file, shard)
@@ -136,7 +136,7 @@ class ParquetRows:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a worker needs to read a shard it is given: the list of all of them stays where it was made."""
+        """Return the state for a worker, which receives its shards separately: without the lists of shards and files."""
         return {**self.__dict__, "shards": [], "files": []}
 
     def __iter__(self) -> Iterator[Predictions]:
@@ -233,12 +233,12 @@ def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
 
 
 def rows_of(path: "str | os.PathLike[str] | ParquetRows") -> ParquetRows:
-    """Return ``path`` as rows: itself if it is, so that several passes read the same version of the files."""
+    """Return ``ParquetRows(path)``, or ``path`` itself if it is one, so that several passes read the same file versions."""
     return path if isinstance(path, ParquetRows) else ParquetRows(path)
 
 
 def open_parquet(file: Path) -> Any:
-    """Return a Parquet file opened for reading through a small buffer; pages with a checksum are compared with it.
+    """Return a Parquet file opened for reading through a small buffer, with page checksums verified.
 
     Args:
         file: Its path.
@@ -261,9 +261,9 @@ def open_parquet(file: Path) -> Any:
 
 
 def file_identity(file: Path) -> list[Any]:
-    """Return what changes whenever the file does: size, times, and a hash of its footer, which describes all row groups.
+    """Return an identity of a file's content: size, mtime, ctime, and a hash of its footer, which describes all row groups.
 
-    The time of the last change of state (``ctime``) differs even where a writer has set the time of modification back.
+    ``ctime`` also changes when a program resets ``mtime`` after writing.
 
     Args:
         file: A Parquet file.
@@ -278,7 +278,7 @@ def file_identity(file: Path) -> list[Any]:
 
 
 def logits_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the bytes that the logits of a Parquet file with ``logits`` or ``probs`` take as float32; 0 for other files."""
+    """Return the size in bytes of a Parquet file's ``logits`` or ``probs`` as float32; 0 for other files."""
     import pyarrow as pa
 
     file = Path(path)
@@ -290,7 +290,7 @@ def logits_bytes(path: str | os.PathLike[str]) -> int:
             kinds = [schema.field(name).type for name in ("logits", "probs") if name in schema.names]
             sizes = [kind.list_size for kind in kinds if pa.types.is_fixed_size_list(kind)]
             return 4 * max(sizes, default=0) * int(parquet.metadata.num_rows)
-    except FileFormatError:  # the reader says what is wrong
+    except FileFormatError:  # reading the file raises it again, for the user
         return 0
 
 

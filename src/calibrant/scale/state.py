@@ -1,4 +1,4 @@
-"""States of sums as plain JSON, so that long work can stop, move between machines, and go on."""
+"""Metric states as plain JSON, so that long computations can stop, move between machines and resume."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -32,20 +32,20 @@ def state_from_plain(plain: Any, like: Any) -> Any:
     """Return the state that ``state_to_plain`` made ``plain`` from; ``like`` is a state of the same metric.
 
     Raises:
-        FileFormatError: If the two do not fit.
+        FileFormatError: If ``plain`` does not have the structure of ``like``.
     """
     try:
         return _rebuild(plain, like)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(
-            f"expected a saved state of the same metrics, got another ({error}); start anew"
+            f"expected a saved state of the same metrics, got another ({error}); delete the checkpoint"
         ) from error
 
 
 def _rebuild(plain: Any, like: Any) -> Any:
     if isinstance(like, Tensor) or (
         isinstance(plain, Mapping) and "shape" in plain
-    ):  # of weights, which ``like`` lacks
+    ):  # the second case: sums of weights, which ``like`` does not have
         if "int" in plain:
             return torch.tensor(plain["int"], dtype=torch.int64).reshape(plain["shape"])
         values = [float.fromhex(value) for value in plain["float"]]
@@ -68,7 +68,7 @@ def _rebuild(plain: Any, like: Any) -> Any:
 
 
 def add_states(left: Mapping[SumMetric[Any], Any], right: Mapping[SumMetric[Any], Any]) -> dict[SumMetric[Any], Any]:
-    """Return the states of both parts together; an empty mapping is neutral."""
+    """Return the sum of two mappings of states by metric; an empty mapping is the identity."""
     if not left or not right:
         return dict(left or right)
     return {metric: left[metric] + right[metric] for metric in left}

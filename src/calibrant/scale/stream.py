@@ -1,4 +1,4 @@
-"""Measure tables larger than memory: bounded memory, resumable, the in-memory answer."""
+"""Metrics of tables larger than memory: in bounded memory, resumable, with the values of an in-memory evaluation."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class StreamedFigure:
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
-    """Return the panel's metrics whose state is a bounded sum."""
+    """Return the default panel's metrics that are sums of bounded size."""
     return [Accuracy(), NLL(), Brier(), ECE(EqualWidth(15)), MCE(EqualWidth(15)), ClasswiseECE(EqualWidth(15))]
 
 
@@ -78,17 +78,17 @@ def evaluate_streamed(
     """Return metrics over a Parquet data set of any size.
 
     Args:
-        path: A file or a folder, as ``ParquetRows`` takes it, or one made already.
+        path: A file or a folder, as for ``ParquetRows``, or a ``ParquetRows``.
         metrics: Metrics that are sums; None takes ``sum_metrics()``.
         calibrator: Applied to every piece first, or None.
-        checkpoint: A JSON file that keeps what is done after every shard; a second call goes on from it. It is removed
-            when all is done.
-        executor: What runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in
-            the order of the shards, so all give the same bits.
-        progress: Called with (rows done, rows in all).
+        checkpoint: A JSON file that is updated after every shard; a repeated call resumes from it. It is removed at the
+            end.
+        executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in the
+            order of the shards, so all executors give the same bits.
+        progress: Called with (rows done, total rows).
 
     Raises:
-        InputError: If a metric is no sum, or data are not valid: file, row group and row are named.
+        InputError: If a metric is not a sum, or data are not valid; the message states file, row group and row.
         FileFormatError: If a file is broken, or the checkpoint belongs to other data.
     """
     rows = rows_of(path)
@@ -110,15 +110,15 @@ def collect_states(
     executor: Executor = in_turn,
     progress: Progress | None = None,
 ) -> States:
-    """Return the states over all shards, those of ``done`` first, and keep ``done`` up to date.
+    """Return the metric states over all shards, resuming from ``done`` and updating it after every shard.
 
     Args:
         rows: The data set.
         metrics: Metrics that are sums.
         done: The checkpoint of this pass.
         calibrator: Applied to every piece first, or None.
-        executor: What runs the shards.
-        progress: Called with (rows done, rows in all).
+        executor: Runs the shards.
+        progress: Called with (rows done, total rows).
     """
     finished = sum(shard.rows for shard in rows.shards if shard.name in done.names)
     left = [shard for shard in rows.shards if shard.name not in done.names]
@@ -135,7 +135,7 @@ def collect_states(
 
 def _check_sums(metrics: Any) -> list[SumMetric[Any]]:
     """Return ``metrics`` as a list if all of them are sums."""
-    remedy = "pass [Accuracy(), NLL()] or such"
+    remedy = "pass a list such as [Accuracy(), NLL()]"
     chosen: list[SumMetric[Any]] = []
     for metric in check_list_of(metrics, Metric, name="metrics", remedy=remedy):  # type: ignore[type-abstract]
         if not isinstance(metric, SumMetric):

@@ -1,4 +1,4 @@
-"""The trainings of a study on a Ray cluster: same store, same numbers; a worker that is lost is a training tried again."""
+"""The trainings of a study on a Ray cluster: same store and same results as locally; a training is retried if its worker dies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,22 +18,22 @@ __all__ = ["run_study_on_ray"]
 def run_study_on_ray(
     study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
 ) -> Iterator[Step]:
-    """Run what is not finished as tasks of a Ray cluster; yields news as trainings finish.
+    """Run the unfinished trainings as tasks of a Ray cluster; yields a progress event after each.
 
-    Every training goes on from its last checkpoint if its worker dies, at most three times. The store, and the data
-    where the study names a folder, must be readable from every node at the same absolute path.
+    If its worker dies, a training resumes from its last checkpoint, at most three times. The store, and data in a folder
+    that the study names, must be readable from every node at the same absolute path.
 
     Args:
-        study: What to run.
-        store: Where runs are kept.
-        address: The cluster's, or None for one started on this machine and stopped afterwards.
-        workers: Trainings at a time on the cluster started here; an existing cluster has its own processors.
-        accelerator: Lightning Fabric's; ``"cuda"`` asks for one GPU a training.
+        study: The study.
+        store: Where runs are stored.
+        address: Address of the cluster, or None to start one on this machine for the duration of the study.
+        workers: Concurrent trainings on the cluster started here; without effect on an existing cluster.
+        accelerator: Lightning Fabric's accelerator; ``"cuda"`` requests one GPU per training.
 
     Raises:
         MissingExtraError: If Ray is not installed.
-        InputError: If there is no cluster at the address, or a training wants several devices.
-        FitError: If a training diverges, or loses its worker again and again.
+        InputError: If there is no cluster at the address, or a training needs several devices.
+        FitError: If a training diverges, or its worker dies four times.
     """
     try:
         import ray
@@ -51,7 +51,7 @@ def run_study_on_ray(
     check_folders(waiting)
     own = not ray.is_initialized()
     if own:
-        _start(ray, address, processors=workers * max(_processors(cell.recipe) for cell in waiting))
+        _start(ray, address, cpus=workers * max(_cpus(cell.recipe) for cell in waiting))
     try:
         for cell in _finishing(ray, waiting, Store(store.root.absolute()), accelerator=accelerator):
             done += 1
@@ -61,10 +61,10 @@ def run_study_on_ray(
             ray.shutdown()
 
 
-def _start(ray: Any, address: str | None, *, processors: int) -> None:
+def _start(ray: Any, address: str | None, *, cpus: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if address is None:
-        ray.init(num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     try:
         ray.init(address=address, **quiet)
@@ -75,12 +75,12 @@ def _start(ray: Any, address: str | None, *, processors: int) -> None:
 
 
 def _finishing(ray: Any, cells: Sequence[Cell], store: Store, *, accelerator: str) -> Iterator[Cell]:
-    """Yield the cells as their tasks end; on an error or when closed, what has not ended is cancelled."""
+    """Yield the cells as their tasks finish; on an error, or when closed, the others are cancelled."""
     pending: dict[Any, Cell] = {}
     remote = ray.remote(max_retries=RETRIES)(_work)
     for cell in cells:
-        graphics = cell.recipe.training.devices if accelerator in ("cuda", "gpu") else 0
-        task = remote.options(num_cpus=_processors(cell.recipe), num_gpus=graphics)
+        gpus = cell.recipe.training.devices if accelerator in ("cuda", "gpu") else 0
+        task = remote.options(num_cpus=_cpus(cell.recipe), num_gpus=gpus)
         pending[task.remote(_placed(cell.recipe), store, accelerator)] = cell
     try:
         while pending:
@@ -96,11 +96,11 @@ def _finishing(ray: Any, cells: Sequence[Cell], store: Store, *, accelerator: st
 def _result(ray: Any, reference: Any, cell: Cell) -> None:
     try:
         ray.get(reference)
-    except ray.exceptions.RayTaskError as error:  # the training's own error, wrapped: ours are for the user
+    except ray.exceptions.RayTaskError as error:  # wraps the training's own error; a CalibrantError is raised unwrapped
         raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
     except ray.exceptions.WorkerCrashedError as error:
         raise FitError(
-            f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to end, got a worker that died "
+            f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to finish, got a worker that died "
             f"{RETRIES + 1} times; check memory, then run the study again: finished runs are kept"
         ) from error
 
@@ -110,12 +110,12 @@ def _work(recipe: Recipe, store: Store, accelerator: str) -> None:
         pass
 
 
-def _processors(recipe: Recipe) -> int:
+def _cpus(recipe: Recipe) -> int:
     return recipe.training.threads * recipe.training.devices
 
 
 def _placed(recipe: Recipe) -> Recipe:
-    """Return the recipe with its data's folder as an absolute path: a worker may stand in another folder."""
+    """Return the recipe with its data's folder as an absolute path: a worker may have another working directory."""
     if "folder" not in recipe.data:
         return recipe
     return replace(recipe, data={**recipe.data, "folder": str(Path(recipe.data["folder"]).absolute())})

@@ -153,6 +153,9 @@ def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.9
 
 def unfold(folded: Tensor, spread: Tensor) -> Tensor:
     """Return the m ≥ 0 whose folded normal |N(m, spread²)| has the mean ``folded``; 0 if none is that small."""
+    # E|N(m, s²)| / s = √(2/π) exp(−r²/2) + r erf(r/√2) with r = m/s is increasing in r, so the inverse exists; it is read
+    # from a table by linear interpolation, and equals r to 1e-9 beyond the table's end. Values below √(2/π), the mean at
+    # m = 0, have no inverse: there the gap is no larger than chance alone makes it, and 0 is returned.
     ratio = folded / spread.clamp_min(1e-300)
     means = _folded_mean(_RATIOS).to(folded.device)
     right = torch.searchsorted(means, ratio.contiguous()).clamp(1, means.shape[0] - 1)
@@ -207,6 +210,8 @@ def error_interval(
             f"{float(found.plug_in - found.corrected) * scale:.4f} is chance; use fewer bins or a coarser metric such as "
             "ECE(), or measure on more rows"
         )
+    # the gate: below the 97.5 % limit if calibrated, the lower end is 0, because calibration is not rejected there; this
+    # gives coverage at and near a true error of 0, where the normal approximation of the plug-in fails
     gate = quantiles(null.cpu().double().numpy(), level=level)[1] / scale
     low, high = interval_ends(found, torch.as_tensor(gate), level=level)
     plug_in, high_end = float(found.plug_in) * scale, min(float(high) * scale, 1.0)

@@ -1,4 +1,4 @@
-"""Studies: the papers' experiments as recipes, run on one machine or several, kept and resumable.
+"""Studies: the papers' experiments as recipes, run on one machine or several, stored and resumable.
 
 Training stores predictions and a trajectory; every table and figure is computed from them.
 """

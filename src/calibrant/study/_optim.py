@@ -1,4 +1,4 @@
-"""Optimiser and learning rate of a recipe."""
+"""Optimisers and learning-rate schedule of a recipe."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from calibrant.study.recipe import Training
 
 
 def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
-    """Return the optimiser that ``plan`` describes, with a group for each rate of its own, and the one of ``plan.plain``."""
+    """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
     groups: list[dict[str, Any]] = [
         {"params": [p for name, p in model.named_parameters() if name.startswith(prefix)], "lr": rate, "prefix": prefix}
         for prefix, rate in plan.rates.items()
@@ -21,14 +21,13 @@ def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimi
         known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
         raise InputError(f"expected rates for parts among {', '.join(known)}, got {missing[0]!r}; correct the name")
     rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
-    apart = [group for group in groups if group["prefix"] in plan.plain]
+    plain = [group for group in groups if group["prefix"] in plan.plain]
     groups = [group for group in groups if group["prefix"] not in plan.plain]
     groups.append({"params": rest, "lr": plan.lr, "prefix": ""})
-    for group in (*groups, *apart):
+    for group in (*groups, *plain):
         group["initial_lr"] = group["lr"]
         del group["prefix"]
-    descent = [torch.optim.SGD(apart)] if apart else []
-    return [_main_optimizer(groups, plan), *descent]
+    return [_main_optimizer(groups, plan), *([torch.optim.SGD(plain)] if plain else [])]
 
 
 def _main_optimizer(groups: list[dict[str, Any]], plan: Training) -> torch.optim.Optimizer:
@@ -41,7 +40,7 @@ def _main_optimizer(groups: list[dict[str, Any]], plan: Training) -> torch.optim
 
 
 def rate_factor(plan: Training, epoch: int) -> float:
-    """Return what the starting rates are multiplied by in ``epoch``, counted from 0."""
+    """Return the factor on the initial learning rates in ``epoch``, counted from 0."""
     if plan.schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
     ahead = 1 if plan.step_first else 0
@@ -49,6 +48,6 @@ def rate_factor(plan: Training, epoch: int) -> float:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Set every group's rate to ``factor`` times its first one."""
+    """Set every group's learning rate to ``factor`` times its initial one."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor

@@ -1,4 +1,4 @@
-"""From a plain table, as TOML gives it, to a frozen dataclass, with names and types checked."""
+"""Conversion of TOML tables to frozen dataclasses, with names and types checked."""
 
 import types
 import typing
@@ -15,7 +15,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     """Return a dataclass from a TOML table, checking names and types.
 
     Raises:
-        InputError: Naming the place, what it may hold, and what it holds.
+        InputError: Stating the table, the accepted names or type, and what was got.
     """
     if not isinstance(table, Mapping):
         raise InputError(f"expected a table for {where}, got {table!r}; write it in braces or under a heading")
@@ -51,7 +51,7 @@ def _typed(value: Any, hint: Any, *, where: str) -> Any:
         return from_table(hint, value, where=where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    wanted = Mapping if origin is not None else hint
-    if not isinstance(value, wanted) or (isinstance(value, bool) and hint is not bool):
-        raise InputError(f"expected {getattr(wanted, '__name__', wanted)} for {where}, got {value!r}; correct it")
+    expected = Mapping if origin is not None else hint
+    if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
+        raise InputError(f"expected {getattr(expected, '__name__', expected)} for {where}, got {value!r}; correct it")
     return value

@@ -1,4 +1,4 @@
-"""A paper's figures beside ours: which orderings of its table ours shows too."""
+"""Comparison of a paper's figures with ours: which orderings of its table reproduce."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from calibrant.study.tables import Summary
 
 __all__ = ["Agreement", "agreements", "printed_beside"]
 
-ONE = "T = 1"  # beside temperatures: over-confident above, under-confident below
+ONE = "T = 1"  # compared with temperatures: over-confident above it, under-confident below
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one column of a paper's table stands in the same order here.
+    """Which pairs in one column of a paper's table have the same order here.
 
     Args:
         setting: Label of our setting.
         measure: The column.
-        agree: Pairs of objectives, the paper's larger first, that stand in this order here too.
-        disagree: Those that do not.
+        agree: Pairs of objectives, the paper's larger first, with the same order here.
+        disagree: Pairs of objectives with another order here.
     """
 
     setting: str
@@ -32,7 +32,7 @@ class Agreement:
 
 
 def printed_beside(study: Study, line: Summary) -> dict[str, float]:
-    """Return what the paper printed for one line of our table: measure → value.
+    """Return the paper's printed figures for one line of our table: measure → value.
 
     Args:
         study: The study.
@@ -46,9 +46,9 @@ def printed_beside(study: Study, line: Summary) -> dict[str, float]:
 
 
 def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
-    """Return, for each setting and measure, which pairs of objectives stand in the paper's order; equal figures are no pair.
+    """Return, for each setting and measure, which pairs of objectives have the paper's order; ties in print are left out.
 
-    With a temperature, 1 is one of the objectives: the sign of over-confidence is an ordering too.
+    For temperatures, T = 1 is compared as one more objective: over- or under-confidence is an ordering, too.
 
     Args:
         study: The study.

@@ -1,4 +1,4 @@
-"""Every claim of the papers on every data set that has a record: verdicts, and when focal loss helps."""
+"""Verdicts on every claim of the papers for every data set with a record, and the gain of focal loss by temperature."""
 
 import math
 import tomllib
@@ -23,13 +23,13 @@ class ClaimLine:
     """One claim on one data set.
 
     Args:
-        claim: In words.
-        paper: Who claims it, and where.
+        claim: The claim as text.
+        paper: The paper, and its table or section.
         data: Data and network.
         outcome: ``"shows"``, ``"shows in part"``, ``"shows the opposite"``, ``"not told apart"`` or ``"not run"``.
-        p: Of the paired t-test over seeds between the ends; None where there is none.
-        seeds: Shared by the ends.
-        measure: What was compared, a key of ``measures.MEASURES``.
+        p: p-value of the paired t-test over seeds between the first and the last objective; None without one.
+        seeds: Number of seeds shared by the first and the last objective.
+        measure: The compared measure, a key of ``measures.MEASURES``.
         values: (objective, mean over seeds) in the claimed order; empty where not run.
     """
 
@@ -91,16 +91,16 @@ def _known() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a focal loss gains over cross-entropy on one data set.
+    """The gain of a focal loss over cross-entropy on one data set.
 
     Args:
         data: Data and network.
-        gamma: Of the focal loss.
-        seeds: Shared with cross-entropy.
-        temperature: Cross-entropy's own best temperature, geometric mean over seeds.
-        raw: ECE of cross-entropy less that of the focal loss, before calibration: mean, low, high; the 95 % t-interval of
+        gamma: γ of the focal loss.
+        seeds: Number of seeds shared with cross-entropy.
+        temperature: Temperature fitted to cross-entropy, geometric mean over seeds.
+        raw: ECE of cross-entropy minus that of the focal loss, before calibration: mean, low, high; the 95 % t-interval of
             the mean over seeds, NaN for one seed.
-        after: The same, each at its own temperature.
+        after: The same after temperature scaling of both.
     """
 
     data: str
@@ -130,11 +130,11 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
                 measure: _pairs(record, place["setting"], str(objective["label"]), measure)
                 for measure in ("ece", "ece_at_t")
             }
-            warm = _by_seed(record, place["setting"], "Cross-entropy", "temperature")
-            if pairs["ece"] and warm:
-                middle = math.exp(float(np.mean(np.log(list(warm.values())))))
+            temperatures = _by_seed(record, place["setting"], "Cross-entropy", "temperature")
+            if pairs["ece"] and temperatures:
+                mean = math.exp(float(np.mean(np.log(list(temperatures.values())))))
                 intervals = [_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
-                found.append(Gain(place["name"], float(loss["gamma"]), len(pairs["ece"]), middle, *intervals))
+                found.append(Gain(place["name"], float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
     return found
 
 
@@ -197,7 +197,7 @@ def focal_threshold(gains: Sequence[Gain], *, gamma: float = 3.0, after: bool = 
 
 
 def _crossing(x: np.ndarray, y: np.ndarray) -> float:
-    """Return exp of where the least-squares line crosses 0; infinity where it does not rise."""
+    """Return exp(x₀), x₀ the zero of the least-squares line; infinity if its slope is not positive."""
     spread = float(((x - x.mean()) ** 2).sum())
     slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
     return math.exp(min(50.0, float(x.mean()) - float(y.mean()) / slope)) if slope > 0 else math.inf

@@ -1,4 +1,4 @@
-"""What a study does, choice by choice, beside what the papers say and what their authors' code does."""
+"""The choices of a study compared with the papers' text and with their authors' code."""
 
 import json
 import tomllib
@@ -30,12 +30,12 @@ class Choice:
     """One choice of an experiment.
 
     Args:
-        name: What is chosen.
-        paper: What the text says; empty where it says nothing.
-        code: What the authors' code does; empty where there is none, or none was at hand.
-        here: What the study does, generated from it.
+        name: Name of the choice.
+        paper: The choice in the paper's text; empty if it is not stated.
+        code: The choice in the authors' code; empty if there is none, or none was available.
+        here: The choice in the study, generated from it.
         source: Page or file of the paper and the code.
-        whose: Title of the paper; empty for a choice that no paper mentions.
+        whose: Title of the paper; empty for a choice that no paper states.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Choice:
 
 
 def describe(study: Study) -> list[Choice]:
-    """Return every choice of a study beside the papers' and their code's; what we do is read from the study itself.
+    """Return every choice of a study with that of the papers and of their code; our choices are read from the study itself.
 
     Args:
-        study: At the scale to be described.
+        study: The study, loaded at the scale to describe.
 
     Examples:
         >>> from calibrant.study import load_study
@@ -78,22 +78,23 @@ def describe(study: Study) -> list[Choice]:
 
 
 def _grouped(cells: Sequence[Cell], say: Callable[[Cell], str]) -> str:
-    """Return what most trainings have, then the settings and objectives that have another."""
-    said = {(cell.setting, cell.objective): say(cell) for cell in cells}
-    values = list(said.values())
+    """Return the most common text, then the settings and objectives with another."""
+    texts = {(cell.setting, cell.objective): say(cell) for cell in cells}
+    values = list(texts.values())
     common = max(dict.fromkeys(values), key=values.count)
-    settings, objectives = ({key[i]: None for key in said} for i in (0, 1))
+    settings, objectives = ({key[i]: None for key in texts} for i in (0, 1))
     parts: list[tuple[str, str]] = []
-    odd = {key: value for key, value in said.items() if value != common}
+    others = {key: value for key, value in texts.items() if value != common}
+    # a setting, or else an objective, all of whose trainings share another text is named once
     for i, labels in ((0, settings), (1, objectives)):
         for label in labels:
-            alike = {value for key, value in odd.items() if key[i] == label}
-            whole = sum(key[i] == label for key in said) == sum(key[i] == label for key in odd)
-            if len(alike) == 1 and whole:
-                parts.append((label, alike.pop()))
-                odd = {key: value for key, value in odd.items() if key[i] != label}
+            own = {value for key, value in others.items() if key[i] == label}
+            complete = sum(key[i] == label for key in texts) == sum(key[i] == label for key in others)
+            if len(own) == 1 and complete:
+                parts.append((label, own.pop()))
+                others = {key: value for key, value in others.items() if key[i] != label}
     places: dict[tuple[str, str], list[str]] = {}
-    for (setting, objective), value in odd.items():
+    for (setting, objective), value in others.items():
         places.setdefault((objective, value), []).append(setting)
     for (objective, value), where in places.items():
         most = len(where) > len(settings) / 2
@@ -137,11 +138,11 @@ def _network(cell: Cell) -> str:
     """Return class and arguments, and the numbers of parameters and batch norms."""
     recipe = cell.recipe
     arguments = ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key not in ("type", "init"))
-    said = f"{recipe.model['type']}({arguments})"
+    text = f"{recipe.model['type']}({arguments})"
     if recipe.model.get("weights") is not None:
-        return said
+        return text
     counted = _counted(json.dumps([dict(recipe.model), dict(recipe.data)], default=str, sort_keys=True))
-    return f"{said}: {counted}" if counted else said
+    return f"{text}: {counted}" if counted else text
 
 
 @lru_cache(maxsize=256)
@@ -155,7 +156,7 @@ def _counted(recipe: str) -> str:
         return ""
     norms = sum(isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d) for module in network.modules())
     counted = sum(p.numel() for name, p in network.named_parameters() if not name.startswith("embedding"))
-    words = " beside the word vectors" if hasattr(network, "embedding") else ""
+    words = " besides the word vectors" if hasattr(network, "embedding") else ""
     return f"{counted:,} parameters{words}, {norms} batch norms"
 
 
@@ -180,7 +181,7 @@ def _optimiser(cell: Cell) -> str:
 
 
 def _falls(cell: Cell) -> str:
-    """Return the epochs (from 0) at which the rate becomes another, read from the rates themselves."""
+    """Return the epochs (from 0) at which the learning rate changes, computed from the rates themselves."""
     plan = cell.recipe.training
     if plan.schedule == "cosine":
         return f"cosine to 0 over {plan.epochs} epochs"
@@ -219,23 +220,23 @@ def _kept(cell: Cell) -> str:
 
 
 def _objectives(study: Study, cells: Sequence[Cell]) -> str:
-    said = []
+    texts = []
     for objective in study.objectives:
         loss = objective.loss
         weight = ", weight detached" if loss.get("detach_weight") else ""
         focal = str(loss.get("type")) in ("FocalLoss", "InverseFocalLoss")
         attached = ", weight inside the gradient" if focal and not weight else ""
-        said.append(f"{objective.label}{weight or attached}")
-    return ", ".join(said)
+        texts.append(f"{objective.label}{weight or attached}")
+    return ", ".join(texts)
 
 
 def _coefficients(study: Study, cells: Sequence[Cell]) -> str:
-    said = {}
+    texts = {}
     for cell in cells:
         numbers = [f"{key} {value:g}" for key, value in cell.recipe.loss.items() if _is_number(value)]
         if numbers:
-            said[cell.objective] = f"{cell.objective}: {', '.join(numbers)}"
-    return "; ".join(said.values()) + ("; not chosen on test data here" if said else "")
+            texts[cell.objective] = f"{cell.objective}: {', '.join(numbers)}"
+    return "; ".join(texts.values()) + ("; not chosen on test data here" if texts else "")
 
 
 def _is_number(value: Any) -> bool:
@@ -246,7 +247,7 @@ def _each(say: Callable[[Cell], str]) -> Callable[[Study, Sequence[Cell]], str]:
     return lambda study, cells: _grouped(cells, say)
 
 
-def _said(text: str) -> Callable[[Study, Sequence[Cell]], str]:
+def _constant(text: str) -> Callable[[Study, Sequence[Cell]], str]:
     return lambda study, cells: text
 
 
@@ -267,7 +268,9 @@ HERE: Mapping[str, Callable[[Study, Sequence[Cell]], str]] = {
     "clipping": _each(_clipping),
     "epoch kept": _each(_kept),
     "learned epochs": _each(lambda cell: f"counted every {cell.recipe.training.measure_every} epochs"),
-    "grid of T": _said("T by log-loss, solved exactly; T by ECE on .01 … 10 in steps of .01, both on validation data"),
-    "bins": _said("15, equal width; 15 of equal mass beside them"),
+    "grid of T": _constant(
+        "T by log-loss, solved exactly; T by ECE on .01 … 10 in steps of .01, both on validation data"
+    ),
+    "bins": _constant("15 of equal width, and 15 of equal mass"),
     "seeds": lambda study, cells: ", ".join(map(str, study.seeds)),
 }

@@ -1,4 +1,4 @@
-"""Studies from TOML files: those that come with the package, at one of their scales, and the user's own."""
+"""Studies from TOML files: the package's presets, at one of their scales, and the user's own files."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ SCALES = ("cpu", "gpu", "paper")
 
 
 def presets() -> list[str]:
-    """Return the names of the studies that come with the package."""
+    """Return the names of the studies included in the package."""
     found = resources.files("calibrant.study").joinpath("presets").iterdir()
     return sorted(entry.name.removesuffix(".toml") for entry in found if entry.name.endswith(".toml"))
 
@@ -31,10 +31,10 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
 
     Args:
         name: One of ``presets()``, or a path that ends in ``.toml``.
-        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: which of the file's ``[scales.…]`` tables to lay over it; None: none.
+        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: the ``[scales.…]`` table whose entries override the file's; None: none.
 
     Raises:
-        InputError: If there is no such study or scale, or the recipe is broken.
+        InputError: If there is no such study or scale, or the recipe is invalid.
         FileFormatError: If the file cannot be read as TOML.
 
     Examples:
@@ -79,7 +79,7 @@ def scales_of(name: str | Path) -> tuple[str, ...]:
 
 
 def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
-    """Return the study of a file's table with one of its scales laid over it, every training built once."""
+    """Return the study of a file's table with the entries of one of its scales, with every recipe constructed once."""
     scales = table.pop("scales", {})
     for given in scales:
         check_choice(given, name=f"scales of {name}", choices=SCALES)
@@ -107,7 +107,7 @@ def _read(name: str | Path) -> str:
 
 
 def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
-    """Return ``scale`` with its tables laid over those of ``table``, and ``keep`` lists resolved to entries."""
+    """Return the entries of ``scale``, its tables merged into those of ``table``, and ``keep`` lists resolved to entries."""
     merged: dict[str, Any] = {}
     for key, value in scale.items():
         if key in ("keep_objectives", "keep_settings"):
@@ -140,20 +140,20 @@ def _study(table: Plain, *, where: str) -> Study:
     for required in ("seeds", "objectives"):
         if not getattr(study, required):
             raise InputError(f"expected at least one entry in {required} of {where}, got none; add one")
-    if not {cell.recipe.fingerprint for cell in study.cells()}:  # which builds every one
+    if not {cell.recipe.fingerprint for cell in study.cells()}:  # constructs every recipe
         raise InputError(f"expected at least one training in {where}, got none; raise folds to 1 or more")
     return study
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A paper's table as it is printed: a row a setting, a group of numbers an objective, per cent where it has per cent.
+    """A paper's table as printed: one row per setting, one group of numbers per objective, percentages in per cent.
 
     Args:
         source: Table of a paper.
-        measures: What the numbers of a group are.
+        measures: Measure of each number in a group.
         objectives: Label of each group.
-        rows: Label of a setting (or "") → groups; an empty group is a cell that the paper lacks or does not print legibly.
+        rows: Label of a setting (or "") → groups; an empty group is a cell that is missing or illegible in the paper.
     """
 
     source: str
@@ -162,10 +162,10 @@ class Printed:
     rows: Plain
 
     def figures(self, *, where: str) -> Iterator[Published]:
-        """Yield every number in our units.
+        """Yield every printed number, percentages as fractions.
 
         Raises:
-            InputError: If a row has not a group for each objective, or a group not a number for each measure.
+            InputError: If a row does not have one group per objective, or a group one number per measure.
         """
         for measure in self.measures:
             check_choice(measure, name="measure", choices=MEASURES)
@@ -187,7 +187,7 @@ class Printed:
 
 
 def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, where: str) -> None:
-    """Refuse published figures, claims and figures about what the file does not have at any scale."""
+    """Raise if published figures, claims or plots refer to objectives or settings that the file does not have at any scale."""
     for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
         check_choice(measure, name=f"measure in {where}", choices=MEASURES)
     for name in study.columns:

@@ -1,4 +1,4 @@
-"""What a study measures of test predictions: metrics before and after calibrators that validation predictions fitted."""
+"""The measures of a study: metrics of test predictions before and after calibrators fitted on validation predictions."""
 
 import math
 import warnings
@@ -25,8 +25,8 @@ class Measure:
 
     Args:
         label: Its heading, without the unit.
-        percent: Whether people read it in per cent; the value is a fraction.
-        digits: After the decimal point, as people read it.
+        percent: Whether tables show it in per cent; the value itself is a fraction.
+        digits: Decimals in tables.
     """
 
     label: str
@@ -34,7 +34,7 @@ class Measure:
     digits: int = 2
 
     def shown(self, value: float) -> str:
-        """Return ``value`` as people read it, without the unit.
+        """Return ``value`` as formatted in tables, without the unit.
 
         Examples:
             >>> Measure("ECE").shown(0.0435)
@@ -63,7 +63,7 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "focal": (" at focal T", FocalTemperatureScaling),
     "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
 }
-ORACLE = "optimal"  # the temperature that test labels choose by ECE
+ORACLE = "optimal"  # the temperature with the lowest ECE on the test data themselves
 FROM_TRAJECTORY = {"temperature_train": "train", "temperature_test": "test"}
 
 
@@ -107,14 +107,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class Fits:
-    """The test predictions of all folds, before and after each calibrator, made when they are asked for.
+    """The test predictions of all folds, before and after each calibrator, computed on first use.
 
-    A calibrator is fitted on the validation predictions of the fold whose test predictions it changes; the oracle alone
-    sees test labels.
+    A calibrator is fitted on the validation predictions of the same fold; only the oracle uses test labels.
 
     Args:
-        validation: Of each fold.
-        test: Of each fold.
+        validation: Validation predictions of each fold.
+        test: Test predictions of each fold.
         ends: The last entry of each fold's trajectory.
 
     Examples:
@@ -135,7 +134,7 @@ class Fits:
 
     @cached_property
     def before(self) -> Predictions:
-        """Test predictions of all folds as the network gives them."""
+        """Test predictions of all folds, uncalibrated."""
         return Predictions.cat(list(self.test))
 
     def calibrators(self, name: str) -> list[Any]:
@@ -147,7 +146,7 @@ class Fits:
         if name not in self._calibrators:
             make = CALIBRATORS["by_ece" if name == ORACLE else name][1]
             with quietly():
-                if name == ORACLE:  # one for all folds, so that it is the best of the whole table's ECE
+                if name == ORACLE:  # one for all folds, which minimises the ECE of all test rows
                     self._calibrators[name] = [make().fit(self.before.logits, self.before.labels)] * len(self.test)
                 else:
                     self._calibrators[name] = [make().fit(rows.logits, rows.labels) for rows in self.validation]
@@ -166,7 +165,7 @@ class Fits:
         return self._after[name]
 
     def value(self, measure: str) -> float:
-        """Return a measure; NaN where the run does not tell it.
+        """Return a measure; NaN if the run did not record it.
 
         Args:
             measure: A key of ``MEASURES``.
@@ -191,7 +190,7 @@ class Fits:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Leave two warnings out that are usual here: T at its bound where all rows are right, and equal logits of saturated rows."""
+    """Ignore two warnings that are common here: T at its bound where all rows are correct, and equal logits of saturated rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)
         warnings.simplefilter("ignore", DuplicateRowsWarning)

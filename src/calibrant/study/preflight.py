@@ -1,4 +1,4 @@
-"""Build everything that a study needs once, on no data, so that a typo is found before the first training."""
+"""Checks of a study before its first training: everything it names is built once, without reading data."""
 
 import json
 import warnings
@@ -21,16 +21,16 @@ ROWS, CLASSES = 4, 10  # of the tiny batch that every loss is called on
 
 
 def check_study(study: Study) -> None:
-    """Refuse a study of which a data set, a network, a loss or an optimiser cannot be built.
+    """Raise if a data set, a network, a loss or an optimiser of a study cannot be built.
 
-    Data options are compared with what the data set takes, networks are built without memory for their weights, and
-    every loss is called on four rows. No file of data is read.
+    Options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
+    data file is read.
 
     Args:
-        study: What is going to be run.
+        study: The study to check.
 
     Raises:
-        CalibrantError: Naming the setting or objective, what was expected, and the remedy.
+        CalibrantError: Stating the setting or objective, what was expected, and the remedy.
 
     Examples:
         >>> from calibrant.study import load_study
@@ -58,10 +58,10 @@ def check_study(study: Study) -> None:
 
 
 def check_folders(cells: Iterable[Cell]) -> None:
-    """Refuse trainings whose data have a folder that is missing, before the first of them.
+    """Raise before the first training if a folder of data does not exist.
 
     Raises:
-        FileFormatError: Naming the first such folder and its setting.
+        FileFormatError: Stating the first such folder and its setting.
     """
     for place, setting in missing_folders(cells):
         raise FileFormatError(
@@ -71,19 +71,17 @@ def check_folders(cells: Iterable[Cell]) -> None:
 
 
 def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
-    """Return each folder of data that is named and missing, with the label of the setting that names it."""
+    """Return each data folder that does not exist, with the label of its setting."""
     named = {(str(cell.recipe.data["folder"]), cell.setting) for cell in cells if cell.recipe.data.get("folder")}
     return sorted((folder, setting) for folder, setting in named if not Path(folder).is_dir())
 
 
 def _check_network(cell: Cell) -> None:
-    """Build the network without memory for its weights, and its optimiser."""
+    """Build the network on the meta device, and its optimisers."""
     recipe = cell.recipe
     with _named(f"setting {cell.setting!r}"):
         sizes = preview(recipe.data, makers=DATA_SETS, tokenised=TOKENISED, fold=recipe.fold)
-        if (
-            recipe.model.get("weights") is not None
-        ):  # reading them is the training's first step, and may need the network
+        if recipe.model.get("weights") is not None:  # not loaded here: that may need a download
             find_model(recipe.model)
             return
         with torch.device("meta"):
@@ -95,7 +93,7 @@ def _check_loss(cell: Cell) -> None:
     """Build the loss and call it on four rows, forward and backward."""
     with _named(f"objective {cell.objective!r}"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UsageWarning)  # the training gives it
+            warnings.simplefilter("ignore", UsageWarning)  # the training issues it
             loss = make_loss(cell.recipe.loss, reduction=cell.recipe.training.reduction)
         logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
         try:
@@ -112,7 +110,7 @@ def _check_loss(cell: Cell) -> None:
 
 @contextmanager
 def _named(place: str) -> Iterator[None]:
-    """Add to an error of ours which part of the study it is about."""
+    """Append the part of the study to the message of an ``InputError``."""
     try:
         yield
     except InputError as error:

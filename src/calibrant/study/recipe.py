@@ -1,4 +1,4 @@
-"""What to run, as plain frozen data: recipes of single trainings, and studies that hold many of them."""
+"""Recipes of single trainings, and studies that consist of many of them, as plain frozen data."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from calibrant.study._tables import from_table
 __all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
 Plain = Mapping[str, Any]
-MOST_SEED = 2**63 - 1  # what NumPy's and torch's generators both take
+MOST_SEED = 2**63 - 1  # largest seed that both NumPy's and torch's generators accept
 MOST_FOLDS = 10_000
 FIGURE_KINDS = (
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
@@ -25,35 +25,36 @@ FIGURE_KINDS = (
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained. Every choice that changes a number is a field here, so it is seen.
+    """The configuration of a training. Every choice that affects results is a field here.
 
     Args:
         epochs: Passes over the training data, ≥ 1.
-        batch: Samples a step, over all devices together.
+        batch: Samples per step, over all devices together.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"`` or ``"adagrad"``.
-        lr: Learning rate at the start.
-        momentum: Of sgd.
-        nesterov: Of sgd.
-        weight_decay: As torch's optimiser means it.
-        rates: Start of a parameter's name → a learning rate of its own.
-        plain: Starts of names of parameters that plain gradient descent moves at their rate of ``rates``, without
-            momentum or decay, beside ``optimizer`` for the rest (Mukhoti et al.'s word vectors beside AdaGrad).
+        lr: Initial learning rate.
+        momentum: Momentum of SGD.
+        nesterov: Whether SGD uses Nesterov momentum.
+        weight_decay: Weight decay as torch's optimiser defines it.
+        rates: Prefix of parameter names → their own initial learning rate.
+        plain: Prefixes of parameters that are updated by SGD without momentum or weight decay, at their rate in
+            ``rates``; all others use ``optimizer`` (Mukhoti et al. train word vectors by SGD and the rest by AdaGrad).
         schedule: ``"steps"`` (× ``decay`` at each milestone) or ``"cosine"`` (to 0 after the last epoch).
         milestones: Epochs (counted from 0) from which the rate is lower.
         decay: Factor at a milestone.
-        step_first: Lower the rate one epoch before each milestone, as code does that steps its scheduler before
-            training (Mukhoti et al. 2020's; on torch ≥ 1.1).
+        step_first: Lower the rate one epoch before each milestone, as in code that steps its scheduler before the
+            training epoch (Mukhoti et al. 2020, on torch ≥ 1.1).
         reduction: ``"mean"`` or ``"sum"`` of the loss over a batch.
-        loss_factor: The loss is multiplied by this, > 0: with ``"sum"`` and 1 / 25 a sum over the nodes of 25 trees is a
-            mean over trees.
+        loss_factor: Factor on the loss, > 0: with ``"sum"`` and 1 / 25, a sum over the nodes of 25 trees becomes a mean
+            over trees.
         clip: Largest gradient norm, or None.
         drop_last: Leave out an incomplete last batch.
-        select: The epoch kept: ``"last"``; ``"accuracy"``, the best on validation data; or ``"calibrated_nll"``, the
-            best validation log-loss after temperature scaling (refine, then calibrate). Test data never choose.
-        precision: Lightning Fabric's: ``"32-true"``, ``"bf16-mixed"`` …
-        channels_last: Keep images as height × width × channels in memory, which tensor cores prefer.
-        devices: Processes that share each batch (distributed data parallel).
-        threads: Threads a process; sums keep their order only at a fixed number.
+        select: The epoch whose weights are kept: ``"last"``; ``"accuracy"``, the best on validation data; or
+            ``"calibrated_nll"``, the best validation log-loss after temperature scaling (refine, then calibrate). Test
+            data are never used for selection.
+        precision: Lightning Fabric's precision: ``"32-true"``, ``"bf16-mixed"`` …
+        channels_last: Store images as height × width × channels, which tensor cores process faster.
+        devices: Processes over which each batch is split (distributed data parallel).
+        threads: Threads per process; results are reproducible for a fixed number only.
         measure_every: Epochs between entries of the trajectory.
         checkpoint_every: Epochs between checkpoints; 0 writes none.
     """
@@ -118,9 +119,9 @@ class Recipe:
         data: ``{"name": …, …}``: a data set and its options.
         model: ``{"type": …, …}``: a class of ``study.models`` or ``"module:Class"``, and its arguments.
         loss: ``{"type": …, …}``: a class of ``calibrant.losses`` or ``"module:Class"``, and its arguments.
-        training: How it is trained.
-        seed: Of initial weights, order of the samples, augmentation, and samples drawn.
-        fold: Which fold of the data is tested, from 0.
+        training: Configuration of the training.
+        seed: Seed of initial weights, order of the samples, augmentation, and sampling.
+        fold: Index of the test fold, from 0.
 
     Examples:
         >>> recipe = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "CrossEntropyLoss"}, Training(1, 32))
@@ -151,8 +152,8 @@ class Recipe:
     def fingerprint(self) -> str:
         """16 hexadecimal digits: the name of the run's folder.
 
-        It is the hash of what decides the numbers: where the data lie does not, and a training field at its default
-        says nothing, so that a new field leaves the runs of before their names.
+        It is a hash of everything that affects results. Paths of data are not part of it, nor are training fields at their
+        defaults, so that adding a field does not change the fingerprints of existing runs.
         """
         plain = json.loads(self.canonical())
         plain["data"].pop("folder", None)
@@ -169,12 +170,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss under the name that tables show, with the training fields it needs changed.
+    """A loss with its label in tables and the training fields that differ for it.
 
     Args:
-        label: The name.
+        label: Its label.
         loss: ``{"type": …, …}``.
-        training: Fields of ``Training`` that this loss needs changed.
+        training: Fields of ``Training`` that differ for this loss.
     """
 
     label: str
@@ -184,16 +185,16 @@ class Objective:
 
 @dataclass(frozen=True)
 class Setting:
-    """A data set and a network under one name, with the training fields they need changed.
+    """A data set and a network with a label and the training fields that differ for them.
 
     Args:
-        label: The name.
+        label: Its label.
         data: ``{"name": …, …}``.
         model: ``{"type": …, …}``.
-        training: Fields of ``Training`` that these need changed.
-        losses: Label of an objective → fields of its loss that are others here, as a coefficient chosen for each data set.
-        trainings: Label of an objective → fields of ``Training`` that are others here, as a length of its own.
-        like: Label of the paper's setting whose figures stand beside this one's, where that is not ``label``.
+        training: Fields of ``Training`` that differ for this setting.
+        losses: Label of an objective → fields of its loss that differ here, such as a coefficient tuned per data set.
+        trainings: Label of an objective → fields of ``Training`` that differ here, such as the number of epochs.
+        like: Label of the paper's setting to compare with, if it is not ``label``.
     """
 
     label: str
@@ -207,7 +208,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Published:
-    """A figure that a paper printed, in the units of ours: fractions, not per cent.
+    """A figure printed in a paper; percentages as fractions.
 
     Args:
         objective: Label of the objective.
@@ -224,10 +225,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Claim:
-    """An ordering a paper reports: ``measure`` falls from each objective of ``falls`` to the next.
+    """An ordering reported by a paper: ``measure`` decreases from each objective of ``falls`` to the next.
 
     Args:
-        text: The claim in words.
+        text: The claim as text.
         source: Paper, table or section.
         measure: As in ``Published``.
         falls: Labels of objectives, the one with the largest value first.
@@ -246,16 +247,16 @@ class FigureSpec:
     """A figure of a study, drawn from its stored runs.
 
     Args:
-        name: Of the file.
+        name: File name, without suffix.
         title: Its heading.
         kind: A key of ``study.figures.KINDS``.
-        source: The figure of a paper that it stands for.
-        panels: What each panel shows: places in a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
-        objectives: Labels of those drawn; empty for all.
-        setting: Label of the one drawn; empty for each that has runs.
-        sweep: Losses along whose number the figure goes, each ``[class, field]`` or ``[class, field, "-"]`` where the
-            axis is the number's negative.
-        bins: Which bins a figure of bins shows, from 0.
+        source: The figure of a paper that it reproduces.
+        panels: Content of each panel: keys of a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
+        objectives: Labels of the objectives drawn; empty for all.
+        setting: Label of the setting drawn; empty for each with runs.
+        sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
+            of the parameter.
+        bins: Indices of the bins that a figure of kind ``"bins"`` shows, from 0.
     """
 
     name: str
@@ -271,7 +272,7 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a study and where it stands in the table.
+    """One training of a study with its row labels in the table.
 
     Args:
         setting: Label of its setting.
@@ -286,21 +287,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """Settings × objectives × seeds × folds, what the papers printed, and what they claim.
+    """A study: settings × objectives × seeds × folds, with the papers' printed figures and claims.
 
     Args:
         name: Short name.
         title: Heading of its table.
-        about: What it shows, for people.
-        seeds: One training each.
+        about: Description.
+        seeds: Seeds, one training each.
         training: Fields of ``Training``.
         settings: Data sets with networks.
         objectives: Losses.
-        published: Figures of papers.
-        claims: Orderings of papers.
-        columns: Which tables are shown unless others are asked for: ``"main"``, ``"calibrators"``, ``"errors"``.
-        figures: What can be drawn.
-        papers: Keys of ``study/authors.toml``: whose choices ``describe`` puts beside ours.
+        published: Figures printed in papers.
+        claims: Orderings reported by papers.
+        columns: Tables shown by default: ``"main"``, ``"calibrators"``, ``"errors"``.
+        figures: Figures that can be drawn.
+        papers: Keys of ``study/authors.toml``: the papers whose choices ``describe`` compares with ours.
     """
 
     name: str
@@ -336,7 +337,7 @@ class Study:
                 raise InputError(f"expected each of {name} once, got {twice!r} twice; leave one out or rename it")
 
     def cells(self) -> Iterator[Cell]:
-        """Yield every training, all objectives of one seed before the next seed."""
+        """Yield every training, with all objectives of one seed before the next seed."""
         for setting in self.settings:
             for seed in self.seeds:
                 for objective in self.objectives:
@@ -349,9 +350,9 @@ class Study:
                         yield Cell(setting.label, objective.label, recipe)
 
     def with_data_from(self, folder: Path) -> "Study":
-        """Return the study with each data set read from the folder of its name below ``folder``, where there is one.
+        """Return the study with each data set read from its subfolder of ``folder``, where there is one.
 
-        The place is not part of what is run: it does not change a recipe's fingerprint.
+        Paths do not change a recipe's fingerprint.
         """
         settings = [
             replace(setting, data={**setting.data, "folder": str(folder / str(setting.data["name"]))})
@@ -362,7 +363,7 @@ class Study:
         return replace(self, settings=tuple(settings))
 
     def restricted(self, *, objectives: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> "Study":
-        """Return the study with only the objectives and seeds named."""
+        """Return the study with the given objectives and seeds only."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
 
@@ -378,13 +379,13 @@ def check_recipe(recipe: Any) -> Recipe:
 
 
 def _check_seed(seed: int) -> None:
-    """Refuse what no generator takes as a seed."""
+    """Raise unless ``seed`` is an integer that every random generator accepts."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
         raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {shown(seed)}; choose another")
 
 
 def _folds(setting: Setting) -> int:
-    """Return how many folds of a setting's data are tested, one training each."""
+    """Return the number of folds of a setting's data, one training each."""
     folds = setting.data.get("folds", 1)
     if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MOST_FOLDS:
         raise InputError(

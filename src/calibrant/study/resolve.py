@@ -1,4 +1,4 @@
-"""From a recipe's plain tables to objects. Recipes are the user's own code: they may name a class of their own."""
+"""Construction of losses and networks from a recipe's tables. Recipes are trusted like code: they may name any class."""
 
 import importlib
 import inspect
@@ -19,8 +19,8 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
     """Return the loss that ``{"type": name, argument: value …}`` describes.
 
     Args:
-        table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; tables among them are resolved too.
-        reduction: Used where the table names none.
+        table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; nested tables are resolved as well.
+        reduction: Default of the table's ``reduction``.
 
     Examples:
         >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
@@ -34,7 +34,7 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
 
     Args:
         table: A class of ``study.models`` or ``"module:Class"``, and its arguments.
-        sizes: What the data say (``classes``, ``inputs`` …); a network is given those that it asks for.
+        sizes: Sizes of the data (``classes``, ``inputs`` …); a network receives those that its constructor accepts.
 
     Examples:
         >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
@@ -46,16 +46,16 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
 
 
 def find_model(table: Mapping[str, Any]) -> None:
-    """Refuse a table whose network is unknown or whose arguments it does not take, without building it."""
+    """Raise if a table's network is unknown or does not accept its arguments, without building it."""
     arguments = {key: value for key, value in table.items() if key != "type"}
     _check_arguments(_find(table.get("type"), family=models, what="model"), str(table["type"]), arguments, whole=False)
 
 
 def _check_arguments(cls: Any, name: str, arguments: Mapping[str, Any], *, whole: bool = True) -> None:
-    """Refuse names of arguments that a class does not have, and, of a whole table, those that it lacks."""
+    """Raise for unknown argument names and, if ``whole``, for missing required arguments."""
     try:
         known = inspect.signature(cls).parameters
-    except (TypeError, ValueError):  # a class of the user's own that hides its signature says so when it is called
+    except (TypeError, ValueError):  # a class without a signature is checked only when it is called
         return
     if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in known.values()):
         return
@@ -83,7 +83,7 @@ def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
 
 
 def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
-    """Return a table among the arguments as the binning or the further member of ``family`` that it describes."""
+    """Return ``value``, or, if it is a table with a type, the binning or member of ``family`` that it describes."""
     if not (isinstance(value, Mapping) and "type" in value):
         return value
     return _build(value, family=binning if value["type"] in binning.__all__ else family, what=what)

@@ -1,4 +1,4 @@
-"""Run a study: every training that is not finished yet, one after the other or in several processes."""
+"""Running a study: every unfinished training, one after the other or in several processes."""
 
 import multiprocessing
 import os
@@ -21,18 +21,18 @@ from calibrant.study.train import training
 
 __all__ = ["Step", "execute", "run_study"]
 
-LIVES = 3  # how often a run may lose its process before the study gives up
+ATTEMPTS = 3  # of a training whose process dies, before the study raises
 
 
 @dataclass(frozen=True)
 class Step:
-    """News of a study that is running.
+    """A progress event of a running study.
 
     Args:
-        cell: The training concerned.
-        epoch: Its finished epochs; all of them if it was finished before.
-        done: Trainings of the study that are finished.
-        total: Trainings of the study.
+        cell: The training.
+        epoch: Its finished epochs.
+        done: Finished trainings of the study.
+        total: All trainings of the study.
     """
 
     cell: Cell
@@ -42,17 +42,17 @@ class Step:
 
 
 def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str = "auto") -> Iterator[Step]:
-    """Run what is not finished; yields news. Stopped at any moment, it goes on from there when called again.
+    """Run the unfinished trainings and yield progress events; a repeated call resumes an interrupted study.
 
     Args:
-        study: What to run.
-        store: Where runs are kept.
-        workers: Processes; 1 runs in this one and gives news of every epoch.
-        accelerator: Lightning Fabric's.
+        study: The study.
+        store: Where runs are stored.
+        workers: Number of processes; with 1 trainings run in this process and every epoch is reported.
+        accelerator: Lightning Fabric's accelerator.
 
     Raises:
-        FitError: If a training diverges, or loses its process again and again.
-        InputError: If several workers are to run trainings of several devices.
+        FitError: If a training diverges, or its process dies three times.
+        InputError: If there are several workers and a training uses several devices.
     """
     check_study_kind(study)
     check_kind(store, Store, name="store", remedy="make one with Store(folder)")
@@ -77,7 +77,7 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
 
 
 def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
-    """Refuse trainings that start processes of their own, where they would be started inside others."""
+    """Raise for trainings on several devices, which start processes themselves and cannot do so inside a worker."""
     most = max((cell.recipe.training.devices for cell in cells), default=1)
     if most > 1:
         raise InputError(
@@ -85,36 +85,38 @@ def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
         )
 
 
-def leads() -> bool:
-    """Say whether this process is the one that reports: of those that share each batch, the first."""
+def reports_progress() -> bool:
+    """Return whether this process reports progress: of the processes of one training, only that of rank 0 does."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
-    """Train one recipe and keep the result; yields the finished epochs.
+    """Train one recipe and store the result; yields the number of finished epochs after each.
 
     Args:
-        recipe: What to train.
-        store: Where the run is kept.
-        accelerator: Lightning Fabric's.
+        recipe: The recipe.
+        store: Where the run is stored.
+        accelerator: Lightning Fabric's accelerator.
     """
     check_recipe(recipe)
     check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")  # advice on data loaders and clusters, none used here
+        warnings.filterwarnings(
+            "ignore", module="lightning"
+        )  # about data loaders and clusters, which are not used here
         try:
             outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
         except BaseException:
             store.tidy(recipe)
             raise
-    if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, the first one writes
+    if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
         store.save(recipe, outcome)
 
 
 def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator: str) -> Iterator[Cell]:
-    """Yield the cells as their runs finish; the runs of a process that died are tried again."""
+    """Yield the cells as their runs finish; if a process dies, its unfinished runs are retried."""
     context = multiprocessing.get_context("spawn")
-    lives = dict.fromkeys((cell.recipe.fingerprint for cell in cells), LIVES)
+    attempts = dict.fromkeys((cell.recipe.fingerprint for cell in cells), ATTEMPTS)
     left = {cell.recipe.fingerprint: cell for cell in cells}
     while left:
         with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_end_quietly) as pool:
@@ -127,27 +129,27 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
                         del left[cell.recipe.fingerprint]
                         yield cell
             except BrokenProcessPool as error:
-                _spend_life(left, lives, store, error)
+                _count_attempt(left, attempts, store, error)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
-            yield left.pop(name)  # ended while another's process died
+            yield left.pop(name)  # finished, but its future was lost with the pool
 
 
-def _spend_life(left: dict[str, Cell], lives: dict[str, int], store: Store, error: BrokenProcessPool) -> None:
-    """Count a death against every run that had begun; give up on one that has none left."""
+def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store, error: BrokenProcessPool) -> None:
+    """Count a failed attempt for every run that had begun; raise if one has no attempts left."""
     for name, cell in left.items():
         if store.folder(cell.recipe).exists() and not store.finished(cell.recipe):
-            lives[name] -= 1
-        if not lives[name]:
+            attempts[name] -= 1
+        if not attempts[name]:
             raise FitError(
-                f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to end, got a process that died "
-                f"{LIVES} times; check memory, then run the study again: finished runs are kept"
+                f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to finish, got a process that died "
+                f"{ATTEMPTS} times; check memory, then run the study again: finished runs are kept"
             ) from error
 
 
 def _end_quietly() -> None:
-    """Let Ctrl-C end a worker at once; what it had finished or checkpointed is on disk."""
+    """Let Ctrl-C end a worker immediately, without a traceback; finished runs and checkpoints are on disk."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,9 +1,8 @@
-"""Where runs are kept: one folder a recipe, named by its fingerprint; a run counts as finished once its record is written."""
+"""Storage of runs: one folder per recipe, named by its fingerprint; a run is finished once its record is written."""
 
 import importlib.metadata
 import json
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ __all__ = ["Run", "Store"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run as it was stored: predictions, and the record of how they came about.
+    """A finished run as stored: predictions, and the record of their provenance.
 
     Args:
         validation: Predictions of the validation samples.
@@ -43,7 +42,7 @@ class Store:
     """A folder of finished and unfinished runs.
 
     Args:
-        root: The folder; made when something is first written.
+        root: The folder, created at the first write.
 
     Examples:
         >>> from calibrant.study import Recipe, Training
@@ -59,10 +58,10 @@ class Store:
         return self.root / "runs" / recipe.fingerprint
 
     def checkpoint(self, recipe: Recipe) -> Path:
-        """Return the file that keeps an unfinished run's state; its folder is made.
+        """Return the path of an unfinished run's checkpoint, and create its folder.
 
         Raises:
-            FileFormatError: If the folder cannot be made.
+            FileFormatError: If the folder cannot be created.
         """
         folder = self.folder(recipe)
         try:
@@ -74,11 +73,11 @@ class Store:
         return folder / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
-        """Say whether the recipe's run is complete."""
+        """Return whether the recipe's run is complete."""
         return (self.folder(recipe) / "record.json").is_file()
 
     def save(self, recipe: Recipe, outcome: Outcome) -> None:
-        """Keep a finished run. The record is written last, so that an interrupted save does not count as finished."""
+        """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
         self.checkpoint(check_recipe(recipe))
         check_kind(outcome, Outcome, name="outcome", remedy="pass what study.training returned")
         folder = self.folder(recipe)
@@ -103,7 +102,7 @@ class Store:
         """Return a finished run.
 
         Raises:
-            FileFormatError: If it is not finished or a file of it is broken.
+            FileFormatError: If it is not finished or one of its files is broken.
         """
         folder = self.folder(check_recipe(recipe))
         splits = load_splits(folder / "predictions.npz")
@@ -123,27 +122,23 @@ class Store:
         """Return the largest logit of each training sample (N train,) of a finished run.
 
         Raises:
-            FileFormatError: If the run was made before these were kept.
+            FileFormatError: If the run is from a version that did not store them.
         """
         arrays = read_arrays(self.folder(recipe) / "learned.npz")
         if "max_logits" not in arrays:
             raise FileFormatError(
-                f"expected max_logits in {self.folder(recipe) / 'learned.npz'}, got a run from before they were kept; "
+                f"expected max_logits in {self.folder(recipe) / 'learned.npz'}, got a run of an older version without them; "
                 "run it again"
             )
         return torch.from_numpy(arrays["max_logits"])
 
     def tidy(self, recipe: Recipe) -> None:
-        """Delete the recipe's folder, and the store's own, where they hold nothing: a run that never began leaves none."""
+        """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before it wrote."""
         for folder in (self.folder(recipe), self.root / "runs", self.root):
             try:
                 folder.rmdir()
-            except OSError:  # it holds something, or another process has just done this
+            except OSError:  # not empty, or already removed by another process
                 return
-
-    def discard(self, recipe: Recipe) -> None:
-        """Delete the recipe's run, finished or not."""
-        shutil.rmtree(self.folder(recipe), ignore_errors=True)
 
     def _record(self, folder: Path) -> dict[str, Any]:
         try:

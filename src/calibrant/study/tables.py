@@ -1,4 +1,4 @@
-"""From stored runs to figures: what a study measured, with its spread over seeds, and whether papers' orderings show."""
+"""Summaries of stored runs: measures with their standard deviation over seeds, and tests of the papers' orderings."""
 
 import json
 import math
@@ -36,23 +36,23 @@ __all__ = [
 ]
 
 NULL_DRAWS = 100
-CHANCE = 0.05  # a p from here on is no evidence of a difference
+SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One objective under one seed: the test predictions of all folds together, before and after calibration.
+    """One objective with one seed: the pooled test predictions of all folds, before and after calibration.
 
     Args:
-        setting: Name of data and network.
-        objective: Name of the loss.
+        setting: Label of data and network.
+        objective: Label of the loss.
         seed: The seed.
-        recipes: What was trained, one a fold.
-        fits: Predictions of the folds, and the calibrators that their validation data gave.
+        recipes: The recipes, one per fold.
+        fits: Predictions of the folds, and calibrators fitted on their validation data.
         seconds: Training time of all folds.
         validation_uses: How often validation data were used, by purpose.
-        device: What it was trained on.
-        versions: Of the packages it was trained with.
+        device: Device it was trained on.
+        versions: Package versions it was trained with.
     """
 
     setting: str
@@ -72,7 +72,7 @@ class Measured:
 
     @property
     def after(self) -> Predictions:
-        """The same at each fold's temperature, which the log-loss of its validation data gave."""
+        """Test predictions of all folds, scaled by each fold's temperature, fitted by log-loss on its validation data."""
         return self.fits.after("at_t")
 
     @property
@@ -100,7 +100,7 @@ class Summary:
         mean: Measure → mean over seeds.
         spread: Measure → standard deviation (n − 1) over seeds; NaN for one seed.
         calibrated_mean: Expected ECE of a calibrated model with the probabilities at T, on as many samples (first seed).
-        calibrated_high: What 97.5 % of such models stay below.
+        calibrated_high: The 97.5 % limit if calibrated, below which the ECE of such a model lies in 97.5 % of samples.
         rows: Test samples of one seed, all folds together.
     """
 
@@ -116,16 +116,16 @@ class Summary:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a paper's ordering shows in one setting.
+    """Whether a paper's ordering reproduces in one setting.
 
     Args:
-        claim: What the paper reports.
-        setting: Where it was looked for.
-        seen: Whether every mean is below the one before it; None if an objective was not run or has no such figure.
-        p: Of the paired t-test, over seeds, between the first and the last objective; None below two seeds.
+        claim: The paper's claim.
+        setting: Label of the setting.
+        seen: Whether every mean is below the previous one; None if an objective was not run or has no such figure.
+        p: p-value of the paired t-test over seeds between the first and the last objective; None below two seeds.
         values: Means in the claimed order.
-        p_unpaired: Of the two-sample t-test with equal variances between the same, which Wang et al. (2021) use.
-        seeds: Seeds that the first and the last objective share.
+        p_unpaired: p-value of the equal-variance two-sample t-test between the same, as in Wang et al. (2021).
+        seeds: Number of seeds that the first and the last objective share.
     """
 
     claim: Claim
@@ -138,14 +138,14 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict in words; a difference counts from two seeds on and at p < .05 of the paired test.
+        """The verdict as text; differences are tested with two or more seeds, at p < .05 of the paired t-test.
 
-        ``"shows"``; ``"shows in part"``: the ends differ as claimed, the steps between are in another order;
-        ``"shows the opposite"``; ``"not told apart"``; ``"not run"``.
+        ``"shows"``; ``"shows in part"``: the first and the last objective differ as claimed, but the order between them is
+        another; ``"shows the opposite"``; ``"not told apart"``: no significant difference; ``"not run"``.
         """
         if self.seen is None:
             return "not run"
-        if self.seeds < 2 or self.p is None or self.p >= CHANCE:
+        if self.seeds < 2 or self.p is None or self.p >= SIGNIFICANCE:
             return "not told apart"
         if self.values[-1] >= self.values[0]:
             return "shows the opposite"
@@ -153,11 +153,11 @@ class Verdict:
 
 
 def collect(study: Study, store: Store) -> list[Measured]:
-    """Return what has been run: every setting, objective and seed of which all folds are finished.
+    """Return the finished runs: every setting, objective and seed with all folds finished.
 
     Args:
         study: The study.
-        store: Where its runs are kept.
+        store: Where its runs are stored.
     """
     check_study_kind(study)
     check_kind(store, Store, name="store", remedy="make one with Store(folder)")
@@ -190,10 +190,10 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
 
 
 def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
-    """Return a line for each setting and objective; the spread over seeds is the standard deviation with n − 1.
+    """Return the mean and the standard deviation (n − 1) over seeds for each setting and objective.
 
     Args:
-        measured: What ``collect`` returned.
+        measured: The result of ``collect``.
         names: Keys of ``measures.MEASURES``.
     """
     for name in check_sequence(names, name="names"):
@@ -236,11 +236,11 @@ def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]
 
 
 def judge(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
-    """Return, for each claim and setting, whether the ordering shows in what was measured.
+    """Return a verdict for each claim and setting: whether the ordering reproduces in ``measured``.
 
     Args:
         study: The study.
-        measured: What ``collect`` returned.
+        measured: The result of ``collect``.
     """
     check_study_kind(study)
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
@@ -264,9 +264,9 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
     """Return the verdict on a claim from the figures of each of its objectives.
 
     Args:
-        claim: What the paper reports.
-        setting: Where it is looked for.
-        by_seed: For each objective of ``claim.falls``, seed → figure; only seeds that all have count, where there are any.
+        claim: The paper's claim.
+        setting: Label of the setting.
+        by_seed: For each objective of ``claim.falls``, seed → figure; only shared seeds are used, if there are any.
 
     Examples:
         >>> claim = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
@@ -276,7 +276,7 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
     common = set.intersection(*(set(values) for values in by_seed))
-    if common:  # means of the same seeds, so that an objective with fewer of them is compared with its own
+    if common:  # means over the same seeds, so that a missing seed does not shift one of them
         by_seed = [{seed: value for seed, value in values.items() if seed in common} for values in by_seed]
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
@@ -287,7 +287,7 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
 
 
 def _paired(differences: list[float]) -> float | None:
-    """Return the two-sided p of the paired t-test, or None where it is not defined."""
+    """Return the two-sided p-value of the paired t-test, or None where it is undefined."""
     if len(differences) < 2 or len(set(differences)) == 1:
         return None
     from scipy.stats import ttest_1samp
@@ -296,7 +296,7 @@ def _paired(differences: list[float]) -> float | None:
 
 
 def _unpaired(first: list[float], last: list[float]) -> float | None:
-    """Return the two-sided p of the equal-variance two-sample t-test, or None where it is not defined."""
+    """Return the two-sided p-value of the equal-variance two-sample t-test, or None where it is undefined."""
     runs = (len(first), len(last))
     if min(runs) < 2 or len(set(first)) == len(set(last)) == 1:
         return None
@@ -305,10 +305,10 @@ def _unpaired(first: list[float], last: list[float]) -> float | None:
 
 
 def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
-    """Return the figures as plain rows, one for each seed, calibrator and metric, in the layout of ``evaluate --json``.
+    """Return the figures as plain rows, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
 
     Args:
-        measured: What ``collect`` returned.
+        measured: The result of ``collect``.
     """
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
@@ -326,13 +326,13 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
 
 
 def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
-    """Write the small record of a study: figures of every seed, orderings, and where they come from.
+    """Write the record of a study as JSON: figures of every seed, verdicts on claims, and provenance.
 
     Args:
         study: The study.
-        measured: What ``collect`` returned.
+        measured: The result of ``collect``.
         path: A ``.json`` file.
-        columns: Keys of ``measures.COLUMNS``, beside "main" and what the study publishes and claims.
+        columns: Keys of ``measures.COLUMNS``, in addition to "main" and the measures that the study publishes and claims.
     """
     check_study_kind(study)
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
@@ -374,7 +374,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree that ran, or None outside of one."""
+    """Return the git commit of the source tree, or None outside of one."""
     found = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""A commented study to begin with."""
+"""A commented example of a study file."""
 
 import os
 from importlib import resources
@@ -10,13 +10,13 @@ __all__ = ["write_template"]
 
 
 def write_template(path: str | os.PathLike[str]) -> None:
-    """Write a commented study as TOML, which runs as it is.
+    """Write a commented study as TOML, which runs without changes.
 
     Args:
-        path: A file that does not exist.
+        path: A file that does not exist yet.
 
     Raises:
-        InputError: If there is such a file.
+        InputError: If the file exists.
     """
     if (path := as_path(path)).exists():
         raise InputError(f"expected a new file, got one that exists: {shown(path)}; choose another name")

@@ -1,4 +1,4 @@
-"""The training loop: one network, one recipe, from the first epoch or from its last checkpoint."""
+"""The training loop of one recipe, from the first epoch or from a checkpoint."""
 
 import hashlib
 import io
@@ -29,35 +29,35 @@ EVALUATION_BATCH = 512
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """A loss that learns from validation predictions once an epoch."""
+    """A loss that is updated from validation predictions once per epoch."""
 
     def update(self, validation: Predictions) -> None:
-        """Take in the validation predictions of the epoch that ended."""
+        """Update the loss from the validation predictions after an epoch."""
 
 
 @runtime_checkable
 class Scheduled(Protocol):
-    """A loss that changes with the epochs."""
+    """A loss that follows a schedule over the epochs."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Take in the number of the epoch that begins, from 0."""
+        """Set the number of the epoch that begins, from 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a finished training leaves behind.
+    """The result of a finished training.
 
     Args:
         validation: Predictions of the validation samples, for fitting a calibrator.
         test: Predictions of the test samples.
         trajectory: One entry every ``measure_every`` epochs.
-        learned_epochs: (N train,) the epoch since which each training sample has been right; 0 for never.
+        learned_epochs: (N train,) the epoch since which each training sample is classified correctly; 0 for never.
         max_logits: (N train,) the largest logit of each training sample, by the network kept.
-        epoch: The epoch kept, from 1.
-        validation_uses: How often validation data entered training, by purpose.
-        seconds: Wall time spent training.
-        device: What it ran on.
-        ood: Predictions of the out-of-distribution sets, by name; they have no labels.
+        epoch: The epoch whose weights were kept, from 1.
+        validation_uses: How often validation data were used in training, by purpose.
+        seconds: Wall-clock time of the training.
+        device: Name of the device.
+        ood: Predictions of the out-of-distribution sets, by name, without labels.
     """
 
     validation: Predictions
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclass
 class Progress:
-    """What changes while training, besides network, optimiser and loss."""
+    """The state of a training besides network, optimiser and loss."""
 
     epoch: int = 0
     kept_epoch: int = 0
@@ -88,19 +88,19 @@ class Progress:
 def training(
     recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
 ) -> Generator[int, None, Outcome]:
-    """Train as ``recipe`` says; yields the number of finished epochs after each one and returns the outcome.
+    """Train ``recipe``; yields the number of finished epochs after each one and returns the outcome.
 
-    Test samples are only ever predicted. A training that was killed goes on from its checkpoint to the same numbers,
-    on the same machine: every epoch draws its randomness anew from the seed and the epoch's number.
+    Test samples are predicted and used for nothing else. An interrupted training resumes from its checkpoint with the same
+    results on the same machine: each epoch seeds its random generators from the recipe's seed and the epoch's number.
 
     Args:
-        recipe: What to train.
-        checkpoint: File to keep the state in, and to go on from if it exists; None keeps none.
-        accelerator: Lightning Fabric's: ``"auto"``, ``"cpu"``, ``"cuda"`` …
+        recipe: The recipe.
+        checkpoint: File to save the state in, and to resume from if it exists; None saves none.
+        accelerator: Lightning Fabric's accelerator: ``"auto"``, ``"cpu"``, ``"cuda"`` …
 
     Raises:
         FitError: If the loss becomes infinite or NaN.
-        InputError: If ``"cuda"`` is asked for where no such device is.
+        InputError: If ``"cuda"`` is requested and there is no such device.
     """
     check_recipe(recipe)
     plan = recipe.training
@@ -138,7 +138,7 @@ def training(
 def _outcome(
     plan: Training, state: Progress, fold: Fold, model: nn.Module, learned: LearnedEpochs, device: str
 ) -> Outcome:
-    """Return what a finished training leaves: predictions on every split, and how it went."""
+    """Return the outcome of a finished training: predictions on every split, trajectory and record."""
     place = next(model.parameters()).device
     return Outcome(
         validation=predict(model, fold.validation),
@@ -170,11 +170,11 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
 
 
 def predict(model: nn.Module, split: Split) -> Predictions:
-    """Return the predictions of ``model`` in evaluation mode, its mode put back, on the host."""
+    """Return the predictions of ``model`` in evaluation mode, on the CPU; its mode is restored afterwards."""
     found = Predictions.from_logits(_logits(model, split), split.labels.cpu(), unchecked_kind=True)
     if not split.decided:
         return found
-    among = torch.tensor(split.decided)  # confidences stay those among all classes: nothing is renormalised
+    among = torch.tensor(split.decided)  # confidences are over all classes: they are not renormalised
     return replace(found, decision=among[found.logits[:, among].argmax(dim=1)])
 
 
@@ -184,7 +184,7 @@ def _unlabelled(model: nn.Module, split: Split) -> Predictions:
 
 
 def _logits(model: nn.Module, split: Split) -> Tensor:
-    """Return float32 logits (N, K) on the host."""
+    """Return float32 logits (N, K) on the CPU."""
     was_training = model.training
     model.eval()
     logits = []
@@ -213,16 +213,16 @@ def _train_epoch(
     for rows in order.to(fabric.device).split(plan.batch):
         if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
             continue
-        mine = rows[fabric.global_rank :: fabric.world_size]
-        inputs, labels = fold.train.batch(mine, training=True)
+        own = rows[fabric.global_rank :: fabric.world_size]
+        inputs, labels = fold.train.batch(own, training=True)
         if fold.augment is not None:
             inputs = fold.augment(inputs, draws)
         value = loss(model(inputs), labels)
         if plan.loss_factor != 1:
             value = value * plan.loss_factor
-        if fabric.world_size > 1:  # the average over devices of this is the loss of the whole batch
-            share = len(mine) / len(rows) if plan.reduction == "mean" else 1.0
-            value = value * (share * fabric.world_size)
+        if fabric.world_size > 1:  # scaled so that DDP's average over devices is the loss of the whole batch
+            fraction = len(own) / len(rows) if plan.reduction == "mean" else 1.0
+            value = value * (fraction * fabric.world_size)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
         fabric.backward(value)
@@ -250,7 +250,7 @@ def _after_epoch(
     loss: nn.Module,
     learned: LearnedEpochs,
 ) -> None:
-    """Let the loss adapt, choose, and measure. Test samples enter the trajectory and nothing else."""
+    """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
     measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
     if not (measured or isinstance(loss, Adaptive) or plan.select != "last"):
         return
@@ -279,7 +279,7 @@ def _figure_to_lower(select: str, validation: Predictions) -> float:
 
 
 def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
-    """Write the checkpoint, whole or not at all."""
+    """Write the checkpoint atomically."""
     content = {
         "recipe": recipe.fingerprint,
         "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
@@ -296,7 +296,7 @@ def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizers:
 
 
 def _restore(path: Path, recipe: Recipe, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
-    """Put a checkpoint's state into the objects and return its progress."""
+    """Load a checkpoint's state into the objects and return its progress."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["recipe"] != recipe.fingerprint:
@@ -308,7 +308,7 @@ def _restore(path: Path, recipe: Recipe, network: Any, optimizers: Any, loss: An
         loss.load_state_dict(content["loss"])
         learned.since = content["learned"]
         return Progress(**json.loads(content["progress"]), kept=content["kept"])
-    except Exception as error:  # unpickling raises many kinds; each means that the file does not serve
+    except Exception as error:  # unpickling raises many types; each means that the file is unusable
         reason = str(error).split("\n")[0][:120]
         raise FileFormatError(f"expected a whole checkpoint, got a broken one: {path} ({reason}); delete it") from error
 
@@ -325,14 +325,14 @@ def _threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw from ``seed`` inside the block and put the generators' states back after it."""
+    """Seed the random generators in the block and restore their states afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 def _mix(seed: int, epoch: int, purpose: str) -> int:
-    """Return a seed of its own for each purpose and epoch."""
+    """Return a seed that differs for each purpose and epoch."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
 
 

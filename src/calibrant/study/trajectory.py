@@ -1,4 +1,4 @@
-"""What is recorded of a network while it trains: figures of each split, from its predictions."""
+"""Measurements of a network during training: figures of each split, computed from its predictions."""
 
 import math
 import warnings
@@ -37,7 +37,7 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
     """
     entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
-    for name, part in parts.items():  # of test data the best that any temperature could do (Wang et al. 2021, Figure 4)
+    for name, part in parts.items():  # for test data the best temperature in hindsight (Wang et al. 2021, Figure 4)
         entry[name] |= _at_own_temperature(part)
     calibrated = recalibrated(parts["test"], fit_temperature(parts["validation"]))
     entry["test"]["nll_at_t"] = float(calibrated.nll.mean())
@@ -53,16 +53,16 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
 
 
 def _at_own_temperature(part: Predictions) -> dict[str, float | None]:
-    """Return the best temperature of ``part`` for itself, and the ECE there; None where all are right: there is none."""
+    """Return the temperature fitted to ``part`` itself, and the ECE there; None if all rows are correct (no finite optimum)."""
     if bool(part.correct.all()):
         return {"temperature": None, "ece_at_own_t": None}
     calibrator = fit_temperature(part)
-    at_own = part.calibrated_by(calibrator, allow_fit_rows=True)  # a description, no evaluation
+    at_own = part.calibrated_by(calibrator, allow_fit_rows=True)  # descriptive: not an evaluation
     return {"temperature": calibrator.temperature, "ece_at_own_t": ECE()(at_own)}
 
 
 def describe(predictions: Predictions) -> dict[str, Any]:
-    """Return error, log-loss and entropy (all, of right and of wrong samples), calibration errors, largest logits.
+    """Return error, log-loss and entropy (of all, of correct and of wrong samples), calibration errors, largest logits.
 
     A mean over no samples is None.
 
@@ -75,20 +75,20 @@ def describe(predictions: Predictions) -> dict[str, Any]:
         >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
         (1.1269, 2.1269, 0.5)
     """
-    log_p, right = predictions.log_probs, predictions.correct
+    log_p, correct = predictions.log_probs, predictions.correct
     entropy = -torch.where(log_p > -math.inf, log_p.exp() * log_p, 0).sum(dim=1)
     pairs = predictions.top_label()
-    figures: dict[str, Any] = {"error": float((~right).double().mean())}
+    figures: dict[str, Any] = {"error": float((~correct).double().mean())}
     for name, rows in (("nll", predictions.nll), ("entropy", entropy)):
         figures[name] = float(rows.mean())
-        figures[f"{name}_correct"], figures[f"{name}_wrong"] = _mean(rows[right]), _mean(rows[~right])
+        figures[f"{name}_correct"], figures[f"{name}_wrong"] = _mean(rows[correct]), _mean(rows[~correct])
     mass = EqualMass(15).table(pairs.p, pairs.y)
     figures |= {"ece": ECE()(pairs), "ece_mass": mass.error(), "gaps_mass": mass.gap.tolist()}
     return {**figures, "max_logit": histogram(predictions.logits.amax(dim=1))}
 
 
 def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
-    """Return how often values fall in equal bins between their least and their largest: the two ends, and the counts.
+    """Return a histogram with bins of equal width between the smallest and the largest value: both ends, and the counts.
 
     Args:
         values: (N,) finite.
@@ -108,17 +108,17 @@ def _mean(rows: Tensor) -> float | None:
 
 
 def fit_temperature(validation: Predictions) -> TemperatureScaling:
-    """Return temperature scaling fitted by log-loss; where every sample is right, at its bound, without a warning."""
+    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BoundWarning)  # usual on training data, and recorded as the bound it is
+        warnings.simplefilter("ignore", BoundWarning)  # common on training data, where the bound itself is recorded
         return TemperatureScaling().fit(validation.logits, validation.labels)
 
 
 def oracle_temperature(test: Predictions) -> TemperatureScaling:
-    """Return temperature scaling at the T of .01 … 10 that minimises the ECE of these very rows.
+    """Return temperature scaling with the T in .01 … 10 that minimises the ECE of the same rows, as an oracle.
 
-    It sees the labels that it is evaluated on. Wang et al. (2021) §5.1 call the ECE there the optimal one: no temperature that
-    validation data choose can do better, so it describes how calibratable a network is, and calibrates nothing.
+    It uses the labels that it is evaluated on. Wang et al. (2021) §5.1 call the resulting ECE optimal: no temperature chosen
+    on validation data has a lower one, so it measures how well temperature scaling could calibrate a network at best.
 
     Args:
         test: Labelled predictions.
@@ -129,7 +129,7 @@ def oracle_temperature(test: Predictions) -> TemperatureScaling:
 
 
 def recalibrated(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
-    """Return test predictions calibrated; that a saturated network gives some samples equal logits is no leak."""
+    """Return test predictions calibrated, without a warning for the equal logits of samples on which a network saturates."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DuplicateRowsWarning)
         return test.calibrated_by(calibrator)
@@ -168,7 +168,7 @@ def learned_epoch(correct: Tensor | Sequence[Any]) -> Tensor:
 
 
 class LearnedEpochs:
-    """The epoch since which each sample has been right up to now (Wang et al. 2021 §5.1); 0 while it is wrong.
+    """The epoch since which each sample is classified correctly up to now (Wang et al. 2021 §5.1); 0 while it is wrong.
 
     Args:
         samples: N.
@@ -185,6 +185,6 @@ class LearnedEpochs:
         self.since = torch.zeros(samples, dtype=torch.int64)
 
     def see(self, correct: Tensor, *, epoch: int) -> None:
-        """Take in which samples (N,) bool are right after ``epoch``, counted from 1."""
+        """Record which samples (N,) bool are correct after ``epoch``, counted from 1."""
         started = torch.where(self.since > 0, self.since, epoch)
         self.since = torch.where(correct.cpu(), started, 0)
