@@ -17,7 +17,7 @@ demo: .venv/demo ## train, calibrate, measure and report on real data (about 2 m
 # make test FAMILY=losses: the tests of one family alone
 FAMILY ?=
 # The whole suite runs in a process a core; one family starts sooner without them.
-WORKERS = $(if $(FAMILY),,-n auto --maxprocesses 4 --dist worksteal)
+WORKERS = $(if $(FAMILY),,-n auto --maxprocesses 4 --dist loadgroup)
 TESTS = $(if $(FAMILY),$(wildcard tests/$(FAMILY) tests/test_$(FAMILY)*.py tests/contracts/test_$(FAMILY).py))
 
 test: .venv/dev ## the test suite without its slow part (FAMILY=losses: that family's tests)
