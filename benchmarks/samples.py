@@ -1,7 +1,8 @@
 """Many samples of a population at once, and how often each metric's interval misses: by the library's own batched functions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from benchmarks.populations import Floats, Ints, Population
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics.debiased import few_bins_decide, square_error
+from calibrant.metrics.top_label import ERRORS_A_BIN
 from calibrant.statistics import (
     chance_decides,
     corrected_error,
@@ -95,7 +97,11 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
         table, delta, mass = _tables(samples, index, bins)
         estimate = corrected_error(table)
         estimate = type(estimate)(estimate.plug_in, estimate.corrected, table_error(table))
-        refused = chance_decides(table, estimate).numpy() | (few if name == "TopLabelECE" else False)
+        refused = chance_decides(table, estimate).numpy()
+        if name == "TopLabelECE":
+            wrong = samples.rows - samples.right.sum(axis=1)
+            filled = (table.count > 0).sum(dim=1).numpy()
+            refused = refused | few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
         low, high = _ends(table, estimate, refused)
         found[name] = figures(low, high, np.abs(delta).sum(axis=1), refused)
         if name == "ECE":
@@ -173,6 +179,8 @@ def _ends(table: BinTable, found: Any, refused: Any) -> tuple[Floats, Floats]:
 def classwise_hits(samples: Samples) -> dict[str, float]:
     """Return the figures of ``ClasswiseECE``."""
     source, few, classes = samples.population, samples.few, samples.population.classes
+    if classes == 2:
+        return two_class_hits(samples)
     cell = EqualWidth(BINS).assign(torch.from_numpy(source.p.reshape(-1))).numpy().reshape(source.p.shape)
     cell = cell + np.arange(classes) * BINS
     used, cell = np.unique(cell, return_inverse=True)
@@ -203,3 +211,24 @@ def classwise_hits(samples: Samples) -> dict[str, float]:
         ends = _ends(table, found, refused[block])
         low[block], high[block] = (end / classes for end in ends)
     return figures(low, high, truth, refused)
+
+
+def two_class_hits(samples: Samples) -> dict[str, float]:
+    """Return the figures of ``ClasswiseECE`` of two classes: its interval is that of the one class's binary ECE."""
+    source = samples.population
+    p, truth = np.ascontiguousarray(source.p[:, 1]), source.truth[:, 1]
+    size = len(p)
+    flat = (np.arange(len(samples.count))[:, None] * size + samples.atom).reshape(-1)
+    hits = np.bincount(flat, weights=(samples.label == 1).reshape(-1), minlength=len(samples.count) * size)
+    binary = replace(
+        samples,
+        population=SimpleNamespace(p=source.p, confidence=p, accuracy=truth),
+        right=hits.reshape(len(samples.count), size).astype(float),
+    )
+    index = EqualWidth(BINS).assign(torch.from_numpy(p)).numpy()
+    table, delta, _ = _tables(binary, index, BINS)
+    found = corrected_error(table)
+    found = type(found)(found.plug_in, found.corrected, table_error(table))
+    refused = chance_decides(table, found).numpy() | samples.few
+    low, high = _ends(table, found, refused)
+    return figures(low, high, np.abs(delta).sum(axis=1), refused)

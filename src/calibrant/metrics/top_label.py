@@ -1,5 +1,6 @@
 """Top-label calibration error: confidence against accuracy within each predicted class."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +17,8 @@ from calibrant.predictions import Predictions
 from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
 
 __all__ = ["TopLabelECE"]
+
+ERRORS_A_BIN = 0.5  # wrong (and right) decisions a filled bin, below which no interval is offered
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,9 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         cells = self.cells(data)
-        need_errors(data, what=self)
+        filled = int(torch.unique(cells.index[cells.index >= 0]).shape[0])
+        # with fewer wrong decisions than this, the errors of most bins rest on not one of them
+        need_errors(data, what=self, least=math.ceil(filled * ERRORS_A_BIN))
         return cells_interval(cells, groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
 

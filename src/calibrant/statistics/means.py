@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_level, check_row_weight
-from calibrant._check import check_dense, check_row_tensor, refuse, shown
+from calibrant._check import check_count, check_dense, check_row_tensor, refuse, shown
 from calibrant._data import count_of, need_rows
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
@@ -227,24 +227,26 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
     return math.sqrt(found.total(2) * clusters)
 
 
-def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
+def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = FEWEST) -> None:
     """Refuse an interval that few wrong, or few right, decisions would decide.
 
     Args:
         data: Labelled predictions or pairs.
         what: The metric, for the message.
+        least: How many of each are needed; never fewer than ten.
 
     Raises:
         NoIntervalError: With the rows that would be needed.
     """
     need_rows(data, what=what)
+    least = max(FEWEST, check_count(least, name="least"))
     correct, rows = data.correct, count_of(data)
     fewest, kind = min((_effective(data, ~correct), "wrong"), (_effective(data, correct), "right"))
-    if fewest < FEWEST:
-        more = f"about {math.ceil(rows * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
+    if fewest < least:
+        more = f"about {math.ceil(rows * least * 1.6 / fewest):,} rows" if fewest else "many more rows"
         worth = " (the rows of equal weight that theirs are worth)" if data.weight_kind == "sampling" else ""
         raise NoIntervalError(
-            f"expected at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest:.3g}{worth} of {rows:,}; "
+            f"expected at least {least} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest:.3g}{worth} of {rows:,}; "
             f"measure on {more}, or read the interval of Accuracy()"
         )
 
