@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 import calibrant
 from calibrant import Predictions, losses
@@ -25,8 +26,9 @@ def zero() -> object:
 
 
 def duplicate() -> object:
-    data = Predictions.from_logits([[2.0, 0.5], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
-    return data[:2].calibrated_by(TemperatureScaling().fit(data.logits, data.labels))
+    logits = torch.randn(25, 3, generator=torch.Generator().manual_seed(0))
+    data = Predictions.from_logits(logits, torch.arange(25) % 3)
+    return data[:20].calibrated_by(TemperatureScaling().fit(data.logits, data.labels))
 
 
 CASES = {

@@ -19,6 +19,9 @@ from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.rows import Chunk, RowSource
 
 _YIELD = 5e-4  # nats that more rows may give a candidate's parameters without a reason to take them
+_DIFFERENT = (
+    50  # losses of doing nothing, below which equal rows decide whole folds and a standard error says too little
+)
 _SURE = 3.0  # standard errors by which a candidate must be behind to be given up before all folds are seen
 
 
@@ -130,7 +133,7 @@ def cross_fitted(
 
 def _hopeless(found: Scores, alive: Sequence[int], part: float, far: float) -> set[int]:
     """Return the candidates whose summed gain will end ``far`` below the best one's, after this ``part`` of all folds."""
-    if not alive or part >= 1:
+    if not alive or part >= 1 or torch.unique(found.raw).shape[0] < _DIFFERENT:
         return set()
     gain = found.summed().gain
     best = max([0, *alive], key=lambda m: float(gain[m]))

@@ -157,7 +157,17 @@ def table_of(lines: Sequence[Summary], *, title: str) -> Table:
         ]
         for name, line in _named(lines)
     ]
-    header = ["objective", "error %", "NLL", "ECE %", "NLL at T", "ECE at T %", "T", "calibrated mean %", "calibrated 97.5 %"]
+    header = [
+        "objective",
+        "error %",
+        "NLL",
+        "ECE %",
+        "NLL at T",
+        "ECE at T %",
+        "T",
+        "calibrated mean %",
+        "calibrated 97.5 %",
+    ]
     rows = sorted({line.rows for line in lines})
     return Table(title, header, cells, NOTE.format(rows=" or ".join(f"n = {count:,}" for count in rows)))
 
