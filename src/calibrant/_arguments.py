@@ -46,6 +46,13 @@ def check_mapping(values: Any, *, name: str, example: str) -> Mapping[Any, Any]:
     return values if values is not None else {}
 
 
+def check_text(value: Any, *, name: str) -> str:
+    """Return ``value`` if it is text."""
+    if not isinstance(value, str):
+        raise refuse(f"{name} as text", shown(value), "pass a string")
+    return value
+
+
 def check_list_of(values: Any, kind: type[T], *, name: str, remedy: str) -> list[T]:
     """Return ``values`` as a list if it is a list, tuple or iterator of ``kind`` only."""
     if isinstance(values, str | bytes | Mapping | Tensor | np.ndarray) or not isinstance(values, Iterable):

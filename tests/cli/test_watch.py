@@ -47,6 +47,19 @@ def test_an_alarm_is_exit_code_1(state: Path, tmp_path: Path, run: Any) -> None:
     assert (done.exit_code, done.stdout.split(":")[0]) == (1, "alarm")
 
 
+def test_labels_of_probability_0_are_watched_without_a_warning(tmp_path: Path, run: Any) -> None:
+    paths = []
+    for seed in (6, 7):
+        good = np.load(save(tmp_path / f"{seed}.npz", rows=400, seed=seed))
+        probs = np.exp(good["logits"].astype(float))
+        probs[np.arange(40), good["labels"][:40]] = 0
+        paths.append(tmp_path / f"zero{seed}.npz")
+        np.savez(paths[-1], probs=probs / probs.sum(axis=1, keepdims=True), labels=good["labels"])
+    done = run("watch", tmp_path / "zero.safetensors", paths[0], "--reference", paths[1], "--json")
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    assert json.loads(done.stdout)["rows"] == 400
+
+
 def test_late_labels_are_merged_and_rows_counted_once(state: Path, tmp_path: Path, run: Any) -> None:
     other, new = tmp_path / "other.safetensors", save(tmp_path / "new.npz", rows=200, seed=5)
     assert run("watch", other, new, "--reference", tmp_path / "reference.npz", "--ids", "request").exit_code == 0

@@ -88,6 +88,7 @@ CLEAN: tuple[str, ...] = (
     "functional",
     "losses",
     "metrics",
+    "operate",
     "plot",
     "predictions",
     "report",
@@ -114,6 +115,7 @@ WHOLE = (
     "functional",
     "losses",
     "metrics",
+    "operate",
     "plot",
     "predictions",
     "rows",
@@ -331,6 +333,34 @@ def _chunk() -> Any:
     return importlib.import_module("calibrant.rows").Chunk(*sample())
 
 
+def _abstention() -> Any:
+    return calibrant.operate.abstain(predictions(), error=0.4)
+
+
+def _checked() -> Any:
+    return calibrant.operate.check(predictions(), maximum={"ece": 0.5})
+
+
+def _monitor() -> Any:
+    return calibrant.operate.Monitor(predictions())
+
+
+def _deployed() -> Any:
+    return calibrant.operate.Deployed(fitted(), calibrant.operate.thresholds((1 - torch.eye(CLASSES)).tolist()))
+
+
+def _saved(made: Any, name: str) -> Path:
+    path = Path(tempfile.mkdtemp()) / name
+    made.save(path)
+    return path
+
+
+def _policy() -> Path:
+    path = Path(tempfile.mkdtemp()) / "policy.toml"
+    path.write_text("[maximum]\nece = 0.5\n")
+    return path
+
+
 def _new(name: str) -> Callable[[], Path]:
     return lambda: Path(tempfile.mkdtemp()) / name
 
@@ -393,6 +423,30 @@ VALID |= {
     ),
     "study.wanted.columns": lambda: ["main"],
     "seconds": lambda: 1.0,
+    "operate.Abstention.parts": lambda: _abstention().parts,
+    "operate.Abstention.by": lambda: None,
+    "error": lambda: 0.4,
+    "operate.Abstention.save.path": _new("rule.safetensors"),
+    "costs": lambda: (1 - torch.eye(CLASSES)).tolist(),
+    "rule": lambda: calibrant.operate.thresholds((1 - torch.eye(CLASSES)).tolist()),
+    "operate.Deployed.calibrator": fitted,
+    "operate.Deployed.save.path": _new("deployed.safetensors"),
+    "operate.Deployed.load.path": lambda: _saved(_deployed(), "deployed.safetensors"),
+    "operate.Monitor.save.path": _new("state.safetensors"),
+    "operate.Monitor.load.path": lambda: _saved(_monitor(), "state.safetensors"),
+    "operate.Monitor.merge.other": _monitor,
+    "reference": predictions,
+    "monitor": _monitor,
+    "operate.annotations.found": _checked,
+    "operate.to_junit.found": _checked,
+    "operate.to_markdown.found": _checked,
+    "operate.abstain.error": lambda: 0.4,
+    "maximum": lambda: {"ece": 0.5},
+    "operate.Policy.from_file.path": _policy,
+    "operate.Policy.updated.other": lambda: calibrant.operate.Policy(maximum={"ece": 0.5}),
+    "text": lambda: "[maximum]\nece = 0.5",
+    "ece": lambda: 0.1,
+    "at": lambda: [0.5],
     "testing.check_metric.metric": lambda: calibrant.metrics.Accuracy(),
     "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
 }
@@ -585,7 +639,8 @@ USERS_CALL = {
     "__call__", "__getitem__", "forward", "fit", "fit_from", "save", "affine", "fold_into", "update", "set_epoch", "interval",
     "state", "from_nll", "from_logits", "from_probs", "from_binary_logits", "from_binary_probs", "from_top_label", "collect",
     "cat", "calibrated_by", "one_vs_rest", "predict", "predict_proba", "from_predictions", "from_estimator", "adapt",
-    "from_sampling_rates", "decide", "temperature", "read", "label",
+    "from_sampling_rates", "decide", "temperature", "read", "label", "expected_cost", "foreseen_cost", "from_file", "from_text",
+    "load", "merge", "watches", "updated",
 }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_rows_given_twice_are_refused_and_the_state_is_as_before(reference: Pred
         (lambda: monitor.update(second, time=datetime(2026, 1, 1)), "a time with a time zone"),
         (lambda: monitor.update(second, time=math.nan), "a time as seconds"),
         (lambda: monitor.update(Predictions.from_logits(torch.randn(5, 4) * 3, [0] * 5), time=6), "K = 3 classes"),
-        (lambda: monitor.update(Predictions.from_logits(second.logits), time=6), "expected labels in predictions"),
+        (lambda: monitor.update(Predictions.from_logits(second.logits), time=6), "expected labelled predictions"),
         (lambda: monitor.merge(monitor), "merge each monitor once"),
         (lambda: monitor.merge(Monitor(first)), "monitors of one reference"),
     ]

@@ -1,5 +1,6 @@
 """Policies in TOML: what they hold, and one sentence for what they cannot."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,17 @@ def test_a_wrong_policy_is_one_sentence(text: str, message: str) -> None:
 def test_a_wrong_limit_on_the_command_line_names_its_option(text: str) -> None:
     with pytest.raises(CalibrantError, match="expected --max METRIC=NUMBER, got"):
         read_limits([text], option="--max")
+
+
+def test_a_pipe_or_a_wrong_kind_of_limit_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "policy.toml")
+    with pytest.raises(CalibrantError, match="expected a policy file"):
+        Policy.from_file(tmp_path / "policy.toml")
+    with pytest.raises(CalibrantError, match="path as text"):
+        Policy.from_file(0)  # type: ignore[arg-type]
+    with pytest.raises(CalibrantError, match=r"\[maximum\] in the policy as a table"):
+        Policy(maximum=0.03)  # type: ignore[arg-type]
+    with pytest.raises(CalibrantError, match="by as a list"):
+        Policy(maximum={"ece": 0.03}, by="site")  # type: ignore[arg-type]
+    with pytest.raises(CalibrantError, match="expected TOML"):
+        Policy.from_text("ece = " + "[" * 100_000)

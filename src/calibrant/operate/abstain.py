@@ -20,12 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._check import check_choice, check_number, refuse
+from calibrant._arguments import check_list_of, check_text
+from calibrant._check import as_array, as_tensor, check_choice, check_count, check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
-from calibrant.operate.rows import Data, confidence_of, need_independent
-from calibrant.predictions import Predictions
+from calibrant.operate.rows import Data, confidence_of, need_independent, need_logits
+from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["Abstention", "Accepted", "abstain"]
@@ -85,6 +86,8 @@ class Abstention(nn.Module):
         self, parts: tuple[Accepted, ...], *, by: By | None, error: float | None, confidence: float = 0.95
     ) -> None:
         super().__init__()
+        parts = _check_parts(parts)
+        check_promise(by=by, error=error, confidence=confidence)
         self.parts, self.by, self.error, self.confidence = parts, by, error, confidence
         self.register_buffer("levels", torch.tensor([part.threshold for part in parts], dtype=torch.float64))
 
@@ -115,6 +118,7 @@ class Abstention(nn.Module):
         """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
         if self.by == "group":
             raise InputError("expected the groups of the rows, got logits alone; use decide(predictions, features)")
+        need_logits(logits, classes=len(self.parts) if self.by == "class" else None, home=self.levels)
         p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
         level = self.levels[best] if self.by == "class" else self.levels
         return torch.where(p >= level, best, ABSTAIN)
@@ -126,6 +130,9 @@ class Abstention(nn.Module):
             predictions: Calibrated; labels are not read.
             features: (N,) group of each row, where thresholds are by group; one that was not among the first abstains.
         """
+        if not isinstance(predictions, Predictions | BinaryPairs):
+            kind = type(predictions).__name__
+            raise refuse("predictions as Predictions", kind, "make them with Predictions.from_logits")
         if (features is not None) != (self.by == "group"):
             raise refuse(f"{'groups' if self.by == 'group' else 'no groups'} of the rows", "otherwise", "see abstain")
         if isinstance(predictions, Predictions):
@@ -212,14 +219,12 @@ def abstain(
     need_independent(predictions, name="predictions")
     if (error is None) == (coverage is None):
         raise refuse("error or coverage", "neither" if error is None else "both", "pass one of them")
-    if by is not None:
-        check_choice(by, name="by", choices=("class", "group"))
+    check_promise(by=by, error=error, confidence=confidence)
+    if coverage is not None:
+        check_number(coverage, name="coverage", low=0, high=1, open_low=True, open_high=True)
     if (features is not None) != (by == "group"):
         raise refuse('features together with by="group"', "one of them", "pass both or neither")
-    delta = 1 - check_number(confidence, name="confidence", low=0, high=1, open_low=True, open_high=True)
-    given = {"error": error} if coverage is None else {"coverage": coverage}
-    for name, value in given.items():
-        check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
+    delta = 1 - confidence
     p, wrong = confidence_of(predictions).cpu().numpy(), ~predictions.correct.cpu().numpy()
     parts = _parts(predictions, by, features)
     found = []
@@ -245,10 +250,38 @@ def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[
 
 
 def _names(features: Any, *, rows: int) -> list[str]:
-    values = features.tolist() if hasattr(features, "tolist") else features
-    if not isinstance(values, list | tuple) or len(values) != rows:
-        raise refuse(f"{rows} groups, one a row", type(features).__name__, "pass a list or an array of one axis")
-    return [str(value) for value in values]
+    values = as_tensor(features, name="features").cpu().numpy() if isinstance(features, Tensor) else None
+    values = as_array(features, name="features") if values is None else values
+    if values.shape != (rows,):
+        got = f"shape {values.shape}" if values.ndim else shown(features)
+        raise refuse(f"{rows} groups, one a row", got, "pass a list or an array of one axis")
+    return [str(value) for value in values.tolist()]
+
+
+def check_promise(*, by: Any, error: Any, confidence: Any) -> None:
+    """Refuse another ``by`` than None, "class" and "group", and an error or confidence outside (0, 1)."""
+    if by is not None:
+        check_choice(by, name="by", choices=("class", "group"))
+    if error is not None:
+        check_number(error, name="error", low=0, high=1, open_low=True, open_high=True)
+    check_number(confidence, name="confidence", low=0, high=1, open_low=True, open_high=True)
+
+
+def _check_parts(parts: Any) -> tuple[Accepted, ...]:
+    found = check_list_of(parts, Accepted, name="parts", remedy="make the rule with calibrant.operate.abstain")
+    if not found:
+        raise refuse("at least one part", "none", "make the rule with calibrant.operate.abstain")
+    for part in found:
+        check_text(part.name, name="the name of a part")
+        if part.threshold != math.inf:
+            check_number(part.threshold, name="a threshold", low=0)
+        rows = check_count(part.rows, name="rows", low=0)
+        answered = check_count(part.answered, name="answered", low=0, high=rows)
+        check_count(part.errors, name="errors", low=0, high=answered)
+        check_number(part.error_high, name="error_high", low=0, high=1)
+    if not any(part.rows for part in found):
+        raise refuse("parts of at least one row", "parts of none", "make the rule with calibrant.operate.abstain")
+    return tuple(found)
 
 
 def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], *, error: float, delta: float) -> Accepted:

@@ -129,7 +129,8 @@ def log_above(moments: Moments, limit: float | Floats, *, alpha: float) -> Float
 def log_below(moments: Moments, limit: float | Floats, *, alpha: float) -> Floats:
     """Return the log of the evidence (…) that the calibration error is below ``limit``; arguments as ``log_above``."""
     c = _limits(limit, moments)
-    bet, scale = _bets(float(moments.count.sum(axis=-1).max()), 1 - c, alpha)
+    # no error is above 1: at that limit bets have nothing to lose, and none may be infinite
+    bet, scale = _bets(float(moments.count.sum(axis=-1).max()), np.maximum(1 - c, 1e-12), alpha)
     plus, minus = (bet * (c * moments.count - s * moments.total) - scale * _squares(moments, s * c) for s in (1, -1))
     return _mixed(np.minimum(plus, minus).sum(axis=-1))
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from calibrant._arguments import check_mapping
-from calibrant._check import as_tensor, check_number, refuse
-from calibrant._data import need_unweighted
+from calibrant._check import as_array, as_tensor, check_number, refuse
 from calibrant.errors import InputError
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
+from calibrant.operate.rows import need_independent
 from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Check", "Line", "check"]
@@ -152,13 +152,14 @@ def check(
         asked += [(kind, name, _check_limit(kind, name, limit)) for name, limit in named.items()]
     if not asked:
         raise refuse("at least one limit", "none", "pass for example maximum={'ece': 0.03}")
-    _check_rows(predictions, name="predictions")
-    if no_worse:
-        if baseline is None:
-            raise refuse("a baseline to be no worse than", "none", "pass the predictions of the model before")
-        _check_rows(baseline, name="baseline")
+    need_independent(predictions, name="predictions")
+    _check_baseline(baseline, needed=bool(no_worse))
     alpha = min(DIRECTION, TOGETHER / len(asked))
-    parts = _parts(predictions, features) if any(name.startswith(WORST) for _, name, _ in asked) else {}
+    columns = check_mapping(features, name="features", example="{'column': values}")
+    worst = any(name.startswith(WORST) for _, name, _ in asked)
+    if columns and not worst:
+        raise refuse("a worst-group limit beside features", "none", f"limit {WORST}ece, or leave features (--by) out")
+    parts = _parts(predictions, columns) if worst else {}
     return Check(tuple(_line(*limit, predictions, baseline, parts, alpha=alpha) for limit in asked), alpha)
 
 
@@ -216,7 +217,7 @@ def _worst(metric: str, parts: dict[str, Data], *, alpha: float) -> tuple[Bounde
     return Bounded(wide[worst].value, low, high, each[last].centre, each[last].n), note
 
 
-def _parts(data: Data, features: Mapping[str, Any] | None) -> dict[str, Data]:
+def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
     """Return "column = value" → its rows, for every value of every column."""
     if not features:
         raise refuse(
@@ -224,10 +225,12 @@ def _parts(data: Data, features: Mapping[str, Any] | None) -> dict[str, Data]:
         )
     parts: dict[str, Data] = {}
     for column, values in features.items():
-        array = np.asarray(as_tensor(values, name=column)) if isinstance(values, torch.Tensor) else np.asarray(values)
+        name = str(column)
+        array = as_tensor(values, name=name).cpu().numpy() if isinstance(values, torch.Tensor) else None
+        array = as_array(values, name=name) if array is None else array
         if array.shape != (len(data),):
             raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value a row")
-        known, codes = np.unique(array, return_inverse=True)
+        known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
         if len(known) > 1000:
             raise refuse(f"groups in {column}", f"{len(known)} different values", "bin the column first")
         for code, value in enumerate(known):
@@ -263,12 +266,10 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
     return check_number(limit, name=f"the limit of {name}", low=0, high=2 if metric == "brier" else 1)
 
 
-def _check_rows(data: Data, *, name: str) -> None:
-    need_unweighted(data, what="the gate")
-    if isinstance(data, Predictions):
-        data.need_labels()
-    if data.groups is not None and len(data.groups.unique()) < len(data):
-        raise InputError(
-            f"expected independent rows in {name}, got {len(data):,} rows of {len(data.groups.unique()):,} groups; keep one "
-            "row of each group"
-        )
+def _check_baseline(baseline: Data | None, *, needed: bool) -> None:
+    if needed and baseline is None:
+        raise refuse("a baseline to be no worse than", "none", "pass the predictions of the model before")
+    if baseline is not None:
+        need_independent(baseline, name="baseline")
+        if not needed:
+            raise refuse("a limit in no_worse beside a baseline", "none", "pass no_worse, or leave baseline out")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from calibrant._check import as_tensor, check_number, check_sequence, refuse
 from calibrant.operate.bounds import Moments, mean_ends
-from calibrant.operate.rows import need_independent
+from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
 from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
@@ -61,7 +61,7 @@ class CostRule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
-        best = self._expected(logits).argmin(dim=1)
+        best = self._expected(need_logits(logits, classes=len(self.costs), home=self.table)).argmin(dim=1)
         return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
 
     def decide(self, predictions: Predictions) -> Tensor:
@@ -99,9 +99,13 @@ class CostRule(nn.Module):
         """Return the mean cost that calibrated probabilities expect of the decisions: no labels are needed.
 
         Args:
-            predictions: Calibrated.
+            predictions: Calibrated, of independent rows.
+
+        Raises:
+            InputError: If they are not, or have weights.
         """
         self._check(predictions)
+        need_window(predictions, name="predictions")
         with torch.no_grad():
             return float(self._expected(predictions.logits).amin(dim=1).mean())
 
@@ -117,8 +121,7 @@ class CostRule(nn.Module):
         return torch.where(actions == ABSTAIN, self.table.shape[1] - 1, actions).cpu()
 
     def _check(self, predictions: Predictions) -> None:
-        if not isinstance(predictions, Predictions):
-            raise refuse("Predictions", type(predictions).__name__, "make them with Predictions.from_logits")
+        need_classes(predictions, name="predictions")
         if predictions.classes != len(self.costs):
             got = f"{predictions.classes} of predictions"
             raise refuse(f"predictions of {len(self.costs)} classes, as costs has rows", got, "give each class a row")
@@ -188,7 +191,7 @@ def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, 
         Vickers & Elkin 2006, Decision Curve Analysis.
     """
     need_independent(predictions, name="predictions")
-    pairs = predictions.one_vs_rest(positive)
+    pairs = need_classes(predictions, name="predictions").one_vs_rest(positive)
     p, hit = pairs.p.cpu().double().numpy(), pairs.y.cpu().numpy() == 1
     places = [
         check_number(t, name="each of at", low=0, high=1, open_low=True, open_high=True)

@@ -10,12 +10,15 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
+from calibrant._arguments import check_list_of
 from calibrant._check import refuse
 from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant._places import as_path, shown
 from calibrant.calibrators import Calibrator, load
 from calibrant.errors import CalibrantError, FileFormatError
 from calibrant.operate.abstain import Abstention, Accepted
 from calibrant.operate.decide import CostRule
+from calibrant.operate.rows import need_classes
 from calibrant.predictions import Predictions
 
 __all__ = ["Deployed"]
@@ -66,8 +69,10 @@ class Deployed(nn.Module):
             predictions: Labels are not read.
             features: (N,) groups, where the rule abstains by group.
         """
-        calibrated = predictions.calibrated_by(self.calibrator, allow_fit_rows=True)
+        calibrated = need_classes(predictions, name="predictions").calibrated_by(self.calibrator, allow_fit_rows=True)
         if isinstance(self.rule, CostRule):
+            if features is not None:
+                raise refuse("no groups for a rule of costs", "features", "leave features out")
             return self.rule.decide(calibrated)
         return self.rule.decide(calibrated, features)
 
@@ -77,14 +82,15 @@ class Deployed(nn.Module):
         Raises:
             InputError: If ``path`` does not end in .safetensors.
         """
-        if not str(path).endswith(".safetensors"):
-            raise refuse("a path that ends in .safetensors", repr(os.fspath(path)), "rename it")
+        place = as_path(path)
+        if place.suffix != ".safetensors":
+            raise refuse("a path that ends in .safetensors", repr(shown(place)), "rename it")
         with tempfile.TemporaryDirectory() as folder:
             inner = Path(folder) / "calibrator.safetensors"
             self.calibrator.save(inner)
             content = np.frombuffer(inner.read_bytes(), dtype=np.uint8)
         metadata = {"format": FORMAT, "rule": json.dumps(_plain(self.rule), sort_keys=True, allow_nan=False)}
-        write_arrays(path, {"calibrator": content}, metadata=metadata)
+        write_arrays(place, {"calibrator": content}, metadata=metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, classes: list[type[Calibrator]] | None = None) -> Self:
@@ -97,18 +103,26 @@ class Deployed(nn.Module):
         Raises:
             FileFormatError: If the file is something else, or broken.
         """
-        if read_metadata(path).get("format") != FORMAT:
-            raise FileFormatError(f"expected a saved Deployed, got another kind of file: {path}; make it with save")
+        known = (
+            ()
+            if classes is None
+            else check_list_of(classes, type, name="classes", remedy="pass classes of calibrators")
+        )
+        place = as_path(path)
+        if read_metadata(place).get("format") != FORMAT:
+            raise FileFormatError(
+                f"expected a saved Deployed, got another kind of file: {shown(place)}; make it with save"
+            )
         try:
-            content = read_arrays(path)["calibrator"]
-            rule = _built(json.loads(read_metadata(path)["rule"]))
+            content = read_arrays(place)["calibrator"]
+            rule = _built(json.loads(read_metadata(place)["rule"]))
             with tempfile.TemporaryDirectory() as folder:
                 inner = Path(folder) / "calibrator.safetensors"
                 inner.write_bytes(np.ascontiguousarray(content, dtype=np.uint8).tobytes())
-                return cls(load(inner, classes=classes or ()), rule)
+                return cls(load(inner, classes=known), rule)
         except (CalibrantError, KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
             raise FileFormatError(
-                f"expected a whole calibrator and rule, got a broken one in {path} ({reason_of(error)}); save it again"
+                f"expected a whole calibrator and rule, got a broken one in {shown(place)} ({reason_of(error)}); save it again"
             ) from error
 
 

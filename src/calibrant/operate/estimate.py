@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant._arguments import check_kind
 from calibrant._check import refuse
-from calibrant._data import need_unweighted
 from calibrant._plain import renewed
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.errors import LeakError
-from calibrant.operate.rows import confidence_of, need_independent
+from calibrant.operate.rows import confidence_of, need_classes, need_independent, need_window
 from calibrant.operate.unlabelled import LEVEL, Figure, Strata, confusion_of, correctness, loss, projected
 from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
@@ -139,6 +139,8 @@ def estimate(
         Białek, Kuberski, Perrakis, Bifet 2024, Estimating Model Performance Under Covariate Shift Without Labels (CBPE);
         Garg, Balakrishnan, Lipton, Neyshabur, Sedghi 2022, Leveraging Unlabeled Data to Predict OOD Performance (ATC), eq. 1, 2.
     """
+    if calibrator is not None:
+        check_kind(calibrator, Calibrator, name="calibrator", remedy="load it with calibrant.load, or fit one")
     window = _calibrated(predictions, calibrator, name="predictions")
     window = Predictions.from_logits(window.logits, unchecked_kind=True) if window.decision is None else window
     known = same = None
@@ -175,20 +177,16 @@ def estimate(
 
 
 def _calibrated(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
-    if not isinstance(data, Predictions):
-        raise refuse(f"{name} over all classes", type(data).__name__, "make them with Predictions.from_logits")
-    need_unweighted(data, what=name)
-    if data.groups is not None and len(data.groups.unique()) < len(data):
-        raise refuse(f"independent rows in {name}", "several of one group", "keep one row of each group")
+    need_classes(data, name=name)
+    need_window(data, name=name)
     # labels are not read, so that rows of the fit do no harm here
     return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
 
 
 def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
     """Return the calibrated reference; rows of the fit are calibrated by fits on the others, since on them it looks too good."""
+    need_classes(reference, name="the reference")
     need_independent(reference, name="the reference")
-    if not isinstance(reference, Predictions):
-        raise refuse("a reference over all classes", type(reference).__name__, "make it with Predictions.from_logits")
     if calibrator is None:
         return reference
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
@@ -213,7 +211,8 @@ def _loss(window: Predictions, reference: Predictions | None, strata: Strata | N
     told = None if reference is None else loss(reference)
     if told is not None and told.seen is not None and not bool(np.isfinite(told.seen).all()):
         return None
-    return projected(loss(window), told, strata)
+    found = projected(loss(window), told, strata)  # a log-loss is never below 0
+    return Interval(max(0.0, found.estimate), max(0.0, found.low), max(0.0, found.high), found.level, found.method)
 
 
 def _atc(window: Figure, reference: Figure) -> float:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
+from calibrant._arguments import check_kind, check_text
+from calibrant._check import check_flag
 from calibrant.operate.check import Check, Line
 
 __all__ = ["annotations", "to_junit", "to_markdown"]
@@ -24,8 +26,9 @@ def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
         >>> to_markdown(check(data, maximum={"ece": 0.05})).splitlines()[0]
         '### Calibration gate: ✅ pass'
     """
+    _check_found(found)
     lines = [
-        f"### {_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
+        f"### {_cell(check_text(title, name='title'))}: {_MARKS[found.verdict]} {found.verdict}",
         "",
         "| limit | verdict | value | between | rows | note |",
         "| --- | --- | ---: | --- | ---: | --- |",
@@ -48,6 +51,8 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
         name: Of the suite.
         strict: Whether "not enough evidence" counts as a failure.
     """
+    _check_found(found)
+    check_flag(strict, name="strict")
     undecided = sum(line.verdict == "not enough evidence" for line in found.lines)
     failed = sum(line.verdict == "fail" for line in found.lines)
     counts = {
@@ -57,7 +62,7 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
         "errors": "0",
     }
     root = ET.Element("testsuites")
-    suite = ET.SubElement(root, "testsuite", {"name": _xml(name), **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": _xml(check_text(name, name="name")), **counts})
     for line in found.lines:
         case = ET.SubElement(suite, "testcase", {"classname": "calibrant.check", "name": _xml(line.name)})
         if line.verdict == "fail" or (strict and line.verdict != "pass"):
@@ -69,15 +74,22 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
 
 
 def annotations(found: Check) -> Iterator[str]:
-    """Yield a GitHub workflow command for every limit that does not pass.
+    """Return a GitHub workflow command for every limit that does not pass.
 
     Args:
         found: What ``check`` found.
     """
-    for line in found.lines:
-        if line.verdict != "pass":
-            kind = "error" if line.verdict == "fail" else "warning"
-            yield f"::{kind} title={_property(line.name)}::{_escape(str(line))}"
+    _check_found(found)
+    return (_command(line) for line in found.lines if line.verdict != "pass")
+
+
+def _command(line: Line) -> str:
+    kind = "error" if line.verdict == "fail" else "warning"
+    return f"::{kind} title={_property(line.name)}::{_escape(str(line))}"
+
+
+def _check_found(found: Check) -> None:
+    check_kind(found, Check, name="found", remedy="make it with calibrant.operate.check")
 
 
 def _advice(line: Line) -> str:

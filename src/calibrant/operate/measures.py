@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._check import refuse
+from calibrant._data import need_predictions
 from calibrant.binning import EqualWidth
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
@@ -112,7 +113,8 @@ def _change_of_means(new: Floats, old: Floats, *, paired: bool, alpha: float) ->
 
 def _rows(metric: str, data: Data) -> Floats:
     """Return the rows (N,) whose mean is ``metric``."""
-    rows: Tensor = _METRICS[metric].rows(data)  # type: ignore[attr-defined]
+    # the metric itself would warn of an infinite log-loss before it is refused here
+    rows: Tensor = need_predictions(data, metric=NLL()).nll if metric == "nll" else _METRICS[metric].rows(data)  # type: ignore[attr-defined]
     if not bool(torch.isfinite(rows).all()):
         raise refuse(
             "a finite log-loss",

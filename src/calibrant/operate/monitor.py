@@ -1,6 +1,5 @@
 """An alarm for calibration that may be looked at after every label, kept in a small state that merges."""
 
-import hashlib
 import math
 import os
 from collections.abc import Iterable
@@ -12,11 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import refuse
-from calibrant._data import need_unweighted
-from calibrant.errors import InputError
+from calibrant._arguments import check_kind
+from calibrant._check import refuse, shown
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import Evidence, gather, names_of, since_change
+from calibrant.operate.rows import need_independent
+from calibrant.operate.seen import marks
 from calibrant.operate.watched import Block, State, load_state, save_state
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -32,6 +32,7 @@ _FEWEST = 50  # reference rows
 _AT_ONCE = 0.7  # prior probability that the change, if any, was there from the first row
 _TYPICAL = 5000.0  # rows before the change, if it came later
 _OPEN = 100  # rows up to which a block takes further batches
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999, which can be shown
 _MOST = 200  # blocks; beyond, neighbours are joined
 
 
@@ -106,12 +107,12 @@ class Monitor:
     """
 
     def __init__(self, reference: Data) -> None:
-        _check(reference, name="the reference")
+        need_independent(reference, name="the reference")
         if len(reference) < _FEWEST:
             raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
         classes = reference.classes if isinstance(reference, Predictions) else 0
         losses = _losses(reference)
-        cap = max(float(np.quantile(losses, 0.99)), 0.1)
+        cap = max(float(np.quantile(_finite(losses), 0.99)), 0.1)
         z = Moments.of(np.minimum(losses, cap) / cap)
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
@@ -139,7 +140,7 @@ class Monitor:
             InputError: Naming what was expected, what was got and the remedy; the state is as before.
         """
         state = self._state
-        _check(predictions, name="predictions")
+        need_independent(predictions, name="predictions")
         classes = predictions.classes if isinstance(predictions, Predictions) else 0
         if classes != state.classes:
             kind = f"K = {state.classes} classes" if state.classes else "top-label pairs"
@@ -155,7 +156,7 @@ class Monitor:
                 show_time(when),
                 "put late labels into a monitor of their own and merge it",
             )
-        batch, names = _marks(predictions, ids)
+        batch, names = marks(predictions, ids)
         if np.isin(batch, state.batches).any() or np.isin(names, state.ids).any():
             count = int(np.isin(names, state.ids).sum())
             got = f"{count} rows" if count else "a batch"
@@ -179,6 +180,7 @@ class Monitor:
         Raises:
             InputError: If it has another reference, or rows of this one; the state is as before.
         """
+        check_kind(other, Monitor, name="other", remedy="load it with Monitor.load")
         mine, theirs = self._state, other._state
         if mine.key != theirs.key:
             raise refuse("monitors of one reference", "two references", "start both from the same reference")
@@ -327,18 +329,18 @@ def show_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _check(data: Data, *, name: str) -> None:
-    need_unweighted(data, what="the monitor")
-    if isinstance(data, Predictions) and data.labels is None:
-        raise InputError(f"expected labels in {name}, got none; pass only rows whose labels have come")
-
-
 def _losses(data: Data) -> Floats:
     """Return the log-loss (N,) of the labels, or for pairs that of being right."""
     if isinstance(data, Predictions):
         return np.asarray(data.nll.cpu().double().numpy())
     p = torch.where(data.correct, data.confidence, 1 - data.confidence)
     return np.asarray(-p.clamp_min(1e-300).log().cpu().numpy())
+
+
+def _finite(losses: Floats) -> Floats:
+    """Return ``losses`` with the largest finite one in place of those of probability 0, which a cut takes for no larger."""
+    finite = losses[np.isfinite(losses)]
+    return np.minimum(losses, finite.max() if len(finite) else 0.0)
 
 
 def _seconds(time: float | datetime | None) -> float | None:
@@ -348,31 +350,12 @@ def _seconds(time: float | datetime | None) -> float | None:
         if time.tzinfo is None:
             raise refuse("a time with a time zone", str(time), "pass for example datetime.now(UTC)")
         return time.timestamp()
-    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
-        raise refuse("a time as seconds since 1970 or a datetime", repr(time), "pass one of them")
+    number = not isinstance(time, bool) and isinstance(time, int | float | np.integer | np.floating)
+    if not number or not _FIRST_SECOND <= time <= _LAST_SECOND:
+        raise refuse(
+            "a time as seconds since 1970, of the years 1 to 9999, or a datetime", shown(time), "pass one of them"
+        )
     return float(time)
-
-
-def _marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a hash (1,) of the batch and the hashes (N,) of its ids, or (0,)."""
-    content = hashlib.blake2b(digest_size=8)
-    for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
-        if values is not None:
-            content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
-    names = np.empty(0, dtype=np.int64)
-    if ids is not None:
-        listed = [str(one).encode() for one in (ids.tolist() if isinstance(ids, torch.Tensor | np.ndarray) else ids)]
-        if len(listed) != len(data) or len(set(listed)) != len(listed):
-            raise refuse(
-                f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one a row"
-            )
-        content.update(b"\n".join(listed))
-        names = np.array([_hash(hashlib.blake2b(one, digest_size=8)) for one in listed], dtype=np.int64)
-    return np.array([_hash(content)], dtype=np.int64), names
-
-
-def _hash(content: "hashlib.blake2b") -> int:
-    return int.from_bytes(content.digest(), "little", signed=True)
 
 
 def _appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:

@@ -3,6 +3,7 @@
 import math
 from html import escape
 
+from calibrant._arguments import check_kind, check_text
 from calibrant.operate.monitor import LEVEL, Monitor, show_time
 from calibrant.operate.watched import Block
 
@@ -24,8 +25,8 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
         >>> text.splitlines()[2]
         'calibrant_alarm{model="model"} 0'
     """
-    status = monitor.status
-    name = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    status = _checked(monitor).status
+    name = check_text(model, name="model").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     lines = []
     for metric, kind, meaning, value in (
         ("alarm", "gauge", "1 from the first alarm on", int(monitor.alarm)),
@@ -46,7 +47,7 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
         monitor: It.
         title: The heading.
     """
-    status, blocks = monitor.status, monitor.timeline
+    status, blocks = _checked(monitor).status, monitor.timeline
     rows = [
         ("labels", f"{status.rows:,}"),
         ("evidence now", f"{status.evidence:.3g}"),
@@ -59,7 +60,7 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
     gaps = [(block.confidence - block.right) / block.rows for block in blocks]
     logs = [block.evidence / math.log(10) for block in blocks]
     return _PAGE.format(
-        title=escape(title),
+        title=escape(check_text(title, name="title")),
         verdict=escape(str(status)),
         advice=escape(status.advice),
         kind=status.verdict,
@@ -69,6 +70,10 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
             "Evidence of a change, log₁₀; an alarm above the line", logs, blocks, line=LEVEL / math.log(10)
         ),
     )
+
+
+def _checked(monitor: Monitor) -> Monitor:
+    return check_kind(monitor, Monitor, name="monitor", remedy="make it with calibrant.operate.Monitor(reference)")
 
 
 def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: float, points: bool = False) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._check import check_count, check_number, refuse
-from calibrant._data import need_unweighted
+from calibrant._arguments import check_sampling
+from calibrant._check import check_number, refuse
 from calibrant.binning import EqualWidth
 from calibrant.operate.bounds import Moments, log_above, log_below, whole_gap_p
 from calibrant.operate.check import DIRECTION
+from calibrant.operate.rows import need_window
 from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Plan", "PlanPoint", "plan"]
@@ -112,7 +113,7 @@ def plan(
     check_number(ece, name="ece", low=0, high=1, open_low=True, open_high=True)
     check_number(power, name="power", low=0, high=1, open_low=True, open_high=True)
     check_number(true_ece, name="true_ece", low=0, high=1, open_high=True)
-    check_count(draws, name="draws", low=10)
+    check_sampling(draws=draws, seed=seed, low=10)
     if true_ece == ece:
         raise refuse("a true ECE other than the limit", f"{ece:g} for both", "no number of rows decides between equals")
     p, mass = _confidences(predictions, accuracy)
@@ -180,7 +181,7 @@ def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float 
         raise refuse("predictions or an accuracy to assume", got, "pass one of them")
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if predictions is not None:
-        need_unweighted(predictions, what="a plan")
+        need_window(predictions, name="predictions")
         p = np.quantile(predictions.confidence.cpu().numpy(), quantiles)
     else:
         from scipy.special import betaincinv

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibrant._check import refuse
+from calibrant._arguments import check_kind, check_text
+from calibrant._check import check_sequence, refuse, shown
+from calibrant._places import as_path, check_source
+from calibrant._places import shown as printed
 from calibrant.errors import FileFormatError, InputError
 
 __all__ = ["Policy"]
@@ -34,6 +37,12 @@ class Policy:
     no_worse: dict[str, float] = field(default_factory=dict)
     by: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for table in _TABLES:
+            _check_table(table, getattr(self, table), name="the policy")
+        for column in check_sequence(self.by, name="by"):
+            check_text(column, name="each of by")
+
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Policy":
         """Read a policy file.
@@ -45,21 +54,21 @@ class Policy:
             FileFormatError: If it cannot be read.
             InputError: If it holds something else than limits.
         """
+        place = as_path(path)
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
+            text = check_source(place).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError, FileFormatError) as error:
             raise FileFormatError(
-                f"expected a policy file, got {path}, which cannot be read; check the path"
+                f"expected a policy file, got {printed(place)}, which cannot be read; check the path"
             ) from error
-        return cls.from_text(text, name=os.fspath(path))
+        return cls.from_text(text, name=printed(place))
 
     @classmethod
     def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
         """Read a policy from TOML ``text``; ``name`` is what messages call it."""
         try:
-            found = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            found = tomllib.loads(check_text(text, name="a policy"))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise FileFormatError(f"expected TOML in {name}, got {error}; correct it") from error
         unknown = sorted(set(found) - {*_TABLES, "by"})
         if unknown:
@@ -76,6 +85,7 @@ class Policy:
 
     def updated(self, other: "Policy") -> "Policy":
         """Return these limits with those of ``other`` added; where both limit a metric, ``other`` wins."""
+        check_kind(other, Policy, name="other", remedy="make it with Policy.from_file or Policy(maximum={'ece': 0.03})")
         return Policy(
             self.maximum | other.maximum,
             self.minimum | other.minimum,
@@ -104,8 +114,10 @@ def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
 
 def _check_table(table: str, limits: Any, *, name: str) -> dict[str, float]:
     if not isinstance(limits, Mapping):
-        raise refuse(f"[{table}] in {name} as a table", repr(limits), f"write [{table}] and below it metric = number")
+        raise refuse(f"[{table}] in {name} as a table", shown(limits), f"write [{table}] and below it metric = number")
     for metric, limit in limits.items():
         if isinstance(limit, bool) or not isinstance(limit, int | float):
-            raise refuse(f"{metric} under [{table}] in {name} as a number", repr(limit), "write for example ece = 0.03")
+            raise refuse(
+                f"{metric} under [{table}] in {name} as a number", shown(limit), "write for example ece = 0.03"
+            )
     return dict(limits)

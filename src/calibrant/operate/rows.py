@@ -1,34 +1,84 @@
-"""What every part of ``operate`` needs of its rows: labels where they are counted, no weights, one row of each group."""
+"""What every part of ``operate`` needs of its rows: at least one, labels where they are counted, no weights, one row of each group."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse
+from calibrant._check import check_dense, refuse
 from calibrant._data import need_unweighted
 from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
-__all__ = ["Data", "confidence_of", "need_independent"]
+__all__ = ["Data", "confidence_of", "need_classes", "need_independent", "need_logits", "need_window"]
 
 Data = Predictions | BinaryPairs
 
 
-def need_independent(data: Data, *, name: str) -> None:
-    """Refuse unlabelled or weighted rows, and several of one group.
+def need_window(data: Data, *, name: str) -> None:
+    """Refuse what is no predictions or pairs, no rows at all, weighted rows, and several of one group; labels may be missing.
 
     Raises:
         InputError: If ``data`` are such.
     """
     if not isinstance(data, Predictions | BinaryPairs):
         raise refuse(f"{name} as Predictions", type(data).__name__, "make them with Predictions.from_logits")
-    if isinstance(data, Predictions):
-        data.need_labels()
+    if len(data) == 0:
+        raise refuse(f"at least one row in {name}", "a selection of none", "check how the rows were selected")
     need_unweighted(data, what=name)
     if data.groups is not None and len(data.groups.unique()) < len(data):
         raise InputError(
             f"expected independent rows in {name}, got {len(data):,} rows of {len(data.groups.unique()):,} groups; keep one "
             "row of each group"
         )
+
+
+def need_independent(data: Data, *, name: str) -> None:
+    """Refuse what ``need_window`` does, and rows without labels.
+
+    Raises:
+        InputError: If ``data`` are such.
+    """
+    need_window(data, name=name)
+    if isinstance(data, Predictions):
+        data.need_labels()
+
+
+def need_classes(data: Data, *, name: str) -> Predictions:
+    """Return ``data`` if it holds the probabilities of all classes.
+
+    Raises:
+        InputError: If it holds something else.
+    """
+    if not isinstance(data, Predictions):
+        raise refuse(f"{name} over all classes", type(data).__name__, "make them with Predictions.from_logits")
+    return data
+
+
+def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
+    """Return what a rule is called with, if it is a floating tensor (N, K) where ``home`` is; values are not read.
+
+    Args:
+        logits: What was passed.
+        classes: K, or None for any K ≥ 2.
+        home: A buffer of the rule.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    if not isinstance(logits, Tensor):
+        raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
+    if logits.device.type != home.device.type:
+        raise refuse(f"logits on {home.device}, as the rule", str(logits.device), "move one with .to(device)")
+    if logits.device.type != "meta":
+        check_dense(logits, name="logits")
+    if not logits.is_floating_point() or logits.dtype.itemsize == 1:
+        raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+    if logits.dim() != 2 or logits.shape[1] < 2 or (classes is not None and logits.shape[1] != classes):
+        wanted = "K ≥ 2" if classes is None else str(classes)
+        got = f"shape {tuple(logits.shape)}"
+        raise refuse(f"logits of shape (N, {wanted})", got, "pass outputs of the model the rule was made for")
+    return logits
 
 
 def confidence_of(data: Data) -> Tensor:

@@ -6,12 +6,12 @@ import math
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant._places import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.evidence import NODES, names_of
 
@@ -109,8 +109,8 @@ class State:
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
     """Write ``state`` to ``path``, which ends in .safetensors, atomically."""
-    if Path(path).suffix != ".safetensors":
-        raise InputError(f"expected a state file that ends in .safetensors, got {os.fspath(path)!r}; rename it")
+    if as_path(path).suffix != ".safetensors":
+        raise InputError(f"expected a state file that ends in .safetensors, got {shown(path)!r}; rename it")
     table = [
         [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
         for block in state.blocks
@@ -133,14 +133,14 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
 
 def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state that ``save_state`` wrote."""
-    if Path(path).suffix != ".safetensors":
+    if as_path(path).suffix != ".safetensors":
         raise FileFormatError(
-            f"expected a monitor's state (.safetensors), got {path}; name the state first, then the file"
+            f"expected a monitor's state (.safetensors), got {shown(path)}; name the state first, then the file"
         )
     metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise FileFormatError(
-            f"expected a monitor's state, got another kind of file: {path}; make it with Monitor.save"
+            f"expected a monitor's state, got another kind of file: {shown(path)}; make it with Monitor.save"
         )
     try:
         arrays = read_arrays(path)
@@ -155,7 +155,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(
-            f"expected a whole state, got a broken one in {path} ({reason_of(error)}); restore it from a copy"
+            f"expected a whole state, got a broken one in {shown(path)} ({reason_of(error)}); restore it from a copy"
         ) from error
 
 

@@ -1,0 +1,120 @@
+"""What every part of ``operate`` does with weighted, dependent, missing and impossible rows."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions
+from calibrant.errors import InputError
+from calibrant.operate import Monitor, abstain, check, estimate, net_benefit, plan, thresholds, to_html, to_prometheus
+
+COSTS = [[0, 1, 2], [3, 0, 1], [1, 1, 0]]
+
+
+def rows(count: int = 300, *, seed: int = 0) -> Predictions:
+    """Return calibrated predictions of three classes."""
+    generator = torch.Generator().manual_seed(seed)
+    probs = torch.softmax(2 * torch.randn(count, 3, generator=generator, dtype=torch.float64), dim=1)
+    return Predictions.from_probs(probs, torch.multinomial(probs, 1, generator=generator)[:, 0])
+
+
+def weighted(data: Predictions) -> Predictions:
+    return replace(data, weights=torch.full((len(data),), 2.0).double(), weight_kind="sampling")
+
+
+def counted(data: Predictions) -> Predictions:
+    return replace(data, weights=torch.full((len(data),), 2), weight_kind="frequency")
+
+
+def grouped(data: Predictions) -> Predictions:
+    return replace(data, groups=torch.arange(len(data)) // 2)
+
+
+USES: dict[str, Callable[[Predictions], object]] = {
+    "check": lambda data: check(data, maximum={"ece": 0.1}),
+    "check(baseline)": lambda data: check(rows(), no_worse={"nll": 0.1}, baseline=data),
+    "plan": lambda data: plan(data, ece=0.1, draws=10),
+    "Monitor": lambda data: Monitor(data),
+    "Monitor.update": lambda data: Monitor(rows(seed=1)).update(data),
+    "estimate": lambda data: estimate(data),
+    "estimate(reference)": lambda data: estimate(rows(seed=1), reference=data),
+    "abstain": lambda data: abstain(data, error=0.3),
+    "expected_cost": lambda data: thresholds(COSTS).expected_cost(data),
+    "foreseen_cost": lambda data: thresholds(COSTS).foreseen_cost(data),
+    "net_benefit": lambda data: net_benefit(data),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_counts_rows_refuses_weighted_dependent_and_no_rows_in_one_sentence(name: str) -> None:
+    use, data = USES[name], rows()
+    use(data)
+    cases = {
+        "without weights": (weighted(data), counted(data)),
+        "expected independent rows": (grouped(data),),
+        "expected at least one row": (data[torch.zeros(len(data), dtype=torch.bool)],),
+    }
+    for message, wrongs in cases.items():
+        for wrong in wrongs:
+            with pytest.raises(InputError, match=message) as raised:
+                use(wrong)
+            assert "\n" not in str(raised.value)
+
+
+def test_single_decisions_do_not_depend_on_weights() -> None:
+    data = rows()
+    assert torch.equal(thresholds(COSTS).decide(weighted(data)), thresholds(COSTS).decide(data))
+    rule = abstain(data, error=0.3)
+    assert torch.equal(rule.decide(weighted(data)), rule.decide(data))
+
+
+def impossible(data: Predictions, count: int) -> Predictions:
+    """Return ``data`` with probability 0 for the labels of the first ``count`` rows."""
+    probs, labels = data.probs.clone(), data.need_labels()
+    probs[torch.arange(count), labels[:count]] = 0
+    return Predictions.from_probs(probs / probs.sum(dim=1, keepdim=True), labels)
+
+
+@pytest.mark.parametrize("count", [1, 60, 300])
+def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int) -> None:
+    data = impossible(rows(), count)
+    certain = Predictions.from_probs(torch.eye(3).double()[(data.need_labels() + 1) % 3], data.labels)
+    for zero in (data, certain):
+        monitor = Monitor(zero)
+        status = monitor.update(rows(200, seed=1))
+        assert np.isfinite([status.evidence, status.peak, status.confidence, status.accuracy]).all()
+        assert "nan" not in to_html(monitor) + to_prometheus(monitor)
+        assert np.isfinite(Monitor(rows(seed=2)).update(zero).evidence)
+        bounds = check(zero, maximum={"ece": 0.1, "brier": 0.3}, minimum={"accuracy": 0.5}).lines
+        assert all(0 <= line.low <= line.value <= line.high <= 2 for line in bounds)
+        with pytest.raises(InputError, match="a finite log-loss"):
+            check(zero, no_worse={"nll": 0.1}, baseline=rows())
+        assert estimate(rows(seed=1), reference=zero).nll is None
+        found = estimate(zero, reference=rows(seed=1)).nll
+        assert found is not None
+        assert 0 <= found.low <= found.estimate <= found.high < np.inf
+
+
+def test_a_reference_without_zeros_is_cut_where_it_was() -> None:
+    data = rows()
+    losses = np.asarray(data.nll.double().numpy())
+    assert Monitor(data)._state.cap == max(float(np.quantile(losses, 0.99)), 0.1)
+
+
+def test_an_alarm_comes_as_soon_beside_a_row_of_probability_0() -> None:
+    monitor = Monitor(impossible(rows(1000), 20))
+    assert monitor.update(rows(500, seed=3)).verdict == "quiet"
+    worse = rows(2000, seed=4)
+    sharp = Predictions.from_logits(4 * worse.logits, worse.labels)
+    assert monitor.update(sharp).verdict == "alarm"
+
+
+def test_arguments_that_nothing_reads_are_refused() -> None:
+    data = rows()
+    with pytest.raises(InputError, match="a limit in no_worse beside a baseline"):
+        check(data, maximum={"ece": 0.1}, baseline=data)
+    with pytest.raises(InputError, match="a worst-group limit beside features"):
+        check(data, maximum={"ece": 0.1}, features={"site": [0, 1, 2] * 100})
