@@ -1,6 +1,7 @@
 """Whatever is wrong with a person's input: one sentence (expected, got, remedy), exit code 2, and nothing written."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+
+import calibrant
+from calibrant.errors import FileFormatError
+from calibrant.scale import evaluate_streamed
 
 Arrays = dict[str, np.ndarray]
 
@@ -207,3 +214,29 @@ def test_the_installed_command_says_the_same(
     done.exit_code = done.returncode  # type: ignore[attr-defined]
     assert_refused(done, BAD[spoil])
     assert not (tmp_path / "c.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding", "said"),
+    [
+        ("a.csv", "id;logits_0;logits_1;label\n0;0.1;0.2;1\n", "utf-8-sig", "commas, got ';' in"),
+        ("b.csv", "id;logits_0;logits_1;label\n0;0,1;0,2;1\n", "utf-8", "sep=';', decimal=','"),
+        ("c.csv", "logits_0|logits_1|label\n.1|.2|1\n", "utf-8", "pandas.read_csv(old, sep='|')"),
+        ("d.csv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-16", "got UTF-16 in"),
+        ("e.tsv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-8", "to_csv(new, sep=chr(9), index=False)"),
+    ],
+)
+def test_what_spreadsheets_export_is_refused_with_what_rewrites_it(
+    name: str, text: str, encoding: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text, encoding=encoding)
+    with pytest.raises(FileFormatError, match=re.escape(said)):
+        calibrant.read(tmp_path / name)
+
+
+def test_a_folder_that_cannot_be_streamed_names_convert(tmp_path: Path) -> None:
+    for split in ("val", "test"):
+        table = pa.table({"logits": [[0.1, 0.2], [0.3, 0.1]], "label": [0, 1]})
+        pyarrow.parquet.write_table(table, tmp_path / f"{split}.parquet")
+    with pytest.raises(FileFormatError, match="calibrant convert IN OUT"):
+        evaluate_streamed(tmp_path)

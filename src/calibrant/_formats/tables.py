@@ -75,6 +75,7 @@ def batches_of(path: Path) -> Iterator[Any]:
         if suffix in (".csv", ".tsv"):
             import pyarrow.csv
 
+            _check_delimiter(path)
             with pyarrow.csv.open_csv(path, *_csv_options(suffix, block=8 << 20)) as reader:
                 yield from reader
         elif suffix == ".parquet":
@@ -103,6 +104,7 @@ def _read(path: Path) -> Any:
         if suffix in (".csv", ".tsv"):
             import pyarrow.csv
 
+            _check_delimiter(path)
             return pyarrow.csv.read_csv(path, *_csv_options(suffix, block=_BLOCK))
         if suffix == ".jsonl":
             import pyarrow.json
@@ -136,6 +138,28 @@ def _csv_options(suffix: str, *, block: int) -> tuple[Any, Any]:
     return (
         pyarrow.csv.ReadOptions(block_size=block),
         pyarrow.csv.ParseOptions(delimiter="\t" if suffix == ".tsv" else ","),
+    )
+
+
+def _check_delimiter(path: Path) -> None:
+    """Refuse UTF-16, and columns separated otherwise than the suffix says: both are what spreadsheets export."""
+    with path.open("rb") as file:
+        header = file.readline(1 << 16)
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in header:
+        raise FileFormatError(
+            f"expected text in UTF-8, got UTF-16 in {shown(path)}; save it as UTF-8, or rewrite it in Python: "
+            "pandas.read_csv(old, encoding='utf-16').to_csv(new, index=False)"
+        )
+    wanted, name = (b"\t", "tabs") if path.suffix.lower() == ".tsv" else (b",", "commas")
+    got = next((sign for sign in (b";", b"|", b"\t", b",") if sign in header), None)
+    if got is None or wanted in header or header.startswith(b'"'):
+        return
+    sign = ascii(got.decode())
+    comma = ", decimal=','" if got == b";" else ""
+    raise FileFormatError(
+        f"expected columns separated by {name}, got {sign} in {shown(path)}; rewrite it in Python: "
+        f"pandas.read_csv(old, sep={sign}).to_csv(new, {'sep=chr(9), ' if name == 'tabs' else ''}index=False)"
+        + (f", with sep={sign}{comma} where numbers are written 0,5" if comma else "")
     )
 
 

@@ -154,7 +154,7 @@ class ParquetRows:
             if kind is None or not pa.types.is_fixed_size_list(schema.field(kind).type):
                 raise FileFormatError(
                     f"expected a column logits or probs of type fixed_size_list<float>[K], got {schema.names} in {file}; "
-                    "write it with calibrant.save_predictions or pyarrow"
+                    "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
                 )
             if "split" in schema.names:
                 raise FileFormatError(
