@@ -102,11 +102,11 @@ def test_500_random_problems_agree_with_brute_force(block: int) -> None:
 @pytest.mark.parametrize("block", range(10))
 def test_10000_random_problems_agree_with_brute_force(block: int) -> None:
     for seed in range(1000 + 1000 * block, 2000 + 1000 * block):
-        check(seed, most=20_000_000 if seed % 1000 == 0 else 20_000)
+        check(seed, most=20_000_000 if seed % 5000 == 0 else 8_000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20_000, 20_012))
+@pytest.mark.parametrize("seed", range(20_000, 20_004))
 def test_large_random_problems_agree_with_brute_force(seed: int) -> None:
     """Two to twenty million entries, of 2 to 10,000 classes: seldom drawn above. About 15 CPU seconds each."""
     logits, _, _ = random_problem(seed, most=20_000_000, least=2_000_000)
