@@ -29,7 +29,7 @@ def overview(record: dict[str, Any]) -> str:
         best = min(single, key=lambda key: single[key]["log_loss"])
         one = single[best]
         classes = f"{found['classes']}" + (", top one only" if found["top_only"] else "")
-        difference = f"{one['versus']:+.4f}{_interval(one)}"
+        difference = f"{_signed(one['versus'])}{_interval(one)}"
         cells = [
             name,
             classes,
@@ -64,7 +64,7 @@ def details(record: dict[str, Any]) -> str:
             "| --- | --- | --- | --- | --- | --- |",
         ]
         for method, one in found["methods"].items():
-            difference = "" if one["versus"] is None else f"{one['versus']:+.4f}{_interval(one)}"
+            difference = "" if one["versus"] is None else f"{_signed(one['versus'])}{_interval(one)}"
             lines.append(
                 f"| {method} | {_loss(one)} | {difference} | {one['ece']:.2%} | {one['null_high']:.2%} | {one['seconds']} |"
             )
@@ -77,4 +77,9 @@ def _loss(one: dict[str, Any]) -> str:
 
 
 def _interval(one: dict[str, Any]) -> str:
-    return "" if one["low"] is None else f" [{one['low']:+.4f}, {one['high']:+.4f}]"
+    return "" if one["low"] is None else f" [{_signed(one['low'])}, {_signed(one['high'])}]"
+
+
+def _signed(value: float) -> str:
+    """Return ``value`` with its sign and four digits after the point, or two significant ones where these are 0."""
+    return f"{value:+.4f}" if abs(value) >= 5e-5 or value == 0 else f"{value:+.1e}"

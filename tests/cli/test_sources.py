@@ -1,6 +1,7 @@
 """Files as people have them: source → command → the same figures; and what is refused, with the command that would work."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -512,3 +513,14 @@ def test_weights_and_features_in_a_table_are_honoured(home: Path, run: Run) -> N
     done = run("report", "w.csv", "-o", "r.json")
     assert done.exit_code == 2
     assert "weights" in done.stderr
+
+
+def test_a_header_without_rows_and_a_name_that_is_no_utf_8_are_named(home: Path, run: Run) -> None:
+    (home / "empty.csv").write_text("logits_0,logits_1,label\n")
+    assert "at least one row, got none in" in run("evaluate", home / "empty.csv").stderr
+    odd = Path(os.fsdecode(os.fsencode(home) + b"/a\xff.csv"))
+    csv(odd, {**spread("logits_", LOGITS), "label": LABELS})
+    done = run("evaluate", odd)
+    assert done.exit_code == 2
+    assert "a file name in UTF-8" in done.stderr
+    assert "rename" in done.stderr

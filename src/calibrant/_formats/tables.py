@@ -62,7 +62,10 @@ def read_table(path: Path) -> Any:
             raise FileFormatError(
                 f"expected distinct column names, got {twice!r} twice in {shown(file)}; rename one of them"
             )
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+    whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+    if whole.num_rows == 0:
+        raise FileFormatError(f"expected at least one row, got none in {shown(path)}; save one row a prediction")
+    return whole
 
 
 def batches_of(path: Path) -> Iterator[Any]:
@@ -194,6 +197,8 @@ def _read_json(path: Path) -> Any:
 
 
 def _broken(path: Path, error: Exception) -> FileFormatError:
+    if isinstance(error, UnicodeEncodeError):  # Arrow takes names of files in UTF-8 alone
+        return FileFormatError(f"expected a file name in UTF-8, got {shown(path)}; rename the file")
     return FileFormatError(
         f"expected a readable {path.suffix} file, got a broken or truncated one: {shown(path)} ({reason_of(error)}); write "
         "it again"
