@@ -53,8 +53,8 @@ def from_table(
         raise InputError("expected the columns of the classes, got none; name one a class")
     known = _columns_of(table)
     features = check_sequence(features, name="features")
-    for name in (label, group, weight, *features):
-        if name is not None and not isinstance(name, str):
+    for name in (*(one for one in (label, group, weight) if one is not None), *features):
+        if not isinstance(name, str):
             raise refuse("the name of a column", shown(name), "pass a string")
     missing = [name for name in [*columns, label, group, weight, *features] if name is not None and name not in known]
     if missing:

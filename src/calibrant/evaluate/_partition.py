@@ -64,6 +64,8 @@ def columns_of(data: Data, features: Any) -> dict[str, Column]:
         return named
     if isinstance(features, str) or not isinstance(features, Sequence) or not features:
         raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')
+    if wrong := [name for name in features if not isinstance(name, str)]:
+        raise refuse("each of features as a name", shown(wrong[0]), 'write ["region", "age"]')
     missing = [name for name in features if name not in own]
     if missing:
         got = ", ".join(map(repr, sorted(own))) or "none"

@@ -104,10 +104,11 @@ class Training:
         self._check_plain()
 
     def _check_plain(self) -> None:
-        for prefix in check_sequence(self.plain, name="plain"):
+        prefixes = check_sequence(self.plain, name="plain")
+        for prefix in prefixes:
             if not isinstance(prefix, str) or prefix not in self.rates:
                 raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
-        if self.plain and (self.clip is not None or self.devices > 1):
+        if prefixes and (self.clip is not None or self.devices > 1):
             raise InputError("expected plain without clip on one device, got either; leave one of them out")
 
 

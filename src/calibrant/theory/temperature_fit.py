@@ -73,7 +73,8 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     if len(chosen := [check_focal_gamma(gamma) for gamma in check_sequence(gammas, name="gammas")]) < 2:
         raise refuse("at least two gammas", f"{len(chosen)}", "a line needs them; use nearest_temperature for one")
     terms = FocalTerms.of(_rows(classes))
-    found = [_nearest(terms, gamma) for gamma in chosen]
+    nearest = {gamma: _nearest(terms, gamma) for gamma in dict.fromkeys(chosen)}
+    found = [nearest[gamma] for gamma in chosen]
     return TemperatureFit(classes, tuple(chosen), *map(tuple, zip(*found, strict=True)))
 
 
