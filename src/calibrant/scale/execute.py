@@ -225,7 +225,9 @@ def _one_thread() -> None:
 
 
 def _check_call(value: Any, *, name: str, arguments: int) -> Any:
-    """Return ``value`` if it can be called with ``arguments`` arguments."""
+    """Return ``value`` if it can be called with ``arguments`` arguments; ``map``, which has no signature, runs in turn."""
+    if value is map:
+        return value
     try:
         inspect.signature(value).bind(*range(arguments))
     except (TypeError, ValueError) as error:
