@@ -174,7 +174,7 @@ def taken_or_none(values: Tensor | None, rows: Any) -> Any:
 def weights_and_features(data: Any, rows: Any) -> dict[str, Any]:
     """Return the fields ``weights``, ``weight_kind`` and ``features`` of the selected rows of ``data``.
 
-    A selection of rows that all have the weight 0 keeps them: it measures nothing, and whoever measures it says so.
+    A selection of rows that all have the weight 0 keeps them: every metric refuses it with a sentence of its own.
     """
     found: dict[str, Any] = {"weights": None, "weight_kind": data.weight_kind, "features": None}
     if data.weights is not None:

@@ -19,9 +19,8 @@ from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.rows import Chunk, RowSource
 
 _YIELD = 5e-4  # nats that more rows may give a candidate's parameters without a reason to take them
-_DIFFERENT = (
-    50  # losses of doing nothing, below which equal rows decide whole folds and a standard error says too little
-)
+# losses of doing nothing, below which equal rows decide whole folds and a standard error says too little
+_DIFFERENT = 50
 _SURE = 3.0  # standard errors by which a candidate must be behind to be given up before all folds are seen
 
 

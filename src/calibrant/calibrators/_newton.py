@@ -16,9 +16,8 @@ from calibrant.errors import FitError
 ARMIJO = 1e-4
 ROUGH = 1e-5  # gradient tolerance of fits that are only compared: the mean log-loss is within about 1e-9 nats of its minimum
 _STEPS, _HALVINGS = 200, 60
-_NEAR = (
-    1e-2  # distance to a bound within which a coordinate with an outward gradient gets a step of its own (Bertsekas' ε)
-)
+# distance to a bound within which a coordinate with an outward gradient gets a step of its own (Bertsekas' ε)
+_NEAR = 1e-2
 
 
 @dataclass(frozen=True)

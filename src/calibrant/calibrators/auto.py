@@ -44,9 +44,8 @@ _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer th
 _FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
 # rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
 _MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
-_ROWS_A_CURVE = (
-    100  # beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
-)
+# beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
+_ROWS_A_CURVE = 100
 _FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
 _FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
 _NATS = 1e-4  # of log-loss: what does not matter

@@ -36,6 +36,7 @@ class Penalty(Loss):
     """
 
     lowest = 0.0  # of strength
+    has_row_terms = True
 
     def __init__(
         self,
@@ -59,6 +60,11 @@ class Penalty(Loss):
         self.reduction = base.reduction
         self.weight = base.weight
         self.ignore_index = base.ignore_index
+        if self.reduction == "none" and not self.has_row_terms:
+            raise InputError(
+                f"expected reduction='mean' or 'sum' for {type(self).__name__}, got 'none'; "
+                "a penalty on the whole batch has no term per sample"
+            )
 
     def of_base(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the base's loss of the flattened ``logits`` (N, K), in the shape its reduction gives."""
@@ -133,20 +139,7 @@ class BatchPenalty(Penalty):
         tensor(1.0077)
     """
 
-    def __init__(
-        self,
-        strength: float,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-    ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
-        if self.reduction == "none":
-            raise InputError(
-                f"expected reduction='mean' or 'sum' for {type(self).__name__}, got 'none'; "
-                "a penalty on the whole batch has no term per sample"
-            )
+    has_row_terms = False
 
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:

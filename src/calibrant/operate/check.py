@@ -10,14 +10,13 @@ import torch
 
 from calibrant._arguments import check_mapping
 from calibrant._check import as_array, as_tensor, check_number, refuse
+from calibrant._data import Data
 from calibrant.errors import InputError
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
 from calibrant.operate.rows import need_independent
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Check", "Line", "check"]
 
-Data = Predictions | BinaryPairs
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Kind = Literal["maximum", "minimum", "no_worse"]
 

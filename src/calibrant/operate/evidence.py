@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._data import Data
 from calibrant._numerics import log1mexp, row_chunks
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 
 __all__ = ["NODES", "Evidence", "gather", "names_of", "since_change"]
 
-Data = Predictions | BinaryPairs
 Floats = NDArray[np.float64]
 
 REACH = 2.0  # of u, in log-odds; a slope goes from e^−1 to e

@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._check import refuse
-from calibrant._data import need_predictions
+from calibrant._data import Data, need_predictions
 from calibrant.binning import EqualWidth
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
 
-Data = Predictions | BinaryPairs
 Floats = NDArray[np.float64]
 
 LIMITED = ("accuracy", "error", "brier", "ece")

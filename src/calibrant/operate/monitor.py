@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from calibrant._arguments import check_kind
 from calibrant._check import refuse, shown
+from calibrant._data import Data
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
 from calibrant.operate.evidence import Evidence, gather, names_of, since_change
 from calibrant.operate.rows import need_independent
 from calibrant.operate.seen import marks
 from calibrant.operate.watched import Block, State, load_state, save_state
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import Predictions
 
 __all__ = ["Monitor", "Status"]
 
-Data = Predictions | BinaryPairs
 Floats = NDArray[np.float64]
 
 FALSE_ALARMS = 0.05  # over all time

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_dense, refuse
-from calibrant._data import need_unweighted
+from calibrant._data import Data, need_unweighted
 from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Data", "confidence_of", "need_classes", "need_independent", "need_logits", "need_window"]
-
-Data = Predictions | BinaryPairs
 
 
 def need_window(data: Data, *, name: str) -> None:

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrant._check import check_count, check_sequence, refuse, shown
+from calibrant._data import Data
 from calibrant.evaluate import default_metrics, panel
 from calibrant.metrics import Metric
 from calibrant.plot.arguments import check_data, check_label
-from calibrant.predictions import BinaryPairs, Predictions
 
-Data = Predictions | BinaryPairs
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
 _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
 

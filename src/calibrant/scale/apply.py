@@ -21,9 +21,8 @@ from calibrant.splits import stale_names
 
 __all__ = ["apply_streamed"]
 
-_PIECE_SHARE = (
-    4  # pieces are this many times smaller: the calibrated copy and the writer's buffers are held in memory, too
-)
+# pieces are this many times smaller: the calibrated copy and the writer's buffers are held in memory, too
+_PIECE_SHARE = 4
 _MARK = b"calibrant.apply"  # footer key of a hash of the inputs, by which a repeated call recognises finished files
 
 

@@ -8,16 +8,13 @@ from torch import Tensor
 
 from calibrant._arguments import check_level, check_sampling
 from calibrant._check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._data import need_rows
+from calibrant._data import Data, need_rows
 from calibrant.errors import NoIntervalError
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics._results import Interval
 from calibrant.statistics.means import mean_interval, mean_of, need_errors, need_groups, student_quantile
 
 __all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "normal_quantile", "share_interval", "wilson"]
-
-Data = Predictions | BinaryPairs
 
 
 @runtime_checkable

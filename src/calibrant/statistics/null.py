@@ -16,16 +16,15 @@ from torch import Tensor, nn
 
 from calibrant._arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
 from calibrant._check import check_count, check_row_tensor, refuse, shown
-from calibrant._data import need_rows, repeated
+from calibrant._data import Data, need_rows, repeated
 from calibrant._numerics import row_chunks
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.predictions import BinaryPairs
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
 from calibrant.statistics.means import need_independent
 
 __all__ = ["HasNull", "null_band", "null_draws", "null_outcomes", "redraw"]
 
-Data = Predictions | BinaryPairs
 Floats = NDArray[np.float64]
 
 # Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that
