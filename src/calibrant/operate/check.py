@@ -132,6 +132,7 @@ def check(
         InputError: For an unknown metric, a limit that cannot bind, or rows that are not independent.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9] * 2000, [1] * 1800 + [0] * 200)
         >>> found = check(data, maximum={"ece": 0.05}, minimum={"accuracy": 0.95})
         >>> [line.verdict for line in found.lines]
