@@ -10,13 +10,14 @@ import time
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from scipy.stats import ttest_ind
 
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.metrics import ECE
 from calibrant.study import (
     Claim,
@@ -305,6 +306,79 @@ def test_what_had_ended_when_a_worker_died_is_not_run_again(
     monkeypatch.setattr(module, "ProcessPoolExecutor", Dying)
     found = list(module._in_processes(cells, store, workers=2, accelerator="cpu"))
     assert found == cells
+
+
+class Pool:
+    """A pool of processes that runs ``work(workers)`` for each training at once, in this process."""
+
+    def __init__(self, work: Any) -> None:
+        self.work, self.sizes = work, []
+
+    def __call__(self, workers: int, **_: object) -> "Pool":
+        self.sizes.append(workers)
+        return self
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, function: Any, recipe: Any, *rest: Any) -> Any:
+        future: Future[None] = Future()
+        try:
+            self.work(self.sizes[-1])
+            future.set_result(None)
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **_: object) -> None: ...
+
+
+def test_a_device_out_of_memory_gets_half_as_many_trainings(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(workers: int) -> None:
+        if workers > 1:
+            raise module.MemoryShortageError("expected it to fit")
+
+    pool = Pool(work)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    with pytest.warns(UsageWarning) as caught:
+        steps = list(run_study(study, Store(tmp_path / "runs"), workers=4, accelerator="cpu"))
+    assert [str(warning.message) for warning in caught] == [
+        "expected memory for 4 trainings at a time, got too little; going on with 2",
+        "expected memory for 2 trainings at a time, got too little; going on with 1",
+    ]
+    assert (pool.sizes, steps[-1].done) == ([4, 2, 1], 8)
+
+
+def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: MLP, x: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(MLP, "forward", forward)
+    with pytest.raises(
+        module.MemoryShortageError,
+        match=r"expected a training of batch 20 to fit in the memory of its device, .*--workers",
+    ):
+        run(study, Store(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_disk_with_too_little_room_is_found_before_the_training(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "runs")
+    next(run_study(study, store, accelerator="cpu"))  # one epoch
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
+    assert run(study, store, workers=1)[-1] == "Focal 1 2"  # 1 MiB is plenty for a network of 8 hidden units
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(FileFormatError, match=r"expected 0\.\d MiB free for the files of one training, got 0\.0 MiB"):
+        run(replace(study, seeds=(7,)), store)
+    assert len(list((store.root / "runs").iterdir())) == 8
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(study: Study, tmp_path: Path) -> None:

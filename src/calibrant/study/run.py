@@ -9,11 +9,13 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 
 from calibrant._arguments import check_kind
 from calibrant._check import check_count
-from calibrant.errors import FitError, InputError
+from calibrant._warn import warn_user
+from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study, check_recipe, check_study_kind
 from calibrant.study.store import Store
@@ -21,7 +23,12 @@ from calibrant.study.train import training
 
 __all__ = ["Step", "execute", "run_study"]
 
+HALVING = 2  # of the trainings at a time, each time that their device runs out of memory
 ATTEMPTS = 3  # of a training whose process dies, before the study raises
+
+
+class MemoryShortageError(FitError):
+    """A training needed more memory than its device had left."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,9 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         accelerator: Lightning Fabric's accelerator.
 
     Raises:
-        FitError: If a training diverges, or its process dies three times.
+        FitError: If a training diverges, its process dies three times, or one training alone does not fit in its device's
+            memory. Several that do not fit together are run half as many at a time, with a warning.
+        FileFormatError: If the disk has too little room for a training's files.
         InputError: If there are several workers and a training uses several devices.
     """
     check_study_kind(study)
@@ -106,8 +115,10 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         )  # about data loaders and clusters, which are not used here
         try:
             outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
-        except BaseException:
+        except BaseException as error:
             store.tidy(recipe)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise _out_of_memory(recipe) from error
             raise
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
         store.save(recipe, outcome)
@@ -119,7 +130,8 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
     attempts = dict.fromkeys((cell.recipe.fingerprint for cell in cells), ATTEMPTS)
     left = {cell.recipe.fingerprint: cell for cell in cells}
     while left:
-        with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_end_quietly) as pool:
+        workers = min(workers, len(left))
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_quietly) as pool:
             futures = {pool.submit(_run_whole, cell.recipe, store, accelerator): cell for cell in left.values()}
             try:
                 while futures:
@@ -130,10 +142,25 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
                         yield cell
             except BrokenProcessPool as error:
                 _count_attempt(left, attempts, store, error)
+            except MemoryShortageError:
+                if workers == 1:
+                    raise
+                workers //= HALVING
+                warn_user(
+                    f"expected memory for {workers * HALVING} trainings at a time, got too little; going on with {workers}",
+                    UsageWarning,
+                )
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
             yield left.pop(name)  # finished, but its future was lost with the pool
+
+
+def _out_of_memory(recipe: Recipe) -> MemoryShortageError:
+    return MemoryShortageError(
+        f"expected a training of batch {recipe.training.batch} to fit in the memory of its device, got out of memory (seed "
+        f"{recipe.seed}); run fewer at a time (--workers), or set a smaller batch: finished trainings are kept"
+    )
 
 
 def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store, error: BrokenProcessPool) -> None:

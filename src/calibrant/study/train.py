@@ -20,6 +20,7 @@ from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import Recipe, Training, check_recipe
 from calibrant.study.resolve import make_loss, make_model
+from calibrant.study.space import need_space
 from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
 
 __all__ = ["Outcome", "training"]
@@ -100,6 +101,7 @@ def training(
 
     Raises:
         FitError: If the loss becomes infinite or NaN.
+        FileFormatError: If the disk of the checkpoint has too little room for it and for the predictions.
         InputError: If ``"cuda"`` is requested and there is no such device.
     """
     check_recipe(recipe)
@@ -115,6 +117,8 @@ def training(
         model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
         learned = LearnedEpochs(len(fold.train))
         state = Progress()
+        if checkpoint is not None:
+            need_space(checkpoint.parent, network, fold, optimizer=plan.optimizer)
         if checkpoint is not None and checkpoint.exists():
             state = _restore(checkpoint, recipe, network, optimizers, loss, learned)
         while state.epoch < plan.epochs:
