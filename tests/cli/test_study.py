@@ -120,6 +120,34 @@ def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, argument
     assert not (tmp_path / "runs").exists()
 
 
+def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_others(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "lost.toml"
+    lost.write_text(
+        TEXT.replace('"small"', '"lost"', 1).replace(
+            'name = "digits"', f'name = "cifar10", folder = "{tmp_path / "no"}"'
+        )
+    )
+    monkeypatch.setattr("calibrant.cli.study.presets", lambda: [str(lost), str(small)])
+    options = ("--all", "--store", tmp_path / "runs", "--accelerator", "cpu")
+    dry = run("study", "run", *options, "--dry-run", "--seeds", 1)
+    assert dry.stdout.count("trainings, 0 of them finished") == 2
+    assert "data missing" in dry.stderr
+    done = run("study", "run", *options)
+    assert done.exit_code == 2
+    assert "lost was not run: expected fold in 0 … 0 of data set" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert said.index("small, 1 of 2 seeds") < said.index("small, 2 of 2 seeds")
+    assert done.stdout == "small: 8 of 8 trainings; calibrant study show small\n"
+    monkeypatch.setattr("calibrant.cli.study.presets", lambda: [str(small)])
+    again = run("study", "run", *options)
+    assert (again.exit_code, again.stdout) == (0, done.stdout)
+    for wrong in (("digits", "--all"), ("--all", "--only", "CE"), ()):
+        refused = run("study", "run", *wrong, "--dry-run")
+        assert (refused.exit_code, refused.stderr.count("expected")) == (2, 1)
+
+
 def test_a_missing_device_is_named(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     done = run("study", "run", small, "--store", tmp_path / "runs", "--accelerator", "cuda")

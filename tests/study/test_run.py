@@ -308,6 +308,13 @@ def test_what_had_ended_when_a_worker_died_is_not_run_again(
     assert found == cells
 
 
+def test_the_most_claimed_about_is_run_first_and_a_seed_of_everything_before_the_next(study: Study) -> None:
+    claims = (Claim("a", "b", "ece", ("Focal", "CE")), Claim("c", "d", "ece", ("Focal", "Other")))
+    cells = module.most_informative_first(replace(study, claims=claims), study.cells())
+    found = [(cell.recipe.seed, cell.objective) for cell in cells if cell.recipe.fold == 0]
+    assert found == [(0, "Focal"), (0, "CE"), (1, "Focal"), (1, "CE")]
+
+
 class Pool:
     """A pool of processes that runs ``work(workers)`` for each training at once, in this process."""
 

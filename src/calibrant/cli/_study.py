@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -10,12 +11,15 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as ScreenTable
 
+from calibrant.cli._application import for_command_line
 from calibrant.cli._output import console
+from calibrant.errors import CalibrantError
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import (
     Choice,
     Measured,
+    Step,
     Store,
     Study,
     Summary,
@@ -47,35 +51,74 @@ PAPER_NOTE = (
 )
 
 
-def run_with_bars(
-    study: Study,
-    store: Store,
-    *,
-    workers: int,
-    accelerator: str = "auto",
-    executor: str = "local",
-    address: str | None = None,
-) -> None:
+@dataclass(frozen=True)
+class Manner:
+    """How trainings are run.
+
+    Args:
+        workers: Trainings at a time.
+        accelerator: Lightning Fabric's accelerator.
+        executor: ``"local"`` or ``"ray"``.
+        address: Of the Ray cluster, or None.
+    """
+
+    workers: int = 1
+    accelerator: str = "auto"
+    executor: str = "local"
+    address: str | None = None
+
+
+def run_with_bars(study: Study, store: Store, how: Manner) -> None:
     """Run what is not finished, with a bar of the trainings and one of the epochs of the present one."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, *times, console=screen, disable=not reports_progress()) as bars:
-        if executor == "ray":
-            steps = run_study_on_ray(study, store, address=address, workers=workers, accelerator=accelerator)
-        else:
-            steps = run_study(study, store, workers=workers, accelerator=accelerator)
         total = sum(1 for _ in study.cells())
         finished = sum(store.finished(cell.recipe) for cell in study.cells())
         if finished and reports_progress():
             screen.print(f"{finished} of {total} trainings are finished already and kept in {store.root}", style="dim")
         whole = bars.add_task("trainings", total=total, completed=finished)
-        for step in steps:
+        for step in _steps(study, store, how):
             where = f"{step.cell.objective}, seed {step.cell.recipe.seed}"
             epochs = step.cell.recipe.training.epochs
-            detail = f" · epoch {step.epoch}/{epochs}" if workers == 1 and epochs > 1 else ""
+            detail = f" · epoch {step.epoch}/{epochs}" if how.workers == 1 and epochs > 1 else ""
             bars.update(whole, completed=step.done, description=f"trainings · {where}{detail}")
         bars.update(whole, description="trainings")
+
+
+def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
+    """Run the first seed of every study, then the second, and so on; one that cannot be run is named, the others go on.
+
+    Raises:
+        Exit: With code 2 at the end if a study could not be run.
+    """
+    failed: dict[str, str] = {}
+    for seeds in range(1, 1 + max((len(study.seeds) for study in studies), default=0)):
+        for study in studies:
+            part = study.restricted(seeds=study.seeds[:seeds])
+            if study.name in failed or all(store.finished(cell.recipe) for cell in part.cells()):
+                continue
+            console(err=True).print(f"{study.name}, {len(part.seeds)} of {len(study.seeds)} seeds")
+            try:
+                run_with_bars(part, store, how)
+            except CalibrantError as error:
+                failed[study.name] = for_command_line(str(error))
+    for study in studies:
+        finished = sum(store.finished(cell.recipe) for cell in study.cells())
+        if finished and reports_progress():
+            total = sum(1 for _ in study.cells())
+            typer.echo(f"{study.name}: {finished} of {total} trainings; calibrant study show {study.name}")
+    for name, reason in failed.items():
+        typer.echo(f"{name} was not run: {reason}", err=True)
+    if failed:
+        raise typer.Exit(2)
+
+
+def _steps(study: Study, store: Store, how: Manner) -> Iterator[Step]:
+    if how.executor == "ray":
+        return run_study_on_ray(study, store, address=how.address, workers=how.workers, accelerator=how.accelerator)
+    return run_study(study, store, workers=how.workers, accelerator=how.accelerator)
 
 
 def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from calibrant.cli._output import console
-from calibrant.cli._study import run_with_bars, say_study, say_study_json, table_of, validation_note, verdicts_of
+from calibrant.cli._study import (
+    Manner,
+    run_with_bars,
+    say_study,
+    say_study_json,
+    table_of,
+    validation_note,
+    verdicts_of,
+)
 from calibrant.report import Model, write_report
 from calibrant.study import Store, collect, judge, load_study, summarise
 
@@ -28,7 +36,7 @@ def demo(
     """
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)
-    run_with_bars(study, kept, workers=workers, accelerator="cpu")
+    run_with_bars(study, kept, Manner(workers, "cpu"))
     measured = collect(study, kept)
     verdicts = judge(study, measured)
     table = table_of(summarise(measured), title=study.title)

@@ -14,8 +14,10 @@ from calibrant.cli._files import check_outputs
 from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._output import console
 from calibrant.cli._study import (
+    Manner,
     choices_tables,
     paper_tables,
+    run_all,
     run_with_bars,
     say_study,
     say_study_json,
@@ -87,7 +89,13 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
 @guarded
 def run(
     context: typer.Context,
-    name: Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="STUDY", autocompletion=among(presets), help="A name of `study list`, or a TOML file."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every study of `study list`: the first seed of each, then the second …")
+    ] = False,
     scale: Scale = "cpu",
     store: Folder = Path("calibrant-runs"),
     data: Data = None,
@@ -110,27 +118,33 @@ def run(
         calibrant study run cifar10 --scale paper --workers 2
 
         calibrant study run digits --executor ray --workers 2
+
+        calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
     check_choice(executor, name="executor", choices=("local", "ray"))
     check_choice(accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
     if address is not None and executor != "ray":
         raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
+    how = Manner(workers, accelerator, executor, address)
+    kept = Store(store)
+    if everything:
+        refuse_typed(context, ["name", "only"], where="a run of --all studies")
+        chosen_studies = _all(scale, data, seeds=seeds)
+        if dry_run:
+            for one in chosen_studies:
+                _say_what_would_run(one, kept, scale, how)
+            return
+        run_all(chosen_studies, kept, how)
+        return
+    if name is None:
+        raise InputError("expected the name of a study, or --all, got neither; see calibrant study list")
     _refuse_scale(context, name)
     chosen = _load(name, scale, data, seeds=seeds, only=only)
-    kept = Store(store)
     check_study(chosen)
     if dry_run:
-        cells = list(chosen.cells())
-        finished = sum(kept.finished(cell.recipe) for cell in cells)
-        where = f"on a Ray cluster at {address or 'this machine'}" if executor == "ray" else "on this machine"
-        typer.echo(
-            f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {workers} at a time {where} "
-            f"(accelerator: {accelerator})"
-        )
-        for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
-            typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
+        _say_what_would_run(chosen, kept, scale, how)
         return
-    run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, executor=executor, address=address)
+    run_with_bars(chosen, kept, how)
     if reports_progress():
         _show(chosen, kept)
 
@@ -215,6 +229,32 @@ def show(
     if columns:
         chosen = replace(chosen, columns=tuple(COLUMNS) if "all" in columns else tuple(columns))
     _show(chosen, Store(store), as_json=as_json, report=report, record=record, figures=figures)
+
+
+def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
+    """Return every study that has the scale, with its data from a folder where they are in it."""
+    found = []
+    for name in presets():
+        scales = scales_of(name)
+        if scales and scale not in scales:
+            typer.echo(f"{name} has no scale {scale!r}: left out", err=True)
+            continue
+        one = load_study(name, scale=scale)
+        one = one.restricted(seeds=None if seeds is None else one.seeds[:seeds])
+        found.append(one if data is None else one.with_data_from(data))
+    return found
+
+
+def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> None:
+    cells = list(chosen.cells())
+    finished = sum(kept.finished(cell.recipe) for cell in cells)
+    where = f"on a Ray cluster at {how.address or 'this machine'}" if how.executor == "ray" else "on this machine"
+    typer.echo(
+        f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {how.workers} at a time "
+        f"{where} (accelerator: {how.accelerator})"
+    )
+    for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
+        typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
 
 
 def _load(

@@ -10,7 +10,7 @@ from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraE
 from calibrant.scale.execute import RETRIES
 from calibrant.study import Cell, Recipe, Store, Study, execute
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.run import Step, refuse_several_devices
+from calibrant.study.run import Step, most_informative_first, refuse_several_devices
 
 __all__ = ["run_study_on_ray"]
 
@@ -43,7 +43,8 @@ def run_study_on_ray(
     check_count(workers, name="workers")
     check_study(study)
     cells = list(study.cells())
-    waiting = list({c.recipe.fingerprint: c for c in cells if not store.finished(c.recipe)}.values())
+    ordered = most_informative_first(study, cells)
+    waiting = list({c.recipe.fingerprint: c for c in ordered if not store.finished(c.recipe)}.values())
     done = len(cells) - len(waiting)
     if not waiting:
         return
