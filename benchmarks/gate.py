@@ -2,8 +2,9 @@
 
     python -m benchmarks.gate [--simulations 4000] [--json docs/results/gate.json]
 
-Every model below has an ECE that is known exactly: confidences of four shapes, too high everywhere ("over"), or too high and
-too low in turn from bin to bin ("alternating"). The decisions are those of `calibrant.operate.check`.
+Every model below has an ECE that is known exactly: confidences of four shapes, too high everywhere ("over"), too high and
+too low in turn from bin to bin ("alternating"), or too high in as few bins as can be ("few bins"). The decisions are those of
+`calibrant.operate.check`.
 """
 
 import argparse
@@ -40,7 +41,19 @@ def models() -> dict[str, tuple[Floats, Floats]]:
 def broken(p: Floats, mass: Floats, ece: float, shape: str) -> Floats:
     """Return the probabilities of being right at which the ECE in 15 bins is exactly ``ece``."""
     index = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
-    sign = np.ones_like(p) if shape == "over" else np.where(index % 2 == 0, 1.0, -1.0)
+    sign = np.where(index % 2 == 0, 1.0, -1.0) if shape == "alternating" else np.ones_like(p)
+    if shape == "few bins":
+        room = np.bincount(index, mass * p, minlength=BINS)
+        order = np.argsort(-room)
+        filled = int(np.searchsorted(np.cumsum(room[order]), ece))
+        before = np.isin(index, order[:filled])  # wrong throughout; the next bin takes the rest of the gap
+        rest = _shifted(np.where(index == order[filled], p, 0.0), mass, index, sign, ece - room[order[:filled]].sum())
+        return np.where(before, 0.0, np.where(index == order[filled], rest, p))
+    return _shifted(p, mass, index, sign, ece)
+
+
+def _shifted(p: Floats, mass: Floats, index: NDArray[np.int64], sign: Floats, ece: float) -> Floats:
+    """Return ``p`` moved against ``sign`` by the one amount at which the ECE is ``ece``."""
     low, high = 0.0, 2.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -56,15 +69,15 @@ def promises(simulations: int) -> Iterator[dict[str, Any]]:
     def rates(model: str, shape: str, true: float, limit: float, rows: int) -> dict[str, Any]:
         p, mass = models()[model]
         truth = p if true == 0 else broken(p, mass, true, shape)
-        moments, confidence = simulated(p, mass, truth, rows, draws=simulations, rng=rng)
-        passes, fails = (float(hits.mean()) for hits in decisions(moments, confidence, limit))
+        moments, confidences = simulated(p, mass, truth, rows, draws=simulations, rng=rng)
+        passes, fails = (float(hits.mean()) for hits in decisions(moments, confidences, limit))
         where = {"model": model, "shape": shape, "true": true, "limit": limit, "rows": rows}
         return {**where, "passes": passes, "fails": fails, "replicates": simulations}
 
     for model in models():
         for rows, limit in ((6000, 0.05), (10_000, 0.03)):
             yield rates(model, "calibrated", 0.0, limit, rows)
-        for shape in ("over", "alternating"):
+        for shape in ("over", "alternating", "few bins"):
             yield rates(model, shape, 0.08, 0.03, 2000)
             for rows in ROWS:
                 yield rates(model, shape, 0.03, 0.03, rows)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from calibrant.operate.bounds import Moments, calibration_ends, log_above, mean_ends, share_ends
+from calibrant.operate.bounds import calibration_ends, log_above, mean_ends, share_ends
+from calibrant.operate.moments import Moments
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 50), (997, 1000)])
@@ -38,7 +39,7 @@ def test_bounds_of_a_mean_do_not_depend_on_the_scale() -> None:
 def test_no_error_among_few_rows_proves_little_and_among_many_much() -> None:
     for n, high in ((20, 0.3), (1000, 0.008)):
         x = np.full(n, -0.001)  # confidence 0.999, always right
-        found = calibration_ends(Moments.of(x), confidence=0.999, alpha=0.025)
+        found = calibration_ends(Moments.of(x), confidences=np.array([0.999 * n]), alpha=0.025)
         assert found[0] <= 0.001 <= found[1]
         assert found[1] > 3.0 / n  # the rule of three: less could not be right
         assert found[1] < high or n == 20

@@ -9,48 +9,27 @@ The calibration error of B bins is θ = Σ_b |E x 1_b| for rows x = p − y in [
 of E s_b x. Hence
 *above*  if θ ≤ c, then E(s_b x − c) ≤ 0 for every s: the stake is spread over the sign vectors;
 *below*  if θ ≥ c, then E(c − s_b x) ≤ 0 for at least one s: the smallest product over s counts.
+The lower bound is the best of three, of which one (``gaps``) is right for bins of many rows only.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "calibration_ends", "mean_ends", "share_ends"]
+from calibrant.operate.gaps import alternating_low
+from calibrant.operate.moments import Moments
+
+__all__ = ["Moments", "calibration_ends", "fails_limit", "mean_ends", "share_ends"]
 
 Floats = NDArray[np.float64]
 
 _DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # a bet for each; 0: the largest bet
 _STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])
 _LARGEST = 0.9  # of 1/B: at 1/B a single row could lose the whole stake
+_BY_SIGNS, _WHOLE, _ALTERNATING = 0.1, 0.3, 0.6  # of α, for the three lower bounds of a calibration error
 _ROUNDS, _PLACES = 5, 33  # a bound is found to 32^−5 of its range
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Sums of rows x, by bin: they add across batches and machines.
-
-    Args:
-        count: (…, B) rows.
-        total: (…, B) Σ x.
-        squares: (…, B) Σ x².
-    """
-
-    count: Floats
-    total: Floats
-    squares: Floats
-
-    @classmethod
-    def of(cls, x: Floats, index: NDArray[np.int64] | None = None, *, bins: int = 1) -> "Moments":
-        """Return the sums of ``x`` (N,) by bin ``index`` (N,), or of one bin."""
-        where = np.zeros(len(x), dtype=np.int64) if index is None else index
-        sums = [np.bincount(where, weights=w, minlength=bins).astype(float) for w in (np.ones(len(x)), x, x * x)]
-        return cls(*sums)
-
-    def __add__(self, other: "Moments") -> "Moments":
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:
@@ -95,20 +74,39 @@ def mean_ends(moments: Moments, *, low: float, high: float, alpha: float) -> tup
     )
 
 
-def calibration_ends(moments: Moments, *, confidence: float, alpha: float) -> tuple[float, float]:
+def calibration_ends(moments: Moments, *, confidences: Floats, alpha: float) -> tuple[float, float]:
     """Return bounds of a binned calibration error Σ_b |E x 1_b|, each missed with probability at most ``alpha``.
 
     Args:
         moments: (B,) sums of p − y by bin.
-        confidence: Mean of p.
-        alpha: In (0, 1). The lower bound spends half of it on the exact binomial test that the model is over- or
-            underconfident as a whole, which is sharper there, and half on bets on every sign vector.
+        confidences: (B,) sums of p by bin.
+        alpha: In (0, 1). The lower bound spends 30 % of it on the exact binomial test that the model is over- or
+            underconfident as a whole, 60 % on gaps of alternating signs, and 10 % on bets on every sign vector, which hold
+            however few the errors.
     """
     plug_in = float(np.abs(moments.total).sum() / moments.count.sum())
-    above, below = math.log(2 / alpha), math.log(1 / alpha)
-    by_signs = _last(lambda c: log_above(moments, c, alpha=alpha / 2) >= above, 0.0, plug_in)
-    gap = _last(lambda c: whole_gap_p(moments, confidence, c) <= alpha / 4, 0.0, plug_in)
-    return max(by_signs, gap), _first(lambda c: log_below(moments, c, alpha=alpha) >= below, plug_in, 1.0)
+    mean, signs, below = confidences.sum() / moments.count.sum(), _BY_SIGNS * alpha, math.log(1 / alpha)
+    low = max(
+        _last(lambda c: log_above(moments, c, alpha=signs) >= -math.log(signs), 0.0, plug_in),
+        _last(lambda c: whole_gap_p(moments, mean, c) <= _WHOLE * alpha / 2, 0.0, plug_in),
+        float(alternating_low(moments, confidences, alpha=_ALTERNATING * alpha)),
+    )
+    return low, _first(lambda c: log_below(moments, c, alpha=alpha) >= below, plug_in, 1.0)
+
+
+def fails_limit(moments: Moments, *, confidences: Floats, limit: float, alpha: float) -> NDArray[np.bool_]:
+    """Return whether the lower bound of ``calibration_ends`` is above ``limit``, for many samples (R,) at once.
+
+    Args:
+        moments: (R, B) sums of p − y by bin.
+        confidences: (R, B) sums of p by bin.
+        limit: Of the calibration error.
+        alpha: In (0, 1).
+    """
+    mean = confidences.sum(axis=-1) / moments.count.sum(axis=-1)
+    by_signs = log_above(moments, limit, alpha=_BY_SIGNS * alpha) >= -math.log(_BY_SIGNS * alpha)
+    whole = whole_gap_p(moments, mean, limit) <= _WHOLE * alpha / 2
+    return np.asarray(by_signs | whole | (alternating_low(moments, confidences, alpha=_ALTERNATING * alpha) > limit))
 
 
 def log_above(moments: Moments, limit: float | Floats, *, alpha: float) -> Floats:

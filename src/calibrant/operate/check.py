@@ -116,8 +116,9 @@ def check(
 
     A line fails if its bound proves that the limit is broken, passes if it proves that it is kept, and says "not enough
     evidence" otherwise. Each proof is wrong with probability at most 2.5 %, and that any of m lines is decided wrongly
-    has probability at most 5 % (each direction then at 5 % / m, if that is less). Exact at every number of independent
-    rows, except for the log-loss, whose bound (Student's t) is right for many rows only.
+    has probability at most 5 % (each direction then at 5 % / m, if that is less). Valid at every number of independent
+    rows, except for the log-loss (Student's t) and the part of the ECE's lower bound that proves gaps of alternating signs,
+    which are right for many rows only.
 
     Args:
         predictions: Labelled, on rows that neither model nor calibrator has seen.

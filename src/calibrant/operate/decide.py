@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._check import as_tensor, check_number, check_sequence, refuse
-from calibrant.operate.bounds import Moments, mean_ends
+from calibrant.operate.bounds import mean_ends
+from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
 from calibrant.predictions import Predictions
 from calibrant.statistics import Interval

@@ -13,7 +13,8 @@ from calibrant._check import refuse
 from calibrant._data import Data, need_predictions
 from calibrant.binning import EqualWidth
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
-from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
+from calibrant.operate.bounds import calibration_ends, mean_ends, share_ends
+from calibrant.operate.moments import Moments
 
 __all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
 
@@ -54,7 +55,8 @@ def bounded(metric: str, data: Data, *, alpha: float) -> Bounded:
     if metric == "ece":
         x, index = _gaps(data)
         moments = Moments.of(x, index, bins=_BINS.bins)
-        ends = calibration_ends(moments, confidence=float(data.confidence.mean()), alpha=alpha)
+        confidences = np.bincount(index, data.confidence.cpu().double().numpy(), minlength=_BINS.bins)
+        ends = calibration_ends(moments, confidences=confidences, alpha=alpha)
         centre = _centre(moments)
     elif metric == "brier":
         rows = _rows(metric, data)

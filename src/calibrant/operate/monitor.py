@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from calibrant._arguments import check_kind
 from calibrant._check import refuse, shown
 from calibrant._data import Data
-from calibrant.operate.bounds import Moments, mean_ends, share_ends
+from calibrant.operate.bounds import mean_ends, share_ends
 from calibrant.operate.evidence import Evidence, gather, names_of, since_change
+from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_independent
 from calibrant.operate.seen import marks
 from calibrant.operate.watched import Block, State, load_state, save_state

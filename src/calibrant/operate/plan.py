@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from calibrant._arguments import check_sampling
 from calibrant._check import check_number, refuse
 from calibrant.binning import EqualWidth
-from calibrant.operate.bounds import Moments, log_above, log_below, whole_gap_p
+from calibrant.operate.bounds import fails_limit, log_below
 from calibrant.operate.check import DIRECTION
+from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_window
 from calibrant.predictions import BinaryPairs, Predictions
 
@@ -134,31 +135,30 @@ def plan(
 def _point(
     p: Floats, mass: Floats, truth: Floats, rows: int, *, limit: float, draws: int, rng: np.random.Generator
 ) -> PlanPoint:
-    moments, confidence = simulated(p, mass, truth, rows, draws=draws, rng=rng)
-    passes, fails = decisions(moments, confidence, limit)
+    moments, confidences = simulated(p, mass, truth, rows, draws=draws, rng=rng)
+    passes, fails = decisions(moments, confidences, limit)
     return PlanPoint(rows, float(passes.mean()), float((fails & ~passes).mean()))
 
 
 def decisions(
-    moments: Moments, confidence: Floats, limit: float, *, alpha: float = DIRECTION
+    moments: Moments, confidences: Floats, limit: float, *, alpha: float = DIRECTION
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return whether each of many checks (R,) passes and whether it fails, as ``check`` decides.
 
     Args:
         moments: (R, B) sums of p − y by bin.
-        confidence: (R,) mean of p.
+        confidences: (R, B) sums of p by bin.
         limit: Of the ECE.
         alpha: Of each direction.
     """
     passes = log_below(moments, limit, alpha=alpha) >= math.log(1 / alpha)
-    by_signs = log_above(moments, limit, alpha=alpha / 2) >= math.log(2 / alpha)
-    return passes, by_signs | (whole_gap_p(moments, confidence, limit) <= alpha / 4)
+    return passes, fails_limit(moments, confidences=confidences, limit=limit, alpha=alpha)
 
 
 def simulated(
     p: Floats, mass: Floats, truth: Floats, rows: int, *, draws: int, rng: np.random.Generator
 ) -> tuple[Moments, Floats]:
-    """Return the moments (R, B) and mean confidences (R,) of ``draws`` samples of ``rows`` rows.
+    """Return the moments (R, B) and the sums of confidences (R, B) of ``draws`` samples of ``rows`` rows.
 
     Args:
         p: (A,) confidences.
@@ -172,7 +172,7 @@ def simulated(
     right = rng.binomial(count, truth)
     in_bin = np.eye(_BINS)[_index(p)]
     squares = right * (1 - p) ** 2 + (count - right) * p**2
-    return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), count @ p / rows
+    return Moments(count @ in_bin, (count * p - right) @ in_bin, squares @ in_bin), (count * p) @ in_bin
 
 
 def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float | None) -> tuple[Floats, Floats]:
