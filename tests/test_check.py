@@ -94,6 +94,12 @@ def test_numbers_counts_and_choices() -> None:
         check.check_number(-1, name="gamma", low=-1, open_low=True)
     with pytest.raises(InputError, match="got nan"):
         check.check_number(math.nan, name="x")
+    with pytest.raises(InputError, match=r"gamma in \[0, inf\), got inf"):
+        check.check_number(10**400, name="gamma", low=0)
+    with pytest.raises(InputError, match="got -inf; choose a value"):
+        check.check_number(-(10**5000), name="x")
+    with pytest.raises(InputError, match="got a value of type int; choose"):
+        check.check_count(10**5000, name="bins")
     with pytest.raises(InputError, match="got True; pass a number"):
         check.check_number(True, name="x")
     assert check.check_count(np.int32(3), name="bins") == 3

@@ -29,7 +29,10 @@ def shown(value: Any, *, most: int = 60) -> str:
     """Return ``value`` for a message: its repr if that has at most ``most`` characters, else what it is."""
     if isinstance(value, Tensor | np.ndarray):
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of an integer of thousands of digits, or of a class of the user's own
+        text = "\n"
     return text if len(text) <= most and "\n" not in text else f"a value of type {type(value).__name__}"
 
 
@@ -280,11 +283,14 @@ def check_number(
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise refuse(expected, shown(value), "pass a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest float
+        number = math.inf if value > 0 else -math.inf
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:
-        raise refuse(expected, f"{value}", "choose a value in that range")
+        raise refuse(expected, f"{number if math.isinf(number) else value}", "choose a value in that range")
     return number
 
 
@@ -347,7 +353,7 @@ def check_groups(groups: Any, *, rows: int) -> Tensor | None:
 
 def _check_axis(class_dim: Any) -> int:
     if isinstance(class_dim, bool) or not isinstance(class_dim, int | np.integer):
-        raise refuse("class_dim as an integer", repr(class_dim), "name the axis that holds the classes")
+        raise refuse("class_dim as an integer", shown(class_dim), "name the axis that holds the classes")
     return int(class_dim)
 
 
@@ -363,7 +369,7 @@ def flatten(
         labels = as_tensor(labels, name="labels")
     if tensor.dim() > 2 or (tensor.dim() == 2 and class_dim not in (1, -1)):
         if not -tensor.dim() <= class_dim < tensor.dim():
-            raise refuse(f"class_dim in [0, {tensor.dim()})", str(class_dim), "name the axis that holds the classes")
+            raise refuse(f"class_dim in [0, {tensor.dim()})", shown(class_dim), "name the axis that holds the classes")
         moved = tensor.movedim(class_dim, -1)
         if labels is not None and labels.shape != moved.shape[:-1]:
             raise refuse(f"labels of shape {tuple(moved.shape[:-1])}", f"{tuple(labels.shape)}", "check class_dim")

@@ -47,6 +47,27 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
         ) from error
 
 
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a regular file in UTF-8.
+
+    Raises:
+        InputError: If ``path`` is no path.
+        FileFormatError: If the file is missing, a pipe or device, not readable, or not UTF-8.
+    """
+    place = check_source(path)
+    try:
+        return place.read_text(encoding="utf-8-sig")  # without the mark that some editors put first
+    except OSError as error:
+        raise FileFormatError(
+            f"expected a readable file, got {error.strerror or reason_of(error)!r} for {shown(place)}; check it"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x} at place {error.start} of {shown(place)}; "
+            "save it as UTF-8"
+        ) from error
+
+
 def reason_of(error: Exception) -> str:
     """Return what another library's error says, in one line of at most 160 characters."""
     return " ".join(str(error).split())[:160] or type(error).__name__

@@ -23,6 +23,7 @@ from calibrant._check import (
     check_row_tensor,
     check_unit_interval,
     refuse,
+    shown,
 )
 
 
@@ -144,9 +145,10 @@ def check_selection(rows: Any, *, count: int) -> Any:
             return rows
         return torch.arange(count)[np.arange(count)[rows].copy()]  # tensors know no negative steps
     if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
-        raise refuse(expected, f"the single number {rows}", f"pass [{rows}:{rows + 1 or ''}] for one row")
+        remedy = f"pass [{rows}:{rows + 1 or ''}] for one row" if -count <= rows < count else "pass one of these"
+        raise refuse(expected, f"the single number {shown(rows)}", remedy)
     if not isinstance(rows, list | range | np.ndarray | Tensor) or getattr(rows, "ndim", 1) == 0:
-        raise refuse(expected, repr(rows), "pass one of these")
+        raise refuse(expected, shown(rows), "pass one of these")
     picked = as_tensor(rows if len(rows) else np.zeros(0, dtype=np.int64), name="the rows")
     if picked.dim() != 1 or picked.is_floating_point():
         raise refuse(expected, f"{picked.dtype} {tuple(picked.shape)}", "pass one of these")

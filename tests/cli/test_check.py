@@ -54,7 +54,7 @@ def test_github_gets_a_summary_and_annotations(
         (["--max", "worst-group-ece=.1"], "--by"),
         (["--max", "worst-group-ece=.1", "--by", "region"], "expected the column 'region' in"),
         (["--no-worse", "nll=.1"], "expected a baseline"),
-        (["--policy", "nowhere.toml", "--max", "ece=.1"], "expected a policy file"),
+        (["--policy", "nowhere.toml", "--max", "ece=.1"], "got no such file: nowhere.toml"),
         ([], "expected at least one limit"),
         (["--max", "ece=.1", "--junit", "no/such/folder.xml"], "no such folder"),
     ],

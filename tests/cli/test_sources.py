@@ -338,7 +338,7 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate model.pt --kind logits", "got a broken file, or objects that only executed code could restore"),
         ("evaluate ragged.jsonl", "expected lists of one length"),
         ("evaluate bytes.csv", "expected a readable .csv file"),
-        ("evaluate z.npy --kind logits --labels bytes.txt", "expected labels as text, one a line"),
+        ("evaluate z.npy --kind logits --labels bytes.txt", "expected text in UTF-8, got the byte"),
         (f"evaluate {READ_S} --class-names three.txt", "expected 4 --class-names, one a class, got 3 for s.csv"),
         ("evaluate mixed", "got .csv and .tsv; name the file that is meant"),
         ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),

@@ -30,6 +30,9 @@ def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None
         ("by = 3\n[maximum]\nece = 0.1", "as names of columns"),
         ("", "at least one limit"),
         ("[maximum", "expected TOML in the policy"),
+        ("[maximum]\nece = 1" + "0" * 400, "ece under [maximum] in the policy in (-inf, inf), got inf"),
+        ("[maximum]\nece = nan", "got nan"),
+        ("[maximum]\nece = 1" + "0" * 5000, "expected TOML in the policy"),
     ],
 )
 def test_a_wrong_policy_is_one_sentence(text: str, message: str) -> None:
@@ -46,7 +49,7 @@ def test_a_wrong_limit_on_the_command_line_names_its_option(text: str) -> None:
 
 def test_a_pipe_or_a_wrong_kind_of_limit_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "policy.toml")
-    with pytest.raises(CalibrantError, match="expected a policy file"):
+    with pytest.raises(CalibrantError, match="expected a regular file, got a pipe at "):
         Policy.from_file(tmp_path / "policy.toml")
     with pytest.raises(CalibrantError, match="path as text"):
         Policy.from_file(0)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def test_a_seed_draws_other_training_images_and_the_same_test_images() -> None:
     ("data", "said"),
     [
         ({"name": "digit"}, "expected a data set of .*digits.*got 'digit'"),
-        ({"name": "digits", "nois": 1}, "expected options of data set 'digits'"),
+        ({"name": "digits", "nois": 1}, "expected options folds, .* of data set .digits., got .nois."),
         ({"name": "digits", "train": 1400, "validation": 400}, "expected train \\+ validation ≤ 1437, got 1800"),
     ],
 )

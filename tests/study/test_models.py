@@ -84,8 +84,10 @@ def test_the_eight_layer_network_pools_where_it_is_told() -> None:
     model = models.DeepTextCNN(classes=2, vocabulary=50, pools=(4, 1, 1, 1, 1, 1), embedding_scale=0.1)
     assert [m.kernel_size for m in model.modules() if isinstance(m, nn.MaxPool1d)] == [4]
     assert 0.05 < float(model.embedding.weight[1:].detach().std()) < 0.15
-    with pytest.raises(InputError, match=r"expected pools to be six counts of at least 1, got \[4, 0\]"):
+    with pytest.raises(InputError, match="expected pools as a list of 6 sizes, got 2"):
         models.DeepTextCNN(classes=2, vocabulary=5, pools=(4, 0))
+    with pytest.raises(InputError, match="expected each of pools as an integer ≥ 1, got 0"):
+        models.DeepTextCNN(classes=2, vocabulary=5, pools=(4, 1, 1, 1, 1, 0))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ BROKEN = [
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", "expected seeds in 0 … .* got -1"),
     ("seeds = [0, 1]", "seeds = [9223372036854775808]", "expected seeds in 0 …"),
+    ("seeds = [0, 1]", "seeds = [1" + "0" * 400 + "]", "expected seeds in 0 …"),
+    ("epochs = 3,", "lr = 1" + "0" * 400 + ", epochs = 3,", "expected lr .* got inf"),
     ("seeds = [0, 1]", "seeds = [true]", "expected int for seeds"),
     ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
     ('title = "t"\n', "", "expected title in .*study.toml, got a table without; add it"),

@@ -256,7 +256,7 @@ def _parsed(values: Array, name: str, path: Path) -> Array:
     try:
         rows = [json.loads(text) for text in values.tolist()]
         found = np.array(rows, dtype=np.float64)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise FileFormatError(
             f"expected numbers, or lists such as [0.1, 0.9], in the column {name!r} of {shown(path)}, got "
             f"{str(values[0])[:40]!r}; write one column a class"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant._files import Array, reason_of
+from calibrant._files import Array, read_text
 from calibrant._formats import suggest
 from calibrant._formats.columns import Classes, arrays_of_table, is_text
 from calibrant._formats.labels import encode_labels, encode_pair
@@ -224,14 +224,9 @@ def _read_labels(place: Path, layout: Layout) -> Array:
     if suffix == ".npy":
         return read_npy(check_source(place))
     if suffix in (".txt", ".labels", ""):
-        try:
-            text = check_source(place).read_text(encoding="utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise FileFormatError(
-                f"expected labels as text, one a line, got {reason_of(error)} in {shown(place)}; check the file"
-            ) from error
-        lines = np.array([line.strip() for line in text if line.strip()])
-        return lines.astype(np.int64) if all(line.isdigit() for line in lines.tolist()) else lines
+        lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
+        numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
+        return np.array(lines, dtype=np.int64 if numbers else None)
     arrays, _ = _opened_labels(_checked(place))
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
     named = [name for name in wanted if name in arrays] or ([] if layout.label else list(arrays))

@@ -76,12 +76,12 @@ class WrongTypeError(InputError, TypeError):
 
 @contextmanager
 def _in_one_sentence() -> Iterator[None]:
-    """Convert a ``ValueError`` or ``TypeError`` of scikit-learn into an ``InputError`` with its message."""
+    """Convert a ``ValueError``, ``TypeError`` or ``OverflowError`` of scikit-learn into an ``InputError`` with its message."""
     try:
         yield
     except errors.CalibrantError:
         raise
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         reason = " ".join(str(error).split())
         kind = WrongTypeError if isinstance(error, TypeError) else InputError
         raise kind(f"expected data that scikit-learn accepts, got its error: {reason[:400]}") from error
@@ -149,7 +149,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         with _in_one_sentence():
             X, y = validate_data(self, X, y, **self._checks(), ensure_min_samples=2)
             check_classification_targets(y)
-            weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("expected finite sample_weight, got NaN or infinity; drop those rows")
         self.classes_, codes = np.unique(y, return_inverse=True)

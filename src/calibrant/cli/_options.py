@@ -13,10 +13,10 @@ import typer
 
 from calibrant import calibrators
 from calibrant._examples import example_path, examples
-from calibrant._files import reason_of
+from calibrant._files import read_text
 from calibrant._formats import Layout, Named, read_named
-from calibrant._places import check_source, shown
-from calibrant.errors import FileFormatError, InputError
+from calibrant._places import shown
+from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import pick_split, splits_of
 
@@ -219,12 +219,7 @@ def read_names(path: str) -> list[str]:
     Raises:
         FileFormatError: If it cannot be read as text.
     """
-    try:
-        return [line.strip() for line in check_source(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f"expected a text file of class names, got {reason_of(error)} for {shown(path)}; check it"
-        ) from error
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
 def typed(context: typer.Context, names: Sequence[str]) -> list[str]:

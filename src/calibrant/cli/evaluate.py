@@ -276,7 +276,7 @@ def _option_of(part: str, name: str) -> tuple[str, Any]:
         raise InputError(f"expected options of {name} as option=value, got {part!r}; write {name}:bins=20")
     try:
         return key.strip(), json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits: text
         return key.strip(), value.strip()
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant._arguments import check_kind, check_text
-from calibrant._check import check_sequence, refuse, shown
-from calibrant._places import as_path, check_source
+from calibrant._check import check_number, check_sequence, refuse, shown
+from calibrant._files import read_text
+from calibrant._places import as_path
 from calibrant._places import shown as printed
 from calibrant.errors import FileFormatError, InputError
 
@@ -55,20 +56,15 @@ class Policy:
             InputError: If it holds something else than limits.
         """
         place = as_path(path)
-        try:
-            text = check_source(place).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError, FileFormatError) as error:
-            raise FileFormatError(
-                f"expected a policy file, got {printed(place)}, which cannot be read; check the path"
-            ) from error
-        return cls.from_text(text, name=printed(place))
+        return cls.from_text(read_text(place), name=printed(place))
 
     @classmethod
     def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
         """Read a policy from TOML ``text``; ``name`` is what messages call it."""
+        check_text(name, name="name")
         try:
             found = tomllib.loads(check_text(text, name="a policy"))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
             raise FileFormatError(f"expected TOML in {name}, got {error}; correct it") from error
         unknown = sorted(set(found) - {*_TABLES, "by"})
         if unknown:
@@ -120,4 +116,5 @@ def _check_table(table: str, limits: Any, *, name: str) -> dict[str, float]:
             raise refuse(
                 f"{metric} under [{table}] in {name} as a number", shown(limit), "write for example ece = 0.03"
             )
+        check_number(limit, name=f"{metric} under [{table}] in {name}")
     return dict(limits)

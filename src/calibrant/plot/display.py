@@ -149,7 +149,9 @@ class CalibrationDisplay:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
             column = int(np.flatnonzero(classes == positive)[0]) if np.isin(positive, classes) else -1
             if column < 0:
-                raise InputError(f"expected pos_label among {classes.tolist()}, got {pos_label!r}; name one of them")
+                raise InputError(
+                    f"expected pos_label among {classes.tolist()}, got {shown(pos_label)}; name one of them"
+                )
             return cls.from_predictions(
                 y, probs[:, column], pos_label=positive, bins=bins, kind=kind, name=title, ax=ax
             )

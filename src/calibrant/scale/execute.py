@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from calibrant._check import check_count, refuse
+from calibrant._check import check_count, refuse, shown
 from calibrant._files import reason_of
 from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
 
@@ -231,7 +231,7 @@ def _check_call(value: Any, *, name: str, arguments: int) -> Any:
     try:
         inspect.signature(value).bind(*range(arguments))
     except (TypeError, ValueError) as error:
-        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass one") from error
+        raise refuse(f"{name} as a function of {arguments} arguments", shown(value), "pass one") from error
     if isinstance(value, nn.Module | type):
-        raise refuse(f"{name} as a function of {arguments} arguments", repr(value), "pass one")
+        raise refuse(f"{name} as a function of {arguments} arguments", shown(value), "pass one")
     return value

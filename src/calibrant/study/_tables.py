@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
+from calibrant._check import check_number, shown
 from calibrant.errors import InputError
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
         InputError: Stating the table, the accepted names or type, and what was got.
     """
     if not isinstance(table, Mapping):
-        raise InputError(f"expected a table for {where}, got {table!r}; write it in braces or under a heading")
+        raise InputError(f"expected a table for {where}, got {shown(table)}; write it in braces or under a heading")
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     unknown = set(table) - set(known)
     if unknown:
@@ -45,13 +46,15 @@ def _typed(value: Any, hint: Any, *, where: str) -> Any:
         return None if value is None else _typed(value, inner[0], where=where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise InputError(f"expected a list for {where}, got {value!r}; write it in brackets")
+            raise InputError(f"expected a list for {where}, got {shown(value)}; write it in brackets")
         return tuple(_typed(item, inner[0], where=where) for item in value)
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         return from_table(hint, value, where=where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return check_number(value, name=where)
     expected = Mapping if origin is not None else hint
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
-        raise InputError(f"expected {getattr(expected, '__name__', expected)} for {where}, got {value!r}; correct it")
+        raise InputError(
+            f"expected {getattr(expected, '__name__', expected)} for {where}, got {shown(value)}; correct it"
+        )
     return value

@@ -1,5 +1,6 @@
 """Studies from TOML files: the package's presets, at one of their scales, and the user's own files."""
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice, shown
-from calibrant._files import reason_of
+from calibrant._check import check_choice, refuse, shown
+from calibrant._files import read_text, reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study._tables import from_table
 from calibrant.study.measures import COLUMNS, MEASURES
@@ -43,9 +44,10 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     """
     if scale is not None:
         check_choice(scale, name="scale", choices=SCALES)
+    text = _read(name)
     try:
-        table = tomllib.loads(_read(name))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = tomllib.loads(text)
+    except ValueError as error:  # of tomllib, and of a number of thousands of digits
         raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
     except RecursionError as error:
         raise FileFormatError(
@@ -96,11 +98,10 @@ def _labels(table: Plain, scales: Plain, family: str) -> set[Any]:
 
 
 def _read(name: str | Path) -> str:
+    if not isinstance(name, str | os.PathLike):
+        raise refuse("a study's name or file", shown(name), "name one of presets(), or a .toml file")
     if str(name).endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise FileFormatError(f"expected a study's TOML file, got no such file: {path}; check the path")
-        return path.read_text(encoding="utf-8")
+        return read_text(name)
     if str(name) not in presets():
         raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {shown(name)}; choose one")
     return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")

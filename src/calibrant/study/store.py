@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from calibrant._arguments import check_kind
-from calibrant._files import read_arrays, write_arrays
+from calibrant._files import read_arrays, read_text, reason_of, write_arrays
 from calibrant._places import as_path, atomic_write
 from calibrant.errors import FileFormatError
 from calibrant.predictions import Predictions
@@ -111,8 +111,17 @@ class Store:
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
-        text = _read_text(self.folder(recipe) / "trajectory.jsonl")
-        return [json.loads(line) for line in text.splitlines()]
+        place = self.folder(recipe) / "trajectory.jsonl"
+        text = _read_text(place)
+        try:
+            entries = [json.loads(line) for line in text.splitlines()]
+            if not entries or not all(isinstance(entry, dict) for entry in entries):
+                raise ValueError("no entries")
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(
+                f"expected a whole trajectory, got a broken one in {place} ({reason_of(error)}); delete that folder"
+            ) from error
+        return entries
 
     def learned_epochs(self, recipe: Recipe) -> torch.Tensor:
         """Return the learned epochs (N train,) of a finished run."""
@@ -143,7 +152,7 @@ class Store:
     def _record(self, folder: Path) -> dict[str, Any]:
         try:
             return json.loads(_read_text(folder / "record.json"))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(
                 f"expected a whole record, got a broken one in {folder} ({error}); delete that folder"
             ) from error
@@ -157,7 +166,7 @@ def _write_text(path: Path, text: str) -> None:
 def _read_text(path: Path) -> str:
     if not path.is_file():
         raise FileFormatError(f"expected a finished run, got no {path}; run the study first")
-    return path.read_text(encoding="utf-8")
+    return read_text(path)
 
 
 def _version() -> str:

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant._arguments import check_bins, check_kind
+from calibrant._check import check_count, check_dense, check_row_tensor, refuse
+from calibrant._data import need_predictions, need_unweighted
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import BoundWarning, DuplicateRowsWarning, InputError
@@ -26,6 +29,8 @@ __all__ = [
 ]
 
 LOGIT_BINS = 40
+MOST_SAMPLES = 1 << 32
+SPLITS = ("train", "validation", "test")
 
 
 def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
@@ -35,7 +40,15 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         parts: Predictions of the splits ``"train"``, ``"validation"`` and ``"test"``.
         model: The network, whose last layer is called ``classifier``.
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
+
+    Raises:
+        InputError: If a split is missing or is not labelled predictions, or ``model`` or ``loss`` is no module.
     """
+    if not isinstance(parts, Mapping) or not set(SPLITS) <= set(parts):
+        got = f"the keys {list(parts)}" if isinstance(parts, Mapping) else type(parts).__name__
+        raise refuse("parts as a dictionary with train, validation and test", got, "pass predictions of each split")
+    for name, module in (("model", model), ("loss", loss)):
+        check_kind(module, nn.Module, name=name, remedy="pass what is trained")
     entry: dict[str, Any] = {name: describe(part) for name, part in parts.items()}
     for name, part in parts.items():  # for test data the best temperature in hindsight (Wang et al. 2021, Figure 4)
         entry[name] |= _at_own_temperature(part)
@@ -67,7 +80,10 @@ def describe(predictions: Predictions) -> dict[str, Any]:
     A mean over no samples is None.
 
     Args:
-        predictions: Labelled predictions.
+        predictions: Labelled predictions, without weights.
+
+    Raises:
+        InputError: If they are anything else, or there are no rows.
 
     Examples:
         >>> from calibrant import Predictions
@@ -75,6 +91,7 @@ def describe(predictions: Predictions) -> dict[str, Any]:
         >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
         (1.1269, 2.1269, 0.5)
     """
+    predictions = _labelled(predictions)
     log_p, correct = predictions.log_probs, predictions.correct
     entropy = -torch.where(log_p > -math.inf, log_p.exp() * log_p, 0).sum(dim=1)
     pairs = predictions.top_label()
@@ -94,10 +111,17 @@ def histogram(values: Tensor, *, bins: int = LOGIT_BINS) -> dict[str, Any]:
         values: (N,) finite.
         bins: Number of bins.
 
+    Raises:
+        InputError: If there are no values, or one is not finite.
+
     Examples:
         >>> histogram(torch.tensor([0.0, 1.0, 4.0]), bins=2)
         {'low': 0.0, 'high': 4.0, 'counts': [2, 1]}
     """
+    check_bins(bins)
+    check_row_tensor(values, name="values")
+    if not values.numel() or not bool(torch.isfinite(values).all()):
+        raise refuse("at least one value, all finite", "none" if not values.numel() else "others", "select finite ones")
     low, high = float(values.min()), float(values.max())
     counts = torch.histc(values.double(), bins=bins, min=low, max=high)
     return {"low": low, "high": high, "counts": [int(count) for count in counts]}
@@ -107,8 +131,24 @@ def _mean(rows: Tensor) -> float | None:
     return float(rows.mean()) if len(rows) else None
 
 
+def _labelled(data: Predictions) -> Predictions:
+    """Return ``data`` if it is labelled predictions without weights, which a trajectory would not honour."""
+    predictions = need_predictions(need_unweighted(data, what="a trajectory"), metric="a trajectory")
+    if predictions.labels is None:
+        raise refuse("labelled predictions for a trajectory", "none with labels", "pass labels to from_logits")
+    return predictions
+
+
 def fit_temperature(validation: Predictions) -> TemperatureScaling:
-    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning."""
+    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning.
+
+    Args:
+        validation: Labelled predictions, without weights.
+
+    Raises:
+        InputError: If they are anything else, or there are no rows.
+    """
+    validation = _labelled(validation)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)  # common on training data, where the bound itself is recorded
         return TemperatureScaling().fit(validation.logits, validation.labels)
@@ -121,15 +161,29 @@ def oracle_temperature(test: Predictions) -> TemperatureScaling:
     on validation data has a lower one, so it measures how well temperature scaling could calibrate a network at best.
 
     Args:
-        test: Labelled predictions.
+        test: Labelled predictions, without weights.
+
+    Raises:
+        InputError: If they are anything else, or there are no rows.
     """
+    test = _labelled(test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)
         return TemperatureScaling("ece").fit(test.logits, test.labels)
 
 
 def recalibrated(test: Predictions, calibrator: TemperatureScaling) -> Predictions:
-    """Return test predictions calibrated, without a warning for the equal logits of samples on which a network saturates."""
+    """Return test predictions calibrated, without a warning for the equal logits of samples on which a network saturates.
+
+    Args:
+        test: Predictions, without weights.
+        calibrator: A fitted calibrator.
+
+    Raises:
+        InputError: If they are anything else, or there are no rows.
+    """
+    check_kind(calibrator, TemperatureScaling, name="calibrator", remedy="make it with fit_temperature")
+    test = need_predictions(need_unweighted(test, what="a trajectory"), metric="a trajectory")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DuplicateRowsWarning)
         return test.calibrated_by(calibrator)
@@ -158,6 +212,7 @@ def learned_epoch(correct: Tensor | Sequence[Any]) -> Tensor:
         seen = torch.as_tensor(correct)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"expected correct (…, epochs) of booleans, got {type(correct).__name__}; pass one") from error
+    check_dense(seen, name="correct")
     if seen.ndim < 1 or not seen.shape[-1] or not bool(((seen == 0) | (seen == 1)).all()):
         raise InputError(
             f"expected correct (…, epochs) of booleans or 0 and 1, got shape {tuple(seen.shape)} {seen.dtype}; "
@@ -171,7 +226,10 @@ class LearnedEpochs:
     """The epoch since which each sample is classified correctly up to now (Wang et al. 2021 §5.1); 0 while it is wrong.
 
     Args:
-        samples: N.
+        samples: N, ≥ 1.
+
+    Raises:
+        InputError: If ``samples`` is no such number.
 
     Examples:
         >>> learned = LearnedEpochs(2)
@@ -182,7 +240,7 @@ class LearnedEpochs:
     """
 
     def __init__(self, samples: int) -> None:
-        self.since = torch.zeros(samples, dtype=torch.int64)
+        self.since = torch.zeros(check_count(samples, name="samples", high=MOST_SAMPLES), dtype=torch.int64)
 
     def see(self, correct: Tensor, *, epoch: int) -> None:
         """Record which samples (N,) bool are correct after ``epoch``, counted from 1."""

@@ -5,12 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from calibrant.errors import InputError
+from calibrant._arguments import check_mapping
+from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
 from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
+from calibrant.study.data.preview import preview
 from calibrant.study.data.text import newsgroups, sst
 from calibrant.study.data.tokens import newsgroups_tokens, sst_tokens
 
@@ -49,22 +51,18 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
         fold: Which fold is tested, from 0.
 
     Raises:
-        InputError: If the name or an option is unknown, or a folder is missing.
+        InputError: If the name or an option is unknown or has an impossible value.
+        FileFormatError: If a folder is missing, or holds other files.
 
     Examples:
         >>> len(load_fold({"name": "digits"}).test)
         360
     """
+    data = check_mapping(data, name="data", example="{'name': 'digits'}")
+    check_options({"seed": seed, "fold": fold})
+    preview(data, makers=DATA_SETS, tokenised=TOKENISED, fold=fold)
     options = {key: value for key, value in data.items() if key != "folds" or data.get("name") == "digits"}
-    name, outside = options.pop("name", None), options.pop("ood", ())
-    if name not in DATA_SETS:
-        raise InputError(f"expected a data set of {', '.join(DATA_SETS)}, got {name!r}; choose one")
-    try:
-        found = (TOKENISED if "tokenizer" in options and name in TOKENISED else DATA_SETS)[name](
-            seed=seed, fold=fold, **options
-        )
-    except TypeError as error:
-        raise InputError(f"expected options of data set {name!r}, got {options} ({error}); correct them") from error
-    if not isinstance(outside, list | tuple):
-        raise InputError(f"expected a list of ood sets, got {outside!r}; write it in brackets")
+    name, outside = check_name(options.pop("name", None), DATA_SETS), options.pop("ood", ())
+    maker = (TOKENISED if "tokenizer" in options and name in TOKENISED else DATA_SETS)[name]
+    found = maker(seed=seed, fold=fold, **options)
     return replace(found, ood=ood_splits(outside, inside=found.test, seed=seed, folder=options.get("folder")))

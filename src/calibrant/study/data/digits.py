@@ -3,10 +3,12 @@
 import numpy as np
 import torch
 
-from calibrant._check import check_count, check_number
+from calibrant._check import check_count
 from calibrant.errors import InputError, MissingExtraError
+from calibrant.study.data._requests import check_options
 from calibrant.study.data._split import Fold, TensorSplit
 
+IMAGES = 1797
 SPLIT_SEED, NOISE_SEED = 20260101, 20260102  # fixed: folds and noise are the same for every seed of a study
 
 
@@ -24,23 +26,22 @@ def digits(
         noise: Standard deviation of the Gaussian noise on pixels in [0, 1].
         train: Training images.
         validation: Validation images.
+
+    Raises:
+        InputError: If an option has an impossible value, or there are not as many images.
+        MissingExtraError: If scikit-learn is not installed.
     """
+    check_digits(seed=seed, fold=fold, folds=folds, noise=noise, train=train, validation=validation)
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise MissingExtraError("scikit-learn", extra="study") from error
-    check_count(folds, name="folds", low=2)
-    check_number(noise, name="noise", low=0)
     found = load_digits()
     pixels = found.data / 16 + np.random.default_rng(NOISE_SEED).normal(0, noise, found.data.shape)
     inputs = torch.from_numpy(pixels.astype(np.float32))  # (1797, 64)
     labels = torch.from_numpy(found.target.astype(np.int64))
     parts = np.array_split(np.random.default_rng(SPLIT_SEED).permutation(len(labels)), folds)
-    if not 0 <= fold < folds:
-        raise InputError(f"expected fold in 0 … {folds - 1}, got {fold}; raise folds or lower it")
     rest = np.concatenate([part for index, part in enumerate(parts) if index != fold])
-    if train + validation > len(rest):
-        raise InputError(f"expected train + validation ≤ {len(rest)}, got {train + validation}; ask for fewer images")
     drawn = np.random.default_rng([SPLIT_SEED, seed, fold]).permutation(rest)
     whole = TensorSplit(inputs, labels)
     return Fold(
@@ -49,3 +50,29 @@ def digits(
         test=whole[torch.from_numpy(np.sort(parts[fold]))],
         sizes={"classes": 10, "inputs": 64},
     )
+
+
+def check_digits(
+    *, seed: int = 0, fold: int = 0, folds: int = 5, noise: float = 0.22, train: int = 400, validation: int = 400
+) -> None:
+    """Raise unless there is such a fold of the digits.
+
+    Args:
+        seed: As in ``digits``, with all that follow.
+        fold: From 0.
+        folds: From 2 to the number of images.
+        noise: ≥ 0.
+        train: Training images.
+        validation: Validation images.
+
+    Raises:
+        InputError: Naming the first option that does not fit.
+    """
+    check_options({"seed": seed, "fold": fold, "folds": folds, "noise": noise})
+    for name, count in (("train", train), ("validation", validation)):
+        check_count(count, name=f"{name} of data set 'digits'")
+    if fold >= min(folds, IMAGES):
+        raise InputError(f"expected fold in 0 … {min(folds, IMAGES) - 1}, got {fold}; raise folds or lower it")
+    rest = IMAGES - IMAGES // folds - int(fold < IMAGES % folds)  # numpy.array_split makes the first parts larger
+    if train + validation > rest:
+        raise InputError(f"expected train + validation ≤ {rest}, got {train + validation}; ask for fewer images")

@@ -4,17 +4,15 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count
-from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._hub import RawSplit, Source, raw_split
 from calibrant.study.data._papers import split_rows
+from calibrant.study.data._requests import check_only_fold, check_options, data_folder
 from calibrant.study.data._split import Fold
 from calibrant.study.data.images import STATISTICS, Normalise
 
@@ -105,21 +103,24 @@ def imagenet(
         workers: Threads that decode.
         train: Use only so many training images.
         test: Use only so many test images.
+
+    Raises:
+        InputError: If an option has an impossible value.
+        FileFormatError: If there are no such files.
     """
-    if fold:
-        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
-    if folder is not None and not Path(folder).is_dir():
-        raise FileFormatError(f"expected the folder of imagenet, got no such folder: {folder}; check the path")
-    check_count(size, name="size")
-    check_count(workers, name="workers")
+    check_options({"seed": seed, "fold": fold, "split_seed": split_seed, "validation": validation, "size": size})
+    check_options({"augment": augment, "workers": workers, "train": train, "test": test, "folder": folder})
+    check_only_fold(fold)
+    if folder is not None:
+        data_folder(folder, name="imagenet")
     parts = {name: _lazy(raw_split(SOURCE, name, folder), size, augment, workers) for name in ("train", "test")}
     whole, tested = parts["train"], parts["test"]
     labels = whole.labels.numpy()
     fit, held = split_rows(len(whole), validation=validation, rule=SOURCE.rule, seed=split_seed, labels=labels)
     if train is not None:
-        fit = np.random.default_rng(seed).permutation(fit)[: check_count(train, name="train")]
+        fit = np.random.default_rng(seed).permutation(fit)[:train]
     if test is not None:
-        tested = tested[np.random.default_rng(0).permutation(len(tested))[: check_count(test, name="test")]]
+        tested = tested[np.random.default_rng(0).permutation(len(tested))[:test]]
     sizes = {"classes": whole.raw.classes, "inputs": 3 * size**2}
     return Fold(whole[fit], whole[held], tested, sizes)
 

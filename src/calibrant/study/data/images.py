@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_choice, check_count
+from calibrant._check import check_choice
 from calibrant._files import read_arrays
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._hub import Source, check_classes, raw_split
 from calibrant.study.data._papers import split_rows
+from calibrant.study.data._requests import check_name, check_only_fold, check_options, data_folder
 from calibrant.study.data._split import Fold, TensorSplit
 
 SOURCES = {
@@ -89,10 +90,19 @@ def images(name: str, *, seed: int, fold: int, **options: Any) -> Fold:
         seed: Draws training, validation and test images where fewer than all are asked for.
         fold: 0; these have test sets of their own.
         options: Fields of ``Options``.
+
+    Raises:
+        InputError: If the name or an option is unknown or has an impossible value.
+        FileFormatError: If there are no such files.
     """
-    if fold:
-        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
-    return _fold(SOURCES[name], Options(**options), seed=seed, name=name)
+    source = SOURCES[check_name(name, SOURCES)]
+    unknown = [key for key in options if key not in {item.name for item in fields(Options)}]
+    if unknown:
+        names = ", ".join(item.name for item in fields(Options))
+        raise InputError(f"expected options {names} of data set {name!r}, got {unknown[0]!r}; correct it")
+    check_options({"seed": seed, "fold": fold, **{k: v for k, v in options.items() if v is not None}})
+    check_only_fold(fold)
+    return _fold(source, Options(**options), seed=seed, name=name)
 
 
 @dataclass(frozen=True)
@@ -123,14 +133,14 @@ class Options:
 
 
 def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
-    statistics = check_choice(options.statistics or source.statistics, name="statistics", choices=STATISTICS)
-    mean, deviation = STATISTICS[statistics]
+    statistics = source.statistics if options.statistics is None else options.statistics
+    mean, deviation = STATISTICS[check_choice(statistics, name="statistics", choices=STATISTICS)]
     pixels, labels = _read(name, "train", options.folder)
     count = source.validation if options.validation is None else options.validation
-    rule = options.split or source.rule
+    rule = source.rule if options.split is None else options.split
     fit, held = split_rows(len(labels), validation=count, rule=rule, seed=options.split_seed, labels=labels)
     if options.train is not None:
-        fit = np.random.default_rng(seed).permutation(fit)[: check_count(options.train, name="train")]
+        fit = np.random.default_rng(seed).permutation(fit)[: options.train]
     prepare = Normalise(mean, deviation)
     whole = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(labels), prepare)
     test_pixels, test_labels = _read(name, "test", options.folder)
@@ -160,8 +170,8 @@ def test_pixels(name: str, folder: str | None) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the images (N, H, W, 3) uint8 and labels (N,) int64 of a split."""
-    if folder is not None and not Path(folder).is_dir():
-        raise FileFormatError(f"expected the folder of {name}, got no such folder: {folder}; check the path")
+    if folder is not None:
+        data_folder(folder, name=name)
     source = SOURCES[name]
     parts = sorted(Path(folder).glob(f"{split}*.npz")) if folder is not None else []
     if parts:

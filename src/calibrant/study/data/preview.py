@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from calibrant._check import check_choice, check_count
+from calibrant._arguments import check_mapping
+from calibrant._check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
+from calibrant.study.data._requests import check_name, check_options
+from calibrant.study.data.digits import check_digits
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
 
 __all__ = ["preview"]
 
 TEXT_VOCABULARY = 8  # stands for the words of a text that has not been read
-COUNTS = ("train", "test", "validation", "length", "vocabulary", "folds", "size", "workers")
 
 
 def preview(
@@ -31,19 +33,18 @@ def preview(
     Raises:
         InputError: If the name or an option is unknown or has an impossible value.
     """
+    data = check_mapping(data, name="data", example="{'name': 'digits'}")
     options = {key: value for key, value in data.items() if key != "folds" or data.get("name") == "digits"}
-    name, outside = options.pop("name", None), options.pop("ood", ())
-    if name not in makers:
-        raise InputError(f"expected a data set of {', '.join(makers)}, got {name!r}; choose one")
+    name, outside = check_name(options.pop("name", None), makers), options.pop("ood", ())
     maker = tokenised[name] if "tokenizer" in options and name in tokenised else makers[name]
     _check_options(name, maker, options)
-    for key in COUNTS:
-        if options.get(key) is not None:
-            check_count(options[key], name=f"{key} of data set {name!r}")
+    given = {key: value for key, value in options.items() if value is not None or name not in SOURCES}
+    check_options({**given, "fold": fold}, of=f" of data set {name!r}")
     _check_outside(outside, text=name in ("sst", "20news"), numbers=name == "digits")
-    folds = options.get("folds", 5) if name == "digits" else 1
-    if not 0 <= fold < folds:
-        raise InputError(f"expected fold in 0 … {folds - 1} of data set {name!r}, got {fold}; lower it")
+    if name == "digits":
+        check_digits(fold=fold, **options)
+    elif fold:
+        raise InputError(f"expected fold in 0 … 0 of data set {name!r}, got {fold}; lower it")
     return _sizes(name, options)
 
 
@@ -69,8 +70,6 @@ def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
         for key, choices in (("split", RULES), ("statistics", STATISTICS)):
             if options.get(key) is not None:
                 check_choice(options[key], name=f"{key} of data set {name!r}", choices=tuple(choices))
-    if name == "sst" and "classes" in options:
-        check_choice(str(options["classes"]), name="classes of data set 'sst'", choices=("2", "3"))
 
 
 def _check_outside(outside: Any, *, text: bool, numbers: bool) -> None:
@@ -86,6 +85,21 @@ def _check_outside(outside: Any, *, text: bool, numbers: bool) -> None:
             raise InputError(f"expected ood sets of {', '.join(known)}, got {name!r}; choose among these")
         if names.count(name) > 1:
             raise InputError(f"expected each ood set once, got {name!r} twice; leave one out")
+    for entry in outside:
+        if isinstance(entry, Mapping):
+            _check_outside_options(entry)
+
+
+def _check_outside_options(entry: Mapping[str, Any]) -> None:
+    """Refuse options that an out-of-distribution set does not have, or impossible values of them."""
+    name = entry["name"]
+    known = ["test"]
+    if name in MAKERS:
+        known = [key for key in inspect.signature(MAKERS[name]).parameters if key not in ("inside", "seed")]
+    unknown = [key for key in entry if key not in ("name", *known)]
+    if unknown:
+        raise InputError(f"expected options {', '.join(known)} of ood set {name!r}, got {unknown[0]!r}; correct it")
+    check_options({key: value for key, value in entry.items() if key != "name"}, of=f" of ood set {name!r}")
 
 
 def _sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._check import check_choice, check_count
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError
 from calibrant.study.data._labelled_text import read_texts
 from calibrant.study.data._papers import split_rows
+from calibrant.study.data._requests import check_only_fold, check_options, data_folder
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data._trees import Node, TreeSplit, build, parse
 from calibrant.study.data.glove import read_glove, table_of
@@ -38,15 +38,20 @@ def sst(
         train: Use only so many training trees.
         classes: 2, or 3 for the authors'.
         glove: A file of word vectors, by its path or its name in ``folder``; a network asks for them as ``vectors``.
+
+    Raises:
+        InputError: If an option has an impossible value.
+        FileFormatError: If there are no such files.
     """
-    _only_fold(fold)
-    check_choice(str(classes), name="classes", choices=("2", "3"))
-    roots = {name: roots_of(Path(folder), name) for name in ("train", "dev", "test")}
+    check_options({"seed": seed, "fold": fold, "train": train, "classes": classes, "glove": glove})
+    check_only_fold(fold)
+    place = data_folder(folder, name="sst")
+    roots = {name: roots_of(place, name) for name in ("train", "dev", "test")}
     words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
     known = words["train"]
     sizes: dict[str, Any] = {"classes": classes}
     if glove is not None:
-        file = Path(glove) if Path(glove).is_file() else Path(folder) / glove
+        file = Path(glove) if Path(glove).is_file() else place / glove
         found = read_glove(file, words=set().union(*words.values()))
         known = known | set(found)  # the file knows words of other trees without having seen their labels
         sizes["vectors"] = table_of(found, sorted(known), seed=seed)
@@ -58,7 +63,7 @@ def sst(
     }
     kept = trees["train"]
     if train is not None:
-        rows = np.random.default_rng(seed).permutation(len(kept))[: check_count(train, name="train")]
+        rows = np.random.default_rng(seed).permutation(len(kept))[:train]
         kept = [kept[row] for row in rows]
     decided = () if classes == 2 else (0, 2)
     train_split, dev, test = (TreeSplit(part, decided=decided) for part in (kept, trees["dev"], trees["test"]))
@@ -85,11 +90,18 @@ def newsgroups(
         length: Words of a text kept, the first ones.
         validation: Validation texts.
         train: Use only so many training texts.
+
+    Raises:
+        InputError: If an option has an impossible value.
+        FileFormatError: If there are no such files.
     """
-    _only_fold(fold)
-    texts = {name: _table(Path(folder), name) for name in ("train", "test")}
+    check_options({"seed": seed, "fold": fold, "vocabulary": vocabulary, "length": length, "train": train})
+    check_options({"validation": validation})
+    check_only_fold(fold)
+    place = data_folder(folder, name="20news")
+    texts = {name: _table(place, name) for name in ("train", "test")}
     fit, held = split_rows(len(texts["train"][0]), validation=validation, rule="plain", seed=seed)
-    fit = fit[: check_count(train, name="train")] if train is not None else fit
+    fit = fit[:train] if train is not None else fit
     words, labels = texts["train"]
     counts = Counter(word for row in fit for word in words[row])
     index = {word: place for place, (word, _) in enumerate(counts.most_common(vocabulary - 1), start=1)}
@@ -140,8 +152,3 @@ def leaves_of(node: Node) -> Iterable[str]:
     else:
         yield from leaves_of(node[1])
         yield from leaves_of(node[2])
-
-
-def _only_fold(fold: int) -> None:
-    if fold:
-        raise InputError(f"expected fold 0 of data with splits of their own, got {fold}; leave folds out")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from calibrant._files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study.data._labelled_text import read_texts
 from calibrant.study.data._papers import split_rows
+from calibrant.study.data._requests import check_only_fold, check_options, data_folder
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data.text import BINARY, leaves_of, roots_of
 
@@ -48,15 +48,22 @@ def sst_tokens(
         tokenizer: A folder with a tokenizer's files, or a name on the hub.
         length: Tokens kept, the first ones.
         train: Use only so many training sentences.
+
+    Raises:
+        InputError: If an option has an impossible value.
+        FileFormatError: If there are no such files.
+        MissingExtraError: If ``transformers`` is not installed.
     """
-    _only_fold(fold)
+    check_options({"seed": seed, "fold": fold, "tokenizer": tokenizer, "length": length, "train": train})
+    check_only_fold(fold)
+    place = data_folder(folder, name="sst")
     parts: list[tuple[list[str], np.ndarray]] = []
     for name in ("train", "dev", "test"):
-        roots = [root for root in roots_of(Path(folder), name) if root[0] in BINARY]
+        roots = [root for root in roots_of(place, name) if root[0] in BINARY]
         texts = [" ".join(BRACKETS.get(word, word) for word in leaves_of(root)) for root in roots]
         parts.append((texts, np.asarray([BINARY[root[0]] for root in roots], dtype=np.int64)))
     if train is not None:
-        rows = np.random.default_rng(seed).permutation(len(parts[0][0]))[: check_count(train, name="train")]
+        rows = np.random.default_rng(seed).permutation(len(parts[0][0]))[:train]
         parts[0] = ([parts[0][0][row] for row in rows], parts[0][1][rows])
     return _tokenised(parts, tokenizer, length, classes=2)
 
@@ -81,18 +88,26 @@ def newsgroups_tokens(
         length: Tokens kept, the first ones.
         validation: Validation texts.
         train: Use only so many training texts.
+
+    Raises:
+        InputError: If an option has an impossible value.
+        FileFormatError: If there are no such files.
+        MissingExtraError: If ``transformers`` is not installed.
     """
-    _only_fold(fold)
-    texts, labels = read_texts(Path(folder), "train", classes=20)
+    check_options({"seed": seed, "fold": fold, "tokenizer": tokenizer, "length": length, "train": train})
+    check_options({"validation": validation})
+    check_only_fold(fold)
+    place = data_folder(folder, name="20news")
+    texts, labels = read_texts(place, "train", classes=20)
     fit, held = split_rows(len(texts), validation=validation, rule="plain", seed=seed)
-    fit = fit[: check_count(train, name="train")] if train is not None else fit
+    fit = fit[:train] if train is not None else fit
     parts = [([texts[row] for row in rows], labels[rows]) for rows in (fit, held)]
-    return _tokenised([*parts, read_texts(Path(folder), "test", classes=20)], tokenizer, length, classes=20)
+    return _tokenised([*parts, read_texts(place, "test", classes=20)], tokenizer, length, classes=20)
 
 
 def _tokenised(parts: Sequence[tuple[list[str], np.ndarray]], name: str, length: int, *, classes: int) -> Fold:
+    check_count(length, name="length", low=2)  # a text has a first and a last token
     tokenizer = _load(name)
-    check_count(length, name="length", low=2)
     pad = tokenizer.pad_token_id
     splits = []
     for texts, labels in parts:
@@ -117,8 +132,3 @@ def _load(name: str) -> Any:
     if tokenizer.pad_token_id is None:
         raise InputError(f"expected a tokenizer with padding, got {name!r} without; choose an encoder's, as BERT's")
     return tokenizer
-
-
-def _only_fold(fold: int) -> None:
-    if fold:
-        raise InputError(f"expected fold 0 of data with splits of their own, got {fold}; leave folds out")

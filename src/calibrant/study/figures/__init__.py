@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calibrant._arguments import check_kind, check_list_of
 from calibrant.study.figures._curves import bins, learned, trajectory
 from calibrant.study.figures._distributions import logits, ood, reliability
 from calibrant.study.figures._panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.figures._sweeps import best, focal, losses, sizes, sweep
-from calibrant.study.recipe import FigureSpec, Study
+from calibrant.study.recipe import FigureSpec, Study, check_study_kind
 from calibrant.study.store import Store
 from calibrant.study.tables import Measured
 
@@ -35,7 +36,13 @@ def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[D
         study: The study.
         measured: What ``collect`` returned.
         store: Where the runs are kept.
+
+    Raises:
+        InputError: If an argument is anything else.
     """
+    check_study_kind(study)
+    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
+    check_kind(store, Store, name="store", remedy="make one with study.Store(folder)")
     places = list(dict.fromkeys(item.setting for item in measured))
     found = []
     for spec in study.figures:

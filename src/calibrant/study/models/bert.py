@@ -6,8 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant._arguments import check_mapping
+from calibrant._check import check_count, check_number, refuse, shown
 from calibrant._files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
+from calibrant.study.models._sizes import check_sizes
 
 __all__ = ["BertClassifier"]
 
@@ -47,13 +50,19 @@ class BertClassifier(nn.Module):
             from transformers import BertConfig, BertModel
         except ImportError as error:
             raise MissingExtraError("transformers", extra="transformers") from error
+        check_sizes(classes=classes, **({} if vocabulary is None else {"vocabulary": vocabulary}))
+        check_count(padding, name="padding", low=0)
+        check_number(dropout, name="dropout", low=0, high=1)
+        fields = check_mapping(config, name="config", example="{'hidden_size': 128}")
+        if weights is not None and not (isinstance(weights, str) and weights):
+            raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")
         if weights is not None and config is not None:
             raise InputError("expected weights or a config, got both; weights bring their config, leave it out")
         if weights is not None:
             self.encoder = _pretrained(BertModel, weights)
         else:
             known = {} if vocabulary is None else {"vocab_size": vocabulary}
-            self.encoder = BertModel(BertConfig(**{**known, "pad_token_id": padding, **(config or {})}))
+            self.encoder = _new(BertModel, BertConfig, {**known, "pad_token_id": padding, **fields})
         if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
             raise InputError(
                 f"expected at most {self.encoder.config.vocab_size} tokens, got {vocabulary} in the data; use the "
@@ -67,6 +76,15 @@ class BertClassifier(nn.Module):
         """Return logits (N, K) of token ids (N, length)."""
         pooled = self.encoder(input_ids=ids, attention_mask=(ids != self.padding).long()).pooler_output
         return self.classifier(self.dropout(pooled))
+
+
+def _new(family: Any, configuration: Any, fields: Mapping[str, Any]) -> Any:
+    try:
+        return family(configuration(**fields))
+    except Exception as error:  # the library raises many kinds for a field that it cannot build with
+        raise InputError(
+            f"expected fields of transformers.BertConfig, got {shown(dict(fields))} ({reason_of(error)}); correct them"
+        ) from error
 
 
 def _pretrained(family: Any, weights: str) -> Any:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from calibrant._check import check_choice
 from calibrant.errors import InputError
+from calibrant.study.models._sizes import check_sizes
 from calibrant.study.models.resnet import Basic, normal_by_outputs
 
 __all__ = ["VGG", "DenseNet", "SmallCNN", "WideResNet"]
@@ -55,6 +56,7 @@ class WideResNet(nn.Module):
         self, classes: int, depth: int = 26, widen: int = 10, norm: Literal["after", "before"] = "after"
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, depth=depth, widen=widen)
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError(f"expected depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …), got {depth}; choose one of these")
         after = check_choice(norm, name="norm", choices=("after", "before")) == "after"
@@ -109,6 +111,7 @@ class DenseNet(nn.Module):
 
     def __init__(self, classes: int, growth: int = 32) -> None:
         super().__init__()
+        check_sizes(classes=classes, growth=growth)
         width = 2 * growth
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
         for stage, count in enumerate((6, 12, 24, 16)):
@@ -139,6 +142,7 @@ class VGG(nn.Module):
 
     def __init__(self, classes: int) -> None:
         super().__init__()
+        check_sizes(classes=classes)
         layers: list[nn.Module] = []
         inputs = 3
         for width in VGG16:
@@ -165,6 +169,7 @@ class SmallCNN(nn.Module):
 
     def __init__(self, classes: int, width: int = 16) -> None:
         super().__init__()
+        check_sizes(classes=classes, width=width)
         self.features = nn.Sequential(
             nn.Conv2d(3, width, 3, 1, 1),
             nn.ReLU(),

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from calibrant.study.models._sizes import check_sizes, check_widths
+
 __all__ = ["MLP"]
 
 
@@ -15,11 +17,15 @@ class MLP(nn.Module):
         classes: K.
         inputs: Numbers in a sample, after flattening.
         hidden: Width of each hidden layer.
+
+    Raises:
+        InputError: If a size is no such number.
     """
 
     def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
         super().__init__()
-        widths = [inputs, *hidden]
+        check_sizes(classes=classes, inputs=inputs)
+        widths = [inputs, *check_widths(hidden, name="hidden")]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from calibrant._check import check_choice
 from calibrant.errors import InputError
+from calibrant.study.models._sizes import check_sizes, check_widths
 
 __all__ = ["ResNet", "ThinResNet"]
 
@@ -117,6 +118,7 @@ class ResNet(nn.Module):
         init: Literal["torch", "normal"] = "torch",
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, depth=depth, pool=pool)
         check_choice(init, name="init", choices=("torch", "normal"))
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
         check_choice(stem, name="stem", choices=("small", "imagenet"))
@@ -158,6 +160,8 @@ class ThinResNet(nn.Module):
         self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: Literal[1, 2] = 1
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, depth=depth, stride=stride)
+        widths = check_widths(widths, name="widths", count=3)
         check_choice(str(stride), name="stride", choices=("1", "2"))
         if depth < 8 or (depth - 2) % 6:
             raise InputError(f"expected depth 6·n + 2 (8, 14, 20, 32 …), got {depth}; choose one of these")

@@ -6,7 +6,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InputError
+from calibrant._check import check_number
+from calibrant.study.models._sizes import check_odd, check_sizes, check_widths
 
 __all__ = ["DeepTextCNN", "PooledTextCNN"]
 
@@ -27,7 +28,7 @@ class DeepTextCNN(nn.Module):
             but at 1, torch's default, Adam at 1e-3 hardly moves them.
 
     Raises:
-        InputError: If ``pools`` are not six counts.
+        InputError: If a size is no such number, or ``pools`` are not six counts.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class DeepTextCNN(nn.Module):
         embedding_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if len(pools) != 6 or min(pools) < 1:
-            raise InputError(
-                f"expected pools to be six counts of at least 1, got {list(pools)}; give one a convolution"
-            )
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels)
+        check_odd(kernel, name="kernel")
+        scale = check_number(embedding_scale, name="embedding_scale", low=0)
+        pools = check_widths(pools, name="pools", count=6)
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
         with torch.no_grad():
-            self.embedding.weight *= embedding_scale
+            self.embedding.weight *= scale
         layers: list[nn.Module] = []
         for pool, (before, after) in zip(pools, pairwise([embedding, *[channels] * 6]), strict=True):
             layers += [nn.Conv1d(before, after, kernel, padding=kernel // 2), nn.BatchNorm1d(after), nn.ReLU()]
@@ -83,6 +84,9 @@ class PooledTextCNN(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels)
+        check_odd(kernel, name="kernel")
+        check_number(dropout, name="dropout", low=0, high=1)
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
         self.features = nn.Sequential(
             nn.Conv1d(embedding, channels, kernel, padding=kernel // 2),

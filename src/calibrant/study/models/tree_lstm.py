@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_number
+from calibrant._check import check_flag, check_number, check_row_tensor
 from calibrant.errors import InputError
 from calibrant.study.data._trees import TreeBatch
+from calibrant.study.models._sizes import check_sizes
 
 __all__ = ["TreeLSTM"]
 
@@ -25,7 +26,7 @@ class TreeLSTM(nn.Module):
         dropout: Part of a node's hidden numbers left out before the last layer while training; ½ in that code.
 
     Raises:
-        InputError: If ``vectors`` have another shape.
+        InputError: If a size is no such number, or ``vectors`` have another shape.
 
     References:
         Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
@@ -42,11 +43,11 @@ class TreeLSTM(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, hidden=hidden)
         check_number(dropout, name="dropout", low=0, high=1, open_high=True)
-        if vectors is not None and vectors.shape != (vocabulary, embedding):
-            raise InputError(
-                f"expected word vectors of {embedding} numbers, got {vectors.shape[1]}; set embedding to that"
-            )
+        check_flag(output_gate, name="output_gate")
+        if vectors is not None:
+            _check_vectors(vectors, vocabulary=vocabulary, embedding=embedding)
         self.embedding = nn.Embedding(vocabulary, embedding)
         if vectors is not None:
             self.embedding.weight.data.copy_(vectors)
@@ -78,3 +79,12 @@ class TreeLSTM(nn.Module):
         cell = torch.sigmoid(i) * torch.tanh(u)
         cell = cell + torch.sigmoid(f_left) * left_cell + torch.sigmoid(f_right) * right_cell
         return (torch.sigmoid(o) * torch.tanh(cell) if self.output_gate else torch.tanh(cell)), cell
+
+
+def _check_vectors(vectors: Tensor, *, vocabulary: int, embedding: int) -> None:
+    """Raise unless ``vectors`` are (vocabulary, embedding) floating numbers."""
+    rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
+    if numbers != embedding:
+        raise InputError(f"expected word vectors of {embedding} numbers, got {numbers}; set embedding to that")
+    if rows != vocabulary:
+        raise InputError(f"expected word vectors of {vocabulary} words, got {rows}; set vocabulary to that")

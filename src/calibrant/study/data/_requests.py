@@ -1,0 +1,81 @@
+"""The one check of what a data set is asked for, before a file is read."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant._arguments import check_seed, check_text
+from calibrant._check import check_choice, check_count, check_flag, check_number, shown
+from calibrant._places import as_path
+from calibrant._places import shown as shown_path
+from calibrant.errors import FileFormatError, InputError
+
+MOST = 1 << 24  # samples, words or pixels
+MOST_SPLIT_SEED = 2**32 - 1  # of NumPy's legacy generator, which the papers' splits are drawn by
+
+
+def _count(low: int = 1) -> Callable[[Any, str], Any]:
+    return lambda value, name: check_count(value, name=name, low=low, high=MOST)
+
+
+CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("train", "validation", "test", "vocabulary", "size", "workers"), _count()),
+    "length": _count(),
+    "folds": _count(2),
+    "fold": _count(0),
+    "seed": lambda value, name: check_seed(value, name=name),
+    "split_seed": lambda value, name: check_count(value, name=name, low=0, high=MOST_SPLIT_SEED),
+    "noise": lambda value, name: check_number(value, name=name, low=0),
+    "deviation": lambda value, name: check_number(value, name=name, low=0),
+    "mean": lambda value, name: check_number(value, name=name),
+    "augment": lambda value, name: check_flag(value, name=name),
+    "classes": lambda value, name: check_choice(str(check_count(value, name=name)), name=name, choices=("2", "3")),
+    "folder": lambda value, name: as_path(value, name=name),
+    "glove": lambda value, name: as_path(value, name=name),
+    "tokenizer": lambda value, name: check_text(value, name=name),
+}
+OPTIONAL = ("train", "test", "folder", "glove")  # None: all samples, the hub, no word vectors
+
+
+def check_options(options: Mapping[str, Any], *, of: str = "") -> None:
+    """Raise if an option has an impossible value; options that ``CHECKS`` does not know are left to their data set.
+
+    Args:
+        options: Options by name; None stands for the default where there is one.
+        of: Follows the option's name in the message, such as ``" of data set 'digits'"``.
+
+    Raises:
+        InputError: Naming the first such option.
+
+    Examples:
+        >>> check_options({"train": 100, "noise": 0.2, "folder": None})
+    """
+    for name, value in options.items():
+        if name in CHECKS and not (value is None and name in OPTIONAL):
+            CHECKS[name](value, name + of)
+
+
+def check_only_fold(fold: int) -> None:
+    """Raise unless ``fold`` is 0, for data with a test set of their own."""
+    if fold:
+        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
+
+
+def data_folder(folder: Any, *, name: str) -> Path:
+    """Return the folder of the data set ``name``.
+
+    Raises:
+        InputError: If ``folder`` is no path.
+        FileFormatError: If there is no such folder.
+    """
+    place = as_path(folder, name="folder")
+    if not place.is_dir():
+        raise FileFormatError(f"expected the folder of {name}, got no such folder: {shown_path(place)}; check the path")
+    return place
+
+
+def check_name(name: Any, known: Mapping[str, Any]) -> str:
+    """Return ``name`` if it is the name of a data set among ``known``."""
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"expected a data set of {', '.join(known)}, got {shown(name)}; choose one")
+    return name

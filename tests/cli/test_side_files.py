@@ -1,0 +1,158 @@
+"""Files that options name beside the data: whatever lies there, a command refuses it in one sentence and never waits."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from tests.cli.conftest import some_logits
+
+import calibrant
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.operate import Monitor
+
+Run = Callable[..., Any]
+GROUP = typer.main.get_command(main)
+
+# Parameters that name a file to read, and the suffix that a right one has.
+READ = {
+    "policy": ".toml",
+    "baseline": ".npz",
+    "calibrator": ".safetensors",
+    "class_names": ".txt",
+    "labels": ".npy",
+    "logits": ".npy",
+    "on": ".npz",
+    "reference": ".npz",
+    "merge": ".safetensors",
+    "costs": ".csv",
+}
+# What each command needs beside the option, FILE being a good file.
+BASES: dict[str, list[str]] = {
+    "apply": ["c.safetensors", "FILE", "-o", "out.npz"],
+    "fit": ["FILE", "-m", "TemperatureScaling", "-o", "out.safetensors"],
+    "report": ["FILE", "-o", "out.json"],
+    "evaluate": ["FILE"],
+    "compare": ["FILE", "b.npz"],
+    "check": ["FILE", "--max", "ece=.9"],
+    "watch": ["state.safetensors", "FILE"],
+    "plan": ["FILE", "--draws", "40", "--ece", ".1"],
+    "estimate": ["FILE"],
+    "decide": ["FILE"],
+    "convert": ["FILE", "out.npz"],
+}
+WITHOUT_FILE = ("labels", "logits")  # these stand in place of FILE, or say what belongs to it
+
+
+def _fifo(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def _loop(place: Path) -> None:
+    place.symlink_to(place.name)
+
+
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "missing": lambda place: None,
+    "pipe": _fifo,
+    "folder": lambda place: place.mkdir(),
+    "device": lambda place: place.symlink_to("/dev/zero"),
+    "dangling link": lambda place: place.symlink_to("nowhere"),
+    "link to itself": _loop,
+    "garbage": lambda place: place.write_bytes(b"\xff\xfe\x00garbage\x93" * 9),
+    "empty": lambda place: place.write_bytes(b""),
+    "huge number": lambda place: place.write_text("[maximum]\nece = " + "9" * 5000),
+    "nested": lambda place: place.write_text("x = " + "[" * 100_000),
+}
+
+
+def options() -> Iterator[tuple[str, str]]:
+    """Yield (command, parameter) of every option that names a file to read."""
+    for command, base in BASES.items():
+        assert base
+        for parameter in GROUP.commands[command].params:  # type: ignore[attr-defined]
+            if parameter.param_type_name == "option" and parameter.name in READ:
+                yield command, parameter.name
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good file, a second one, a calibrator and a state."""
+    place = tmp_path_factory.mktemp("beside")
+    splits = {name: Predictions.from_logits(*some_logits(rows=60, seed=i)) for i, name in enumerate(("val", "test"))}
+    for name in ("a.npz", "b.npz"):
+        calibrant.save_predictions(place / name, splits)
+    fresh = Predictions.from_logits(*some_logits(rows=120, seed=9))
+    calibrant.calibrators.TemperatureScaling().fit(fresh.logits, fresh.labels).save(place / "c.safetensors")
+    Monitor(splits["val"]).save(place / "state.safetensors")
+    np.save(place / "z.npy", some_logits(rows=60)[0])
+    return place
+
+
+def _stop(*_: object) -> None:
+    raise TimeoutError("waited")
+
+
+def refused(run: Run, command: str, arguments: list[str]) -> None:
+    """Assert that the command refuses in one sentence, within seconds."""
+    before = signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(20)
+    try:
+        done = run(command, *arguments)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert done.exit_code == 2, (command, arguments, done.output, done.exception)
+    assert done.stderr.startswith("error: expected ") or "Usage" in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == ""
+
+
+def trials() -> Iterator[Any]:
+    """Yield (command, option, kinds): a pipe and a huge number for all, the other kinds as slow tests."""
+    for command, name in options():
+        yield pytest.param(command, name, ("pipe", "huge number"), id=f"{command}-{name}")
+        yield pytest.param(command, name, tuple(KINDS), id=f"{command}-{name}-all", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("command", "name", "kinds"), list(trials()))
+def test_what_lies_at_a_file_beside_the_data_is_refused_in_one_sentence(
+    command: str,
+    name: str,
+    kinds: tuple[str, ...],
+    home: Path,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(home)
+    there = {entry.name: entry.stat().st_size for entry in home.iterdir()}
+    [parameter] = [p for p in GROUP.commands[command].params if p.name == name]  # type: ignore[attr-defined]
+    flag = max(parameter.opts, key=len)
+    for number, kind in enumerate(kinds):
+        place = tmp_path / f"{number}{READ[name]}"
+        KINDS[kind](place)
+        if name == "class_names" and kind in {"huge number", "nested"}:
+            continue  # names of classes, of which there are too few: the same sentence as for any list of another length
+        file = {"labels": "z.npy", "logits": ""}.get(name, "a.npz")
+        base = [file if argument == "FILE" else argument for argument in BASES[command]]
+        extra = ["--kind", "logits"] if name in WITHOUT_FILE else []
+        refused(run, command, [argument for argument in base if argument] + extra + [flag, str(place)])
+    assert {entry.name: entry.stat().st_size for entry in home.iterdir()} == there
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("command", ["study run", "study show", "study describe"])
+def test_a_study_that_is_no_file_is_refused_in_one_sentence(
+    command: str, kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    KINDS[kind](tmp_path / "mine.toml")
+    words = command.split()
+    refused(run, words[0], [*words[1:], "mine.toml"])
+    assert [entry.name for entry in tmp_path.iterdir()] == [] if kind == "missing" else ["mine.toml"]
