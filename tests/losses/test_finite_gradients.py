@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from tests.contracts.test_losses import ATTACHED, BY_ROW, NAMES, make
+from tests.contracts.test_losses import ATTACHED, BY_ROW, NAMES, SOFT, make
 from torch import Tensor
 
 from calibrant import losses
@@ -93,42 +93,112 @@ def test_second_derivatives_are_finite_beside_padding_and_where_saturated(name: 
                 assert second is None or second.isfinite().all(), (name, dtype, z)
 
 
-@pytest.mark.parametrize("name", BY_ROW)
-def test_fused_linear_losses_leave_padding_out(name: str) -> None:
-    loss = FusedLinearLoss(make(name), chunk=3)
-    generator = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(8, 4, generator=generator), torch.randn(6, 4, generator=generator)
-    labels = torch.tensor([0, -100, 2, 3, -100, 5, 1, 2])
-    bias = torch.zeros(6)
-    if name not in SMOOTHED:
-        bias[4] = -math.inf
-    leaves = [part.clone().requires_grad_() for part in (hidden, weight)]
-    loss(*leaves, labels, bias=bias).backward(torch.tensor(65536.0))
-    for leaf in leaves:
-        assert leaf.grad is not None
-        assert leaf.grad.isfinite().all()
-    kept = labels != -100
-    plain = [part.clone().double().requires_grad_() for part in (hidden, weight)]
-    make(name)(plain[0][kept] @ plain[1].t() + bias.double(), labels[kept]).backward(torch.tensor(65536.0).double())
-    for leaf, other in zip(leaves, plain, strict=True):
-        assert leaf.grad is not None
-        assert other.grad is not None
-        if name in SMOOTHED or other.grad.isfinite().all():
-            assert (leaf.grad - other.grad).abs().max() <= 1e-5 * other.grad.abs().max()
+def upstreams(dtype: torch.dtype) -> list[tuple[str, float]]:
+    """Return reductions with upstream gradients as large as the dtype's sums can carry."""
+    return [("mean", 1.0), ("sum", 65536.0 if dtype != torch.float16 else 512.0), ("none", 3.0)]
+
+
+def close(found: Tensor, right: Tensor, dtype: torch.dtype) -> bool:
+    """Say whether a gradient is the float64 one up to the dtype's rounding and float32 sums."""
+    tolerance = max(1e-5, 12 * torch.finfo(dtype).eps) if dtype != torch.float64 else 1e-10
+    return bool(found.isfinite().all()) and bool((found.double() - right).abs().max() <= tolerance * right.abs().max())
 
 
 @pytest.mark.parametrize(
-    "loss", [losses.CrossEntropyLoss(), losses.FocalLoss(0.5), losses.InverseFocalLoss(2.0)], ids=repr
+    "dtype",
+    [pytest.param(d, marks=[] if d == torch.float32 else [pytest.mark.slow]) for d in DTYPES],
+    ids=str,
 )
-def test_sharded_logits_leave_padding_out(loss: losses.Loss) -> None:
-    for dtype in (torch.float32, torch.float64):
-        logits, labels, kept = padded((8, 6), dtype, mask=False)
-        leaf = logits.clone().requires_grad_()
-        ShardedLogits(leaf).loss(labels, loss).backward(torch.tensor(65536.0, dtype=dtype))
-        right = gradient(loss, logits[kept].double(), labels[kept], 65536.0)
-        assert leaf.grad is not None
-        assert leaf.grad[~kept].abs().sum() == 0
-        assert (leaf.grad[kept] - right).abs().max() <= 1e-5 * right.abs().max()
+@pytest.mark.parametrize("name", BY_ROW)
+def test_fused_linear_losses_leave_padding_and_masked_classes_out(name: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(rows, 4, generator=generator).to(dtype) for rows in (8, 6))
+    labels = torch.tensor([2, -100, 2, 3, -100, 5, 4, 2])
+    for mask in (False, True) if name not in SMOOTHED else (False,):
+        first = EXCLUDED if mask and name not in COUNT_CLASSES else 0
+        bias = torch.tensor([-math.inf if mask and k < EXCLUDED else 0.0 for k in range(6)], dtype=dtype)
+        for reduction, upstream in upstreams(dtype):
+            for sample_weight in (None, torch.tensor([1.0, 2.0, 0.0, 0.5, 3.0, 1.0, 1.0, 2.0], dtype=dtype)):
+                leaves = [part.clone().requires_grad_() for part in (hidden, weight, bias)]
+                loss = FusedLinearLoss(make(name, reduction=reduction), chunk=3)
+                value = loss(leaves[0], leaves[1], labels, bias=leaves[2], sample_weight=sample_weight)
+                value.backward(torch.full_like(value, upstream))
+                w = torch.ones(8).double() if sample_weight is None else sample_weight.double()
+                w = w * (labels != -100)
+                wide = [part.clone().double().requires_grad_() for part in (hidden, weight, bias)]
+                kept = w > 0
+                rows = make(name, reduction="none")(
+                    (wide[0] @ wide[1].t() + wide[2])[kept, first:], labels[kept] - first
+                )
+                (upstream * (rows * w[kept]).sum() / (w.sum() if reduction == "mean" else 1)).backward()
+                for leaf, other in zip(leaves, wide, strict=True):
+                    assert leaf.grad is not None
+                    assert other.grad is not None
+                    assert close(leaf.grad, other.grad, dtype), (name, dtype, mask, reduction, sample_weight)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if isinstance(make(n), losses.WeightedNLL | losses.CrossEntropyLoss)]
+)
+def test_sharded_logits_leave_padding_and_masked_classes_out(name: str, dtype: torch.dtype) -> None:
+    for mask in (False, True):
+        for scale in (2.0, 200.0):
+            logits, labels, kept = padded((8, 6), dtype, mask=mask, scale=scale)
+            for reduction, upstream in upstreams(dtype):
+                leaf = logits.clone().requires_grad_()
+                value = ShardedLogits(leaf).loss(labels, make(name, reduction=reduction))
+                value.backward(torch.full_like(value, upstream))
+                right = gradient(make(name, reduction=reduction), logits[kept].double(), labels[kept], upstream)
+                assert leaf.grad is not None
+                assert leaf.grad[~kept].abs().sum() == 0
+                assert close(leaf.grad[kept], right, dtype), (name, dtype, mask, scale, reduction)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if issubclass(getattr(losses, n), losses.Penalty)])
+def test_penalties_leave_padding_out_whatever_their_base_is(name: str) -> None:
+    needed = {
+        "MarginLabelSmoothingLoss": (0.1,),
+        "LpNormLoss": (0.01,),
+        "EntropyRegularizedLoss": (0.1,),
+        "ACLSLoss": (0.1,),
+    }
+    logits, labels, kept = padded((8, 6), torch.float32, mask=True)
+    for base in (losses.FocalLoss(0.5, reduction="sum"), losses.InverseFocalLoss(2.0), losses.DualFocalLoss()):
+        loss = getattr(losses, name)(*needed.get(name, ()), base=base)
+        found = gradient(loss, logits, labels, 65536.0)
+        assert found.isfinite().all()
+        assert found[~kept].abs().sum() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_class_weights_of_0_leave_gradients_finite(name: str) -> None:
+    logits, labels, kept = padded((8, 6), torch.float32, mask=name not in SMOOTHED)
+    loss = make(name, weight=torch.tensor([0.0, 1.0, 2.0, 0.5, 0.0, 1.0]), reduction="sum")
+    found = gradient(loss, logits, labels, 65536.0)
+    assert found.isfinite().all()
+    assert found[~kept].abs().sum() == 0
+
+
+@pytest.mark.parametrize("name", sorted(SOFT))
+def test_target_probabilities_of_0_leave_masked_classes_out(name: str) -> None:
+    """The oracle is the same loss without the masked classes; torch's own cross-entropy is NaN here."""
+    generator = torch.Generator().manual_seed(1)
+    logits, q = (torch.randn(8, 6, generator=generator).double() for _ in range(2))
+    loss = losses.LabelSmoothingLoss(0.0) if name in SMOOTHED else make(name)
+    few = logits[:, EXCLUDED:].clone().requires_grad_()
+    right = loss(few, torch.softmax(q[:, EXCLUDED:], dim=1))
+    right.backward()
+    masked = logits.clone()
+    masked[:, :EXCLUDED] = -math.inf
+    leaf = masked.requires_grad_()
+    value = loss(leaf, torch.cat([torch.zeros(8, EXCLUDED).double(), torch.softmax(q[:, EXCLUDED:], dim=1)], dim=1))
+    value.backward()
+    assert value.item() == pytest.approx(right.item(), rel=1e-12)
+    assert leaf.grad is not None
+    assert few.grad is not None
+    assert leaf.grad[:, :EXCLUDED].abs().sum() == 0
+    assert torch.allclose(leaf.grad[:, EXCLUDED:], few.grad, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["FocalLoss", "InverseFocalLoss", "AdaFocalLoss", "DualFocalLoss"])

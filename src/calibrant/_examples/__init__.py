@@ -76,7 +76,7 @@ def example_path(name: str) -> Path:
     """
     known = examples()
     if not isinstance(name, str) or name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
+        close = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
         raise InputError(
             f"expected an example among {', '.join(known)}, got {shown(name)}; "
             + (f"did you mean {close[0]}?" if close else "name one of these")

@@ -1,5 +1,6 @@
 """Per-sample loss terms shared by ``calibrant.functional`` and ``calibrant.losses``: each formula is defined once, here."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -50,7 +51,15 @@ def smoothed_soft_rows(logits: Tensor, targets: Tensor, *, smoothing: float, spr
     wide = promoted(logits)
     uniform = uniform_part(smoothing, spread, logits.shape[1])
     smoothed = targets.to(wide.dtype) * (1 - uniform) + uniform / logits.shape[1]
-    return F.cross_entropy(wide, smoothed, reduction="none")
+    return soft_cross_entropy(wide, smoothed)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return −Σ_k q_k log p_k (N,) for target probabilities q; an excluded class (−inf) of target 0 adds nothing."""
+    log_p = F.log_softmax(promoted(logits), dim=1)
+    q = targets.to(log_p.dtype)
+    excluded = (log_p == -math.inf) & (q == 0)  # 0 · ∞ is NaN, which torch's own cross-entropy returns
+    return -(q * log_p.masked_fill(excluded, 0)).sum(dim=1)
 
 
 def uniform_part(smoothing: float, spread: str, classes: int) -> float:

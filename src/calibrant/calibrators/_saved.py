@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import calibrant._check as check
 import calibrant._files as files
 from calibrant import _plain, binning
 from calibrant._places import as_path, shown
@@ -92,7 +93,9 @@ def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
     given = list(classes) if isinstance(classes, list | tuple | set | frozenset) else [classes]
     wrong = [one for one in given if not (isinstance(one, type) and issubclass(one, Calibrator))]
     if wrong:
-        raise InputError(f"expected classes as a list of Calibrator classes, got {wrong[0]!r}; pass classes=[MyMethod]")
+        raise InputError(
+            f"expected classes as a list of Calibrator classes, got {check.shown(wrong[0])}; pass classes=[MyMethod]"
+        )
     return {cls.__name__: cls for cls in given}
 
 

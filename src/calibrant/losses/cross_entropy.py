@@ -1,9 +1,8 @@
 """Cross-entropy, the negative log-likelihood of the true class."""
 
 from torch import Tensor
-from torch.nn import functional as F
 
-from calibrant._objective.blocks import promoted
+from calibrant._objective.rows import soft_cross_entropy
 from calibrant._objective.true_class import row_nll
 from calibrant.losses.loss import RowLoss
 
@@ -30,4 +29,4 @@ class CrossEntropyLoss(RowLoss):
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k log p_k (N,)."""
-        return F.cross_entropy(promoted(logits), targets.to(promoted(logits).dtype), reduction="none")
+        return soft_cross_entropy(logits, targets)
