@@ -1,5 +1,6 @@
 """Files as people have them: source → command → the same figures; and what is refused, with the command that would work."""
 
+import gzip
 import json
 import os
 import re
@@ -289,6 +290,14 @@ def first_screen(home: Path) -> None:
     csv(home / "o.csv", {f"p{k}": PROBS[:, k] for k in (1, 3, 2)} | {"p0": PROBS[:, 0], "y": LABELS})
     csv(home / "gap.csv", spread("p", PROBS) | {"y": [""] * 300})
     csv(home / "two.csv", spread("logits_", LOGITS.astype(float)) | {"label": LABELS, "labels": LABELS})
+    np.savez(home / "target.npz", val_logits=LOGITS, val_target=LABELS, test_logits=LOGITS, test_target=LABELS)
+    torch.save({"probs": torch.tensor(PROBS), "y": torch.tensor(LABELS)}, home / "y.pt")
+    holes = spread("p_", PROBS.astype(object)) | {"truth": LABELS}
+    holes["p_2"] = [*PROBS[:7, 2], "", *PROBS[8:11, 2], "", *PROBS[12:, 2]]
+    csv(home / "hole.csv", holes)
+    csv(home / "word.csv", holes | {"p_2": ["0.5x", *PROBS[1:, 2]]})
+    (home / "hole.csv.gz").write_bytes(gzip.compress((home / "hole.csv").read_bytes()))
+    (home / "book.xlsx").write_bytes(b"PK")
     csv(home / "far.csv", spread("p", 2 * PROBS) | {"y": LABELS})
     np.save(home / "z.npy", LOGITS)
     np.save(home / "y.npy", LABELS)
@@ -306,6 +315,7 @@ def first_screen(home: Path) -> None:
     (home / "mixed" / "b.tsv").write_text("a\n1\n")
 
 
+SHEET = "python -c \"import pandas; pandas.read_excel('book.xlsx').to_csv('book.csv', index=False)\""
 READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
 
 
@@ -326,12 +336,36 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
             "evaluate s.csv --columns 'q_*' --kind probs",
             "got id, p_cat, p_dog, p_eel, p_fox, truth; name some of these",
         ),
-        ("evaluate s.csv --columns 'p_*' --kind probs --normalize", "name their column by --label"),
+        ("evaluate s.csv --columns 'p_*' --kind probs --normalize", "--kind probs --normalize --label truth"),
         (
             "evaluate far.csv --columns 'p*' --label y --kind probs --normalize",
             "sum to 1 within 0.05 to normalize, got 2 in",
         ),
         ("evaluate gap.csv --columns 'p*' --label y --kind probs", "expected"),
+        (
+            "evaluate hole.csv --columns 'p_*' --label truth --kind probs",
+            "an empty cell in the column 'p_2' at row 7 (line 9) of hole.csv and 1 more",
+        ),
+        (
+            "convert hole.csv whole.parquet --columns 'p_*' --label truth --kind probs",
+            "an empty cell in the column 'p_2' at row 7 (line 9) of hole.csv and 1 more",
+        ),
+        ("evaluate hole.csv", "run: calibrant evaluate hole.csv --columns 'p_*' --label truth --kind probs"),
+        (
+            "evaluate word.csv --columns 'p_*' --label truth --kind probs",
+            "got string in 'p_2' of word.csv ('0.5x' at row 0 (line 2))",
+        ),
+        ("evaluate target.npz --draws 0", "run: calibrant evaluate target.npz --draws 0 --label target"),
+        ("fit y.pt -o c.safetensors", "run: calibrant fit y.pt -o c.safetensors --label y"),
+        ("evaluate hole.csv.gz --label y", "run: gunzip -k hole.csv.gz && calibrant evaluate hole.csv --label y"),
+        (
+            "convert book.xlsx book.npz",
+            SHEET + " && calibrant convert book.csv book.npz",
+        ),
+        (
+            "evaluate z.npy --kind logits --labels book.xlsx",
+            "&& calibrant evaluate z.npy --kind logits --labels book.csv",
+        ),
         ("evaluate two.csv", "expected one array of each meaning, got labels and label"),
         ("evaluate both.npz", "expected one array of each meaning, got logits and probs"),
         ("evaluate two.npz --split val", "got 'dev' and 'calibration'; name the one that is meant"),
@@ -370,6 +404,8 @@ def test_the_command_that_a_refusal_prints_works(home: Path, run: Run) -> None:
         "evaluate s.csv",
         "evaluate o.csv --label y --kind probs --columns 'p*'",
         "evaluate z.npy --labels y.npy",
+        "evaluate target.npz --split val",
+        "evaluate y.pt",
     ):
         said = run(*shlex.split(refused)).stderr
         command = said.strip().partition("run: calibrant ")[2]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._files import Array
+from calibrant._formats.cells import refuse_empty, refuse_text
 from calibrant._formats.layout import LABELS, SCORES, Layout, stem_and_name
 from calibrant._places import shown
 from calibrant.errors import FileFormatError, InputError
@@ -40,8 +41,14 @@ class Classes:
     numbers: tuple[int, ...] = ()
 
 
-def arrays_of_table(table: Any, layout: Layout, path: Path) -> tuple[dict[str, Array], Classes]:
+def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -> tuple[dict[str, Array], Classes]:
     """Return the arrays of a table, its class columns joined under the name of their kind, and what names its classes.
+
+    Args:
+        table: A ``pyarrow.Table``.
+        layout: What the user says of it.
+        path: Its file, or folder.
+        first: The number of its first row there, for a table that is read in pieces.
 
     Raises:
         InputError: If the columns that the layout names are missing, out of order, or hold no numbers.
@@ -65,13 +72,13 @@ def arrays_of_table(table: Any, layout: Layout, path: Path) -> tuple[dict[str, A
                 f"expected the kind of the columns {_some(group)} in {shown(path)}, got none; pass kind='probs', or "
                 "kind='logits', to calibrant.read"
             )
-        arrays[kind], own = _scores(table, group, path)
+        arrays[kind], own = _scores(table, group, path, first)
         classes = own if own.names else classes
     for name in names:
         if name in used or name in arrays:
             continue
         role = stem_and_name(name)[1] in _ROLES or name == layout.label
-        arrays[name] = column_array(table.column(name), name, path, strict=role)
+        arrays[name] = column_array(table.column(name), name, path, strict=role, first=first)
     return arrays, classes
 
 
@@ -98,7 +105,7 @@ def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> 
     return chosen, tuple(parts) if len(parts) == len(chosen) else tuple(chosen)
 
 
-def column_array(column: Any, name: str, path: Path, *, strict: bool = True) -> Array:
+def column_array(column: Any, name: str, path: Path, *, strict: bool = True, first: int = 0) -> Array:
     """Return a column as an array: numbers (N,), text (N,) as objects, or lists of one length (N, K).
 
     Args:
@@ -106,16 +113,14 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True) -> 
         name: What messages call it.
         path: As there.
         strict: Refuse empty cells and lists of several lengths, which a column that is only kept may have.
+        first: The number of its first row in the file.
     """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if strict and column.null_count:
-        raise FileFormatError(
-            f"expected a value in every row, got {column.null_count} empty cells in the column {name!r} of {shown(path)} "
-            "(columns without nulls are needed); fill or drop them"
-        )
+    if strict:
+        refuse_empty(column, name, path, first=first)
     if _is_list(column.type):
         matrix = _matrix(column, name, path) if strict or not column.null_count else None
         if matrix is not None or strict:
@@ -138,7 +143,7 @@ def is_text(values: Array) -> bool:
     return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(one, str) for one in values.flat))
 
 
-def _scores(table: Any, group: Sequence[str], path: Path) -> tuple[Array, Classes]:
+def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[Array, Classes]:
     """Return the scores (N, K), or (N,) of one column of numbers, and the classes that lists of {label, score} name."""
     import pyarrow as pa
 
@@ -146,15 +151,12 @@ def _scores(table: Any, group: Sequence[str], path: Path) -> tuple[Array, Classe
         column = table.column(group[0])
         if _is_list(column.type) and pa.types.is_struct(column.type.value_type):
             return _labelled_scores(column, group[0], path)
-        values = column_array(column, group[0], path)
+        values = column_array(column, group[0], path, first=first)
         return (_parsed(values, group[0], path) if values.dtype == object else values), Classes()
-    columns = [column_array(table.column(name), name, path) for name in group]
+    columns = [column_array(table.column(name), name, path, first=first) for name in group]
     for name, values in zip(group, columns, strict=True):
         if values.dtype.kind not in "fiu" or values.ndim != 1:
-            raise InputError(
-                f"expected numbers in the class columns, got {table.column(name).type} in {name!r} of {shown(path)}; name "
-                "the columns of the classes alone"
-            )
+            refuse_text(table.column(name), name, path, first=first)
     stacked = np.stack(columns, axis=1)
     return (stacked if stacked.dtype.kind == "f" else stacked.astype(np.float64)), Classes()
 

@@ -10,6 +10,7 @@ import numpy as np
 from calibrant._files import Array, read_text
 from calibrant._formats import suggest
 from calibrant._formats.columns import Classes, arrays_of_table, is_text
+from calibrant._formats.foreign import refuse_foreign
 from calibrant._formats.labels import encode_labels, encode_pair
 from calibrant._formats.layout import ARRAYS, LABELS, READABLE, SCORES, SPLITS, TABLES, TOLERANCE, Layout, stem_and_name
 from calibrant._formats.tables import read_table
@@ -35,6 +36,11 @@ class Named:
     off: float | None = None
     class_names: tuple[str, ...] = ()
     matched: bool = False
+
+    @property
+    def unnamed_label(self) -> str | None:
+        """The name of what seems to be the labels of scores without any, such as ``target``; None without one."""
+        return suggest.label_among(self.arrays)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -132,6 +138,7 @@ def is_array_folder(path: str | os.PathLike[str]) -> bool:
 def _checked(place: Path) -> Path:
     if place.is_dir():
         return place
+    refuse_foreign(place)
     if place.suffix.lower() not in READABLE:
         raise FileFormatError(
             f"expected a file named {', '.join('*' + suffix for suffix in READABLE)}, got {shown(place.name)!r}; convert it "

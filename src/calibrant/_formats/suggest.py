@@ -10,8 +10,7 @@ import numpy as np
 from calibrant._check import PROBABILITY_TOLERANCE
 from calibrant._files import Array
 from calibrant._formats.columns import column_array, numbers_of
-from calibrant._formats.layout import LABELS, TOLERANCE, stem_and_name
-from calibrant.errors import CalibrantError
+from calibrant._formats.layout import LABELS, SCORES, TOLERANCE, stem_and_name
 
 _TRUTHS = {"y", "y_true", "target", "targets", "true", "truth", "gold", "class", "true_label", "label_id", "answer"}
 
@@ -27,11 +26,10 @@ def for_table(table: Any, path: Path) -> str | None:
     chosen = _class_columns(floats) or (lists[:1] if len(lists) == 1 else [])
     if not chosen:
         return None
-    try:
-        columns = [column_array(table.column(name), name, path) for name in chosen]
-    except CalibrantError:
-        return None
+    columns = [column_array(table.column(name), name, path, strict=False) for name in chosen]
     values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    if values.dtype.kind == "f":  # rows with empty cells are refused when the suggestion is followed
+        values = values[~np.isnan(values).reshape(len(values), -1).any(axis=1)]
     pattern = _pattern_of(chosen, list(types))
     return _joined(pattern, _label_among(list(types), others), values)
 
@@ -43,6 +41,20 @@ def for_arrays(arrays: Mapping[str, Array]) -> str | None:
         return None
     label = _label_among(list(arrays), [name for name in arrays if arrays[name].dtype.kind in "iuU"])
     return _joined(None, label, arrays[found[0]])
+
+
+def label_among(arrays: Mapping[str, Array]) -> str | None:
+    """Return what is called as labels often are (y, target, gold …) beside scores without labels, as long as they; or None."""
+    found = set()
+    for scores, values in arrays.items():
+        stem, kind = stem_and_name(scores)
+        if kind in SCORES and not any(stem + label in arrays for label in LABELS):
+            found |= {
+                name.removeprefix(stem)
+                for name, other in arrays.items()
+                if name.removeprefix(stem).lower() in _TRUTHS and other.shape[:1] == values.shape[:1]
+            }
+    return min(found) if len(found) == 1 else None
 
 
 def candidates(arrays: Mapping[str, Array]) -> list[str]:

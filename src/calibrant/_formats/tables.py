@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._files import reason_of
+from calibrant._formats.foreign import refuse_foreign
 from calibrant._formats.layout import TABLES
 from calibrant._formats.tensors import refuse_beyond_memory
 from calibrant._places import check_source, shown
@@ -21,6 +22,7 @@ def table_files(path: Path) -> list[Path]:
         FileFormatError: If a folder holds none, or tables of several formats.
     """
     if not path.is_dir():
+        refuse_foreign(path)
         return [check_source(path, suffixes=TABLES)]
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and file.stem not in _NO_DATA)
     suffixes = sorted({file.suffix.lower() for file in files})

@@ -144,10 +144,12 @@ def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any,
     """Yield the table of each batch of ``source``, in the layout of ``suffix``, and what ``normalize`` changed."""
     import pyarrow as pa
 
+    first = 0
     for batch in batches_of(source):
         if not batch.num_rows:
             continue
-        opened, classes = arrays_of_table(pa.Table.from_batches([batch]), layout, source)
+        opened, classes = arrays_of_table(pa.Table.from_batches([batch]), layout, source, first=first)
+        first += batch.num_rows
         if SPLIT in opened and is_text(opened[SPLIT]):
             opened[SPLIT + "s"] = opened.pop(SPLIT)  # rows stay where they are: kept as a column of its own
         named = named_of(source, opened, classes, layout)

@@ -23,6 +23,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 R = TypeVar("R")
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
+LABEL: ContextVar[str | None] = ContextVar("LABEL", default=None)  # what seems to hold the labels of the file in hand
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
@@ -33,6 +34,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _show_warning
+            LABEL.set(None)
             try:
                 return command(*args, **kwargs)
             except CalibrantError as error:
@@ -75,11 +77,17 @@ _REMEDIES = (
 
 def for_command_line(sentence: str) -> str:
     """Return ``sentence`` with a remedy that a person at the command line can follow."""
+    if (label := LABEL.get()) is not None:
+        sentence = _UNLABELLED.sub(f"pass label='{label}' to calibrant.read", sentence)
     for pattern, words in _REMEDIES:
         sentence = re.sub(pattern, words, sentence)
-    return _READ.sub(_as_command, sentence)
+    return _NAMED.sub(_with_file, _READ.sub(_as_command, sentence))
 
 
+_UNLABELLED = re.compile(r"pass labels \(in a file: add the array labels\)|pass labels when making them")
+_NAMED = re.compile(
+    r", and name (?P<file>.+) for (?P<old>.+)$", re.DOTALL
+)  # at the end of what makes another file of the one named
 _READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
 
 
@@ -90,6 +98,12 @@ def _as_command(found: re.Match[str]) -> str:
         options = [*options, "--" + name.replace("_", "-"), value]
     typed = ARGUMENTS.get()
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
+
+
+def _with_file(found: re.Match[str]) -> str:
+    """Return " && calibrant evaluate scores.csv" for the file that was made of the one that stands on the command line."""
+    typed = [found["file"] if word == found["old"] else word for word in ARGUMENTS.get()]
+    return f" && calibrant {shlex.join(typed)}" if found["file"] in typed else found[0]
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

@@ -16,6 +16,7 @@ from calibrant._examples import example_path, examples
 from calibrant._files import read_text
 from calibrant._formats import Layout, Named, read_named
 from calibrant._places import shown
+from calibrant.cli._application import LABEL
 from calibrant.errors import InputError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import pick_split, splits_of
@@ -175,7 +176,9 @@ class Inputs:
 
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
-        return splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
+        found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
+        LABEL.set(named.unnamed_label)
+        return found
 
     def pick(self, source: Source, split: str) -> Predictions | BinaryPairs:
         """Return one split of a file, or its one unnamed split."""
