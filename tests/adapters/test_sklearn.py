@@ -8,14 +8,17 @@ import pytest
 import torch
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -181,3 +184,42 @@ def test_out_of_fold_rows_that_are_all_right_do_not_drive_a_forests_temperature_
     X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[-9.0], [9.0]], 30, axis=0)
     model = CalibratedClassifier(RandomForestClassifier(10, random_state=0), cv=3).fit(X, np.repeat([0, 1], 30))
     assert 0.05 < model.calibrator_.temperature < 1
+
+
+def test_the_classifier_gets_the_data_as_they_are() -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+    frame["kind"] = np.where(frame["x0"] > 14, "large", "small")
+    coded = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=StandardScaler())
+    model = CalibratedClassifier(make_pipeline(coded, LogisticRegression()), "temperature", cv=3).fit(frame, y)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert model.predict_proba(frame).shape == (len(y), 2)
+    with pytest.raises(InputError, match="columns are missing"):
+        model.predict_proba(frame.drop(columns="kind"))
+    gaps = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X)
+    boosted = CalibratedClassifier(HistGradientBoostingClassifier(max_iter=5), "temperature", cv=2).fit(gaps, y)
+    assert np.isfinite(boosted.predict_proba(gaps)).all()
+    with pytest.raises(InputError, match="NaN"):
+        CalibratedClassifier(GaussianNB(), "temperature", cv=2).fit(gaps, y)
+
+
+def test_text_goes_to_a_pipeline_that_reads_text() -> None:
+    texts = ["good film", "bad film", "good", "bad", "good bad"] * 12
+    labels = ["yes", "no", "yes", "no", "yes", *["yes", "no", "yes", "no", "no"]] * 6
+    model = CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression()), "temperature", cv=3)
+    probs = model.fit(texts, labels).predict_proba(["good", "bad film"])
+    assert probs[0, 1] > 0.5 > probs[1, 1]
+
+
+def test_a_fitted_or_searched_forest_is_still_a_voting_one() -> None:
+    X, X_val, y, y_val = split(load_breast_cancer)
+    frozen = FrozenEstimator(RandomForestClassifier(5, random_state=0).fit(X, y))
+    search = GridSearchCV(RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, cv=2)
+    for model in (frozen, search):
+        assert isinstance(CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureMixture)
+
+
+def test_a_clone_keeps_the_output_container() -> None:
+    X, _, y, _ = split(load_breast_cancer)
+    framed = CalibratedClassifier(GaussianNB(), "temperature", cv=2).set_output(transform="pandas")
+    assert isinstance(clone(framed).fit(X, y).predict_proba(X), pd.DataFrame)

@@ -21,16 +21,23 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
     from sklearn.exceptions import NotFittedError
+    from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedGroupKFold, check_cv
+    from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, StratifiedGroupKFold, check_cv
     from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
     from sklearn.pipeline import Pipeline
     from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
-    from sklearn.utils import get_tags
+    from sklearn.utils import get_tags, indexable
     from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object
     from sklearn.utils.metaestimators import _safe_split
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, has_fit_parameter, validate_data
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _check_y,
+        check_is_fitted,
+        has_fit_parameter,
+        validate_data,
+    )
 except ImportError as error:
     raise MissingExtraError("scikit-learn", extra="sklearn") from error
 
@@ -147,8 +154,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 group splitter.
         """
         with _in_one_sentence():
-            X, y = validate_data(self, X, y, **self._checks(), ensure_min_samples=2)
-            check_classification_targets(y)
+            X, y = self._checked(X, y)
             weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
             raise InputError("expected finite sample_weight, got NaN or infinity; drop those rows")
@@ -159,7 +165,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             )
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
-        logits = self._logits_to_fit(X, y, codes, weight, clusters)
+        with _in_one_sentence():
+            logits = self._logits_to_fit(X, y, codes, weight, clusters)
+        for fact in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, fact):
+                setattr(self, fact, getattr(self.estimator_, fact))
         blueprint = self._chosen_calibrator()
         self.calibrator_ = copy.deepcopy(blueprint).fit(
             logits, torch.from_numpy(codes.astype(np.int64)), sample_weight=weight, groups=codes_of_groups
@@ -191,7 +201,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         if transform is None:
             return self
-        self._output = check_choice(transform, name="transform", choices=("default", "pandas", "polars"))
+        chosen = check_choice(transform, name="transform", choices=("default", "pandas", "polars"))
+        self._sklearn_output_config = {"transform": chosen}  # the name that scikit-learn's clone keeps
         if hasattr(self.estimator, "set_output"):
             self.estimator.set_output(transform=transform)
         return self
@@ -211,7 +222,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return calibrator_of(self.calibrator)
 
     def _framed(self, values: Array, X: Any) -> Any:
-        chosen = getattr(self, "_output", "default")
+        chosen = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         names = [str(name) for name in self.classes_]
         if chosen == "pandas":
             import pandas
@@ -232,16 +243,33 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _calibrated(self, X: Any) -> torch.Tensor:
         if not hasattr(self, "calibrator_"):
             raise UnfittedError("expected a fitted CalibratedClassifier, got one that is not; call fit(X, y) first")
-        with _in_one_sentence():
-            X = validate_data(self, X, **self._checks(), reset=False)
         with torch.no_grad():
             if not self.estimators_:
-                return self.calibrator_(torch.from_numpy(X).double())
-            parts = [torch.log_softmax(self.calibrator_(_logits_of(model, X)), dim=1) for model in self.estimators_]
+                with _in_one_sentence():
+                    logits = validate_data(self, X, dtype="numeric", reset=False)
+                return self.calibrator_(torch.from_numpy(logits).double())
+            with _in_one_sentence():
+                scores = [_logits_of(model, X) for model in self.estimators_]
+            parts = [torch.log_softmax(self.calibrator_(logits), dim=1) for logits in scores]
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Array]:
+        """Return X, as the classifier gets it (data frames, text and NaN are its own affair), and checked labels."""
+        if y is None:
+            raise InputError(
+                "expected labels y, got None: this estimator requires y to be passed, but the target y is None"
+            )
+        if isinstance(self.estimator, str):
+            X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
+        else:
+            X, y = indexable(X, _check_y(y))
+            if not len(y):
+                raise InputError("expected at least 2 rows, got 0 (0 samples in y); pass data to fit on")
+        check_classification_targets(y)
+        return X, y
+
     def _logits_to_fit(
-        self, X: Array, y: Array, codes: Array, weight: Array | None, groups: Array | None
+        self, X: Any, y: Array, codes: Array, weight: Array | None, groups: Array | None
     ) -> torch.Tensor:
         if isinstance(self.estimator, str):
             if self.estimator != "logits":
@@ -256,7 +284,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return self._prefit(X)
         return self._cross_fit(X, y, weight, groups)
 
-    def _prefit(self, X: Array) -> torch.Tensor:
+    def _prefit(self, X: Any) -> torch.Tensor:
         if self.cv != "prefit":
             raise InputError(f"expected cv as a number, a splitter or 'prefit', got {self.cv!r}; choose one of these")
         try:
@@ -271,7 +299,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = np.asarray(self.estimator.classes_)
         return _logits_of(self.estimator, X)
 
-    def _cross_fit(self, X: Array, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
+    def _cross_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
             raise InputError(
@@ -307,15 +335,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.estimators_ = models if averaged else [fitted(None)]
         return logits
 
-    def _checks(self) -> dict[str, Any]:
-        tags = self.__sklearn_tags__()
-        return {"accept_sparse": ["csr", "csc"] if tags.input_tags.sparse else False, "dtype": "numeric"}
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if self.estimator is None or not isinstance(self.estimator, str):
             inner = LogisticRegression() if self.estimator is None else self.estimator
-            tags.input_tags.sparse = get_tags(inner).input_tags.sparse
+            tags.input_tags = get_tags(inner).input_tags
         return tags
 
 
@@ -354,12 +378,13 @@ def _takes_weights(estimator: Any) -> bool:
 
 
 def _votes(model: Any) -> bool:
-    """Return whether the classifier, or the last step of a pipeline, is a voting classifier."""
-    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
-    return isinstance(last, VOTERS)
+    """Return whether the classifier is a voting one; also inside a pipeline's last step, a search or a frozen estimator."""
+    while isinstance(model, Pipeline | FrozenEstimator | GridSearchCV | RandomizedSearchCV):
+        model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
+    return isinstance(model, VOTERS)
 
 
-def _logits_of(model: Any, X: Array) -> torch.Tensor:
+def _logits_of(model: Any, X: Any) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
     if hasattr(model, "decision_function"):
         scores = np.asarray(model.decision_function(X), dtype=np.float64)
