@@ -1,5 +1,7 @@
 """The scikit-learn adapter: its own estimator checks, and honest probabilities from dishonest classifiers."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,3 +225,20 @@ def test_a_clone_keeps_the_output_container() -> None:
     X, _, y, _ = split(load_breast_cancer)
     framed = CalibratedClassifier(GaussianNB(), "temperature", cv=2).set_output(transform="pandas")
     assert isinstance(clone(framed).fit(X, y).predict_proba(X), pd.DataFrame)
+
+
+def test_the_record_of_forests_shows_what_the_page_says() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    record = json.loads((docs / "results" / "forests.json").read_text())
+    page = (docs / "tutorials" / "forests.md").read_text()
+    assert record["trees"] == 50
+    assert len(record["data_sets"]) == 5
+    lower = 0
+    for found in record["data_sets"]:
+        losses = {name: np.array(values) for name, values in found["log_loss"].items()}
+        assert {len(values) for values in losses.values()} == {20}
+        means = {name: values.mean() for name, values in losses.items()}
+        assert means["default"] < means["sigmoid"]
+        assert f"| {found['data']} | {found['rows']} | " + " | ".join(f"{one:.4f}" for one in means.values()) in page
+        lower += int((losses["default"] < losses["sigmoid"]).sum())
+    assert f"all five, and in {lower} of 100 splits" in page
