@@ -165,6 +165,29 @@ def test_a_display_from_predictions() -> None:
     assert named.ax_.get_ylabel() == "frequency of class yes"
 
 
+@pytest.mark.parametrize("n_bins", [None, 4])
+def test_displays_in_one_axes_get_a_legend(n_bins: int | None) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0, 1, 200)
+    y = (rng.random(200) < p).astype(int)
+    ax = Figure().add_subplot()
+    first = CalibrationDisplay.from_predictions(y, p, name="one", n_bins=n_bins, ax=ax)
+    assert ax.get_legend() is None
+    for name, power in (("two", 2), ("three", 3)):
+        shown = CalibrationDisplay.from_predictions(y, p**power, name=name, n_bins=n_bins, ax=ax)
+        assert shown.ax_ is ax
+        assert shown.numbers_ != first.numbers_
+    legend = ax.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "two", "three"]
+    curves = [line for line in ax.get_lines() if line.get_label() in ("one", "two", "three")]
+    assert len({(line.get_color(), line.get_linestyle()) for line in curves}) == 3
+    assert (ax.get_title(), len(ax.texts), len(ax.collections)) == ("", 0, 0)
+    if n_bins is not None:
+        assert isinstance(first.numbers_, Diagram)
+        assert len(first.numbers_.bins) == n_bins
+
+
 def test_a_display_of_many_classes_by_their_names() -> None:
     rng = np.random.default_rng(1)
     probs = rng.dirichlet(np.ones(3), 100)

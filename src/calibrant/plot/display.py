@@ -1,15 +1,16 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from calibrant._check import as_array, refuse, shown
 from calibrant.errors import CalibrantError, InputError
-from calibrant.plot.arguments import check_data, check_label
+from calibrant.plot.arguments import check_axes, check_data, check_label
 from calibrant.plot.corp import IsotonicDiagram
 from calibrant.plot.diagrams import Data, Diagram
-from calibrant.plot.pictures import reliability
+from calibrant.plot.overlay import curves_in, draw_beside, mark_curve
+from calibrant.plot.pictures import reliability, reliability_numbers
 from calibrant.predictions import BinaryPairs, Predictions
 
 if TYPE_CHECKING:
@@ -56,16 +57,24 @@ class CalibrationDisplay:
         """Draw the diagram.
 
         Args:
-            ax: Where to draw; None makes a figure.
-            name: The title; None is the display's own.
+            ax: Where to draw; None makes a figure. In the axes of another display, a legend names the models.
+            name: Of the model; None is the display's own.
 
         Returns:
             Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
         """
         check_label(name, name="name")
+        check_axes(ax)
+        title = name or self.name
+        others = curves_in(ax)
+        if ax is not None and others:
+            self.numbers_ = reliability_numbers(self.data, kind=self.kind, bins=self.bins)
+            self.ax_, self.figure_ = ax, cast("Figure", ax.figure)
+            draw_beside(self.numbers_, ax, name=title or f"model {len(others) + 1}")
+            return self
         picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
         self.ax_, self.figure_, self.numbers_ = picture.ax, picture.figure, picture.numbers
-        title = name or self.name
+        mark_curve(self.ax_, title or "model 1")
         if title:
             self.ax_.set_title(title, fontsize=10)
         return self
@@ -79,6 +88,7 @@ class CalibrationDisplay:
         classes: Any = None,
         pos_label: Any = None,
         bins: int = 15,
+        n_bins: int | None = None,
         kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
@@ -92,8 +102,9 @@ class CalibrationDisplay:
                 one per column.
             pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
             bins: As in ``reliability``.
+            n_bins: scikit-learn's name of bins: draws so many, also for two classes.
             kind: As in ``reliability``.
-            name: The title.
+            name: Of the model, as the title; in the axes of another display, in the legend.
             ax: Where to draw; None makes a figure.
 
         Raises:
@@ -106,6 +117,8 @@ class CalibrationDisplay:
         """
         probs = as_array(y_prob, name="y_prob")
         data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
+        if n_bins is not None:
+            bins, kind = n_bins, "bins" if kind is None else kind
         return cls(data, name=name, event=event, kind=kind, bins=bins).plot(ax)
 
     @classmethod
@@ -117,6 +130,7 @@ class CalibrationDisplay:
         *,
         pos_label: Any = None,
         bins: int = 15,
+        n_bins: int | None = None,
         kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
@@ -129,8 +143,9 @@ class CalibrationDisplay:
             y: (n,) labels.
             pos_label: For two classes: the positive label; None is the second of ``classes_``.
             bins: As in ``reliability``.
+            n_bins: As in ``from_predictions``.
             kind: As in ``reliability``.
-            name: The title; None is the estimator's class.
+            name: As in ``from_predictions``; None is the estimator's class.
             ax: Where to draw; None makes a figure.
 
         Raises:
@@ -144,6 +159,7 @@ class CalibrationDisplay:
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
         check_label(name, name="name")
+        look: dict[str, Any] = {"bins": bins, "n_bins": n_bins, "kind": kind, "ax": ax}
         title = name or type(estimator).__name__
         if len(classes) == 2:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
@@ -152,10 +168,8 @@ class CalibrationDisplay:
                 raise InputError(
                     f"expected pos_label among {classes.tolist()}, got {shown(pos_label)}; name one of them"
                 )
-            return cls.from_predictions(
-                y, probs[:, column], pos_label=positive, bins=bins, kind=kind, name=title, ax=ax
-            )
-        return cls.from_predictions(y, probs, classes=classes, bins=bins, kind=kind, name=title, ax=ax)
+            return cls.from_predictions(y, probs[:, column], pos_label=positive, name=title, **look)
+        return cls.from_predictions(y, probs, classes=classes, name=title, **look)
 
 
 def _probabilities(estimator: Any, X: Any) -> Any:

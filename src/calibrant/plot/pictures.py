@@ -96,21 +96,34 @@ def reliability(
     References:
         Bröcker & Smith 2007; Dimitriadis, Gneiting & Jordan 2021.
     """
-    check_data(predictions, weighted=True)
     check_axes(ax)
     check_label(event, name="event")
-    if kind is not None:
-        check_choice(kind, name="kind", choices=("bins", "isotonic"))
+    numbers = reliability_numbers(predictions, kind=kind, bins=bins)
     chosen = axes_of(ax)
-    numbers: Diagram | IsotonicDiagram
-    sampled = predictions.weight_kind == "sampling"
-    if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
-        numbers = isotonic_diagram(repeated(need_rows(predictions, what="a picture"), what="an isotonic diagram"))
+    if isinstance(numbers, IsotonicDiagram):
         figure = draw_isotonic(numbers, chosen, event=event or _event_name(predictions))
     else:
-        numbers = diagram_of(predictions, binning=EqualMass(check_count(bins, name="bins")))
         figure = draw_diagram(numbers, chosen)
     return Picture(figure, chosen, numbers)
+
+
+def reliability_numbers(
+    predictions: Data, *, kind: Literal["bins", "isotonic"] | None = None, bins: int = 15
+) -> Diagram | IsotonicDiagram:
+    """Return the numbers that ``reliability`` draws.
+
+    Args:
+        predictions: As there.
+        kind: As there.
+        bins: As there.
+    """
+    check_data(predictions, weighted=True)
+    if kind is not None:
+        check_choice(kind, name="kind", choices=("bins", "isotonic"))
+    sampled = predictions.weight_kind == "sampling"
+    if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
+        return isotonic_diagram(repeated(need_rows(predictions, what="a picture"), what="an isotonic diagram"))
+    return diagram_of(predictions, binning=EqualMass(check_count(bins, name="bins")))
 
 
 def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = 15) -> Picture:
