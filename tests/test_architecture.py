@@ -30,6 +30,7 @@ predictions
 _data
 rows
 top_k
+language
 splits
 _examples
 _tables

@@ -73,6 +73,7 @@ FAMILIES = [
     "plot",
     "rows",
     "calibrant",
+    "language",
 ]
 
 # Families that were made clean: test_hostile.py keeps them so.
@@ -90,6 +91,7 @@ CLEAN: tuple[str, ...] = (
     "errors",
     "evaluate",
     "functional",
+    "language",
     "losses",
     "metrics",
     "operate",
@@ -348,6 +350,32 @@ def _policy() -> Path:
 def _new(name: str) -> Callable[[], Path]:
     return lambda: Path(tempfile.mkdtemp()) / name
 
+
+def _judged() -> calibrant.language.Log:
+    """Return a log of one judge's answer, whose options are A and B, yes and no, and the levels 1 to 5."""
+    names = ("A", "B", "yes", "no", "1", "2", "3", "4", "5")
+    top = {name: -2.0 - place / 10 for place, name in enumerate(names)}
+    token = calibrant.language.Token("A", -2.0, top)
+    return calibrant.language.Log((calibrant.language.Response("1", "Confidence: 80 %", (token,)),))
+
+
+def _written(name: str, content: str) -> Path:
+    path = Path(tempfile.mkdtemp()) / name
+    path.write_text(content)
+    return path
+
+
+VALID |= {
+    "log": _judged,
+    "language.choices.options": lambda: ("A", "B"),
+    "language.parse_confidence.text": lambda: "85 %",
+    "language.read_labels.path": lambda: _written("labels.csv", "id,label\n1,A\n"),
+    "language.read_openai.path": lambda: _written("log.jsonl", '{"choices": [{"text": "A"}]}'),
+    "language.read_lm_eval.path": lambda: _written(
+        "samples_t.jsonl", '{"doc_id": 1, "arguments": [], "resps": [["A"]]}'
+    ),
+    "language.read_inspect.path": lambda: _written("log.json", '{"eval": {}, "samples": [{"id": 1}]}'),
+}
 
 VALID |= {
     "what": lambda: "a metric",

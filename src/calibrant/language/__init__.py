@@ -1,0 +1,29 @@
+"""Language models: their logs as predictions, for answers by letter, free answers, judges and stated confidences."""
+
+from calibrant.language.choices import choices
+from calibrant.language.inspect import read_inspect
+from calibrant.language.judges import pairwise, rating, yes_no
+from calibrant.language.labels import read_labels
+from calibrant.language.lm_eval import read_lm_eval
+from calibrant.language.log import Log, Option, Response, Token
+from calibrant.language.openai import read_openai
+from calibrant.language.sequences import sequences
+from calibrant.language.verbalized import parse_confidence, verbalized
+
+__all__ = [
+    "Log",
+    "Option",
+    "Response",
+    "Token",
+    "choices",
+    "pairwise",
+    "parse_confidence",
+    "rating",
+    "read_inspect",
+    "read_labels",
+    "read_lm_eval",
+    "read_openai",
+    "sequences",
+    "verbalized",
+    "yes_no",
+]

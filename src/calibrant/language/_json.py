@@ -1,0 +1,115 @@
+"""Read JSON and JSON lines from files of other programs: every refusal names the file and the line."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from calibrant._memory import memory_limit
+from calibrant._places import check_source, shown
+from calibrant.errors import FileFormatError
+
+UNLIKELY = -9999.0  # servers write it for a log-probability that they have not
+
+
+def refuse_file(place: str, expected: str, got: str, remedy: str) -> FileFormatError:
+    """Return the error for ``place`` (a file, with its line where there is one)."""
+    plain = " ".join(got.split())
+    return FileFormatError(
+        f"{place}: expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}"
+    )
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return a text file in UTF-8.
+
+    Raises:
+        FileFormatError: If it is missing, of another encoding, or larger than half of the memory.
+    """
+    place = check_source(path)
+    if (size := place.stat().st_size) > memory_limit() // 4:
+        raise refuse_file(shown(place), "a log that fits in memory", f"{size >> 20} MiB", "split it into several files")
+    try:
+        return place.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse_file(shown(place), "text in UTF-8", str(error.reason), "convert the file") from error
+
+
+def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, object) of every line of a JSON-lines file that is not empty.
+
+    Raises:
+        FileFormatError: If a line is no JSON object, or there is none; ``what`` names the format.
+    """
+    path = check_source(path)
+    name, count = shown(path), 0
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.strip():
+            count += 1
+            place = f"{name}, line {number}"
+            yield place, need_mapping(parsed(line, place, what=f"{what}, one JSON object a line"), place, "a line")
+    if not count:
+        raise refuse_file(name, f"{what}, one JSON object a line", "an empty file", "check the path")
+
+
+def parsed(text: str, place: str, *, what: str) -> Any:
+    """Return JSON as Python values; NaN and infinities are refused.
+
+    Raises:
+        FileFormatError: If it is none.
+    """
+
+    def constant(name: str) -> float:
+        raise ValueError(f"{name} in place of a number")
+
+    try:
+        return json.loads(text, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise refuse_file(
+            place, what, f"{error or type(error).__name__}", "write the log again, or name its format"
+        ) from error
+
+
+def need_mapping(value: Any, place: str, name: str) -> Mapping[str, Any]:
+    """Return ``value`` if it is a JSON object."""
+    if not isinstance(value, Mapping):
+        raise refuse_file(place, f"{name} as an object", _kind(value), "check which program wrote the log")
+    return value
+
+
+def need_list(value: Any, place: str, name: str) -> Sequence[Any]:
+    """Return ``value`` if it is a JSON array."""
+    if not isinstance(value, list):
+        raise refuse_file(place, f"{name} as a list", _kind(value), "check which program wrote the log")
+    return value
+
+
+def need_text(value: Any, place: str, name: str) -> str:
+    """Return ``value`` if it is text."""
+    if not isinstance(value, str):
+        raise refuse_file(place, f"{name} as text", _kind(value), "check which program wrote the log")
+    return value
+
+
+def need_log_prob(value: Any, place: str, name: str) -> float:
+    """Return a natural log-probability: a number ≤ 0, also one written as text; the servers' -9999.0 is −inf."""
+    number = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+    if not number <= 1e-3 or math.isinf(number):
+        got = _kind(value) if value is None else repr(value)
+        raise refuse_file(
+            place, f"{name} as a natural logarithm ≤ 0", got, "log with logprobs, which servers leave out unless asked"
+        )
+    return -math.inf if number <= UNLIKELY else min(number, 0.0)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "none"
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

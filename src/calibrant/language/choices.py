@@ -1,0 +1,211 @@
+"""Multiple choice: the probability of each answer option."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from calibrant._check import check_choice, refuse, shown
+from calibrant.errors import InputError, UsageWarning
+from calibrant.language.labels import features_of, need_log, option_numbers
+from calibrant.language.log import Log, Response, Token
+from calibrant.predictions import Predictions
+
+__all__ = ["choices"]
+
+_LEAST = 1e-7  # what probabilities rounded to float32 may hide where they already sum to 1
+_NORMALIZE = ("none", "characters", "bytes")
+_MISSING = ("refuse", "bound", "drop")
+
+
+def choices(
+    log: Log, options: Any = None, *, labels: Any = None, normalize: str = "none", missing: str = "refuse"
+) -> Predictions:
+    """Return predictions over the answer options: logits are log-probabilities, so that they sum to at most 1.
+
+    From top log-probabilities, an option's probability is that of its spellings (with and without a leading space) at the first
+    token that is not white space. The feature ``other_mass`` is the probability of all other tokens, which the softmax over
+    the options leaves out, and ``bounded`` the number of options at their bound. From scored options (lm-evaluation-harness) it
+    is their likelihood; questions with fewer options than others have −inf in the places left over.
+
+    Args:
+        log: From a reader of this package.
+        options: Names in order, ("A", "B"); or a dict name → spellings of its first token, {"positive": ["positive", "pos"]}.
+            None takes the options that the log has scored.
+        labels: The true option's name: a dict id → name (``read_labels``), or one an answer; None takes the log's targets,
+            and gives predictions without labels where there are none.
+        normalize: Divide each scored option's log-likelihood by its number of "characters" or "bytes", as the harness's
+            acc_norm and acc_bytes do; "none".
+        missing: What to do with an option that is not among the top tokens. "refuse": say which. "bound": use the largest
+            probability that it can have, the smaller of the least returned and what is missing to 1. "drop": leave the
+            answer out, with a warning that says how many. An answer without any option is refused or dropped.
+
+    Raises:
+        InputError: Naming the answer without log-probabilities, without an option, or with a label that is none.
+
+    Examples:
+        >>> from calibrant.language import Log, Response, Token
+        >>> top = {" A": -0.36, "A": -3.0, " B": -1.61, " The": -3.0}
+        >>> rows = choices(Log((Response("q1", " A", (Token(" A", -0.36, top),)),)), ("A", "B"), labels=["A"])
+        >>> rows.probs
+        tensor([[0.7890, 0.2110]], dtype=torch.float64)
+        >>> rows.features["other_mass"]
+        tensor([0.0526], dtype=torch.float64)
+
+    References:
+        OpenAI API reference, ``top_logprobs``; lm-evaluation-harness, acc_norm and acc_bytes.
+    """
+    log = need_log(log)
+    check_choice(normalize, name="normalize", choices=_NORMALIZE)
+    check_choice(missing, name="missing", choices=_MISSING)
+    if options is None:
+        return _scored(log, labels, normalize)
+    if normalize != "none":
+        raise refuse("scored options beside normalize", "options of top tokens", "leave normalize out")
+    spellings = check_options(options)
+    names = [tuple(spellings)] * len(log)
+    truth = option_numbers(log, labels, names)
+    found = [_row(one, spellings, log.source, missing) for one in log]
+    kept = [i for i, one in enumerate(found) if one is not None]
+    if len(kept) < len(found):
+        _say_dropped(len(found) - len(kept), len(found), log.source)
+    rows = [one for one in found if one is not None]
+    beside = {name: [values[i] for i in kept] for name, values in features_of(log).items()}
+    beside |= {"other_mass": [one.other for one in rows], "bounded": [one.bounded for one in rows]}
+    logits = torch.tensor([one.log_probs for one in rows], dtype=torch.float64)
+    return Predictions.from_logits(logits, None if truth is None else truth[kept], unchecked_kind=True, features=beside)
+
+
+def check_options(options: Any) -> dict[str, tuple[str, ...]]:
+    """Return each option's name with the spellings of its first token.
+
+    Raises:
+        InputError: If there are fewer than two, or one spelling stands for two of them.
+    """
+    if not isinstance(options, Mapping):
+        options = (
+            {one: [one] for one in options}
+            if isinstance(options, list | tuple) and all(isinstance(o, str) for o in options)
+            else options
+        )
+    if not isinstance(options, Mapping) or len(options) < 2:
+        raise refuse(
+            "at least two distinct options", shown(options), 'pass names such as ("A", "B"), or a dict name → spellings'
+        )
+    made: dict[str, tuple[str, ...]] = {}
+    owner: dict[str, str] = {}
+    for name, spelled in options.items():
+        texts = [spelled] if isinstance(spelled, str) else spelled
+        if (
+            not isinstance(name, str)
+            or not isinstance(texts, Sequence)
+            or not texts
+            or not all(isinstance(t, str) and t.strip() for t in texts)
+        ):
+            raise refuse(
+                "options as texts, or a dict name → spellings", shown(options), 'pass {"positive": ["positive", "pos"]}'
+            )
+        made[name.strip()] = tuple(_plain(text) for text in texts)
+        for text in made[name.strip()]:
+            if owner.setdefault(text, name) != name:
+                raise refuse(
+                    "a spelling of one option", f"{text!r} of {owner[text]!r} and {name!r}", "give each its own"
+                )
+    if len(made) < 2:
+        raise refuse("at least two distinct options", shown(options), "name each once")
+    return made
+
+
+@dataclass(frozen=True)
+class _Row:
+    log_probs: list[float]
+    other: float
+    bounded: int
+
+
+def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _Row | None:
+    """Return the options' log-probabilities of an answer, or None for one to leave out."""
+    token = _first(one, source)
+    by_text: dict[str, list[float]] = {}
+    for text, value in token.top.items():
+        by_text.setdefault(_plain(text), []).append(value)
+    masses = [math.fsum(math.exp(v) for text in texts for v in by_text.get(text, [])) for texts in spellings.values()]
+    lost = [name for name, mass in zip(spellings, masses, strict=True) if mass == 0]
+    if lost and missing == "drop":
+        return None
+    if len(lost) == len(masses):
+        raise InputError(
+            f"{source}: expected an option ({', '.join(spellings)}) among the top tokens of {one.id!r}, got {shown(list(token.top))}; name "
+            "the options' first tokens, or leave such answers out (missing='drop')"
+        )
+    if lost and missing == "refuse":
+        raise InputError(
+            f"{source}: expected every option among the top tokens of {one.id!r}, got none for {lost[0]!r}; ask for more "
+            "top_logprobs, or use its largest possible probability (missing='bound')"
+        )
+    most = _largest_hidden(token)
+    values = [math.log(mass if mass > 0 else most) for mass in masses]
+    return _Row(values, max(0.0, 1 - math.fsum(masses)), len(lost))
+
+
+def _largest_hidden(token: Token) -> float:
+    """Return the largest probability that a token can have which was not returned.
+
+    It is at most the least that was returned, but for the sampled token, which servers add however improbable it is.
+    """
+    others = [value for text, value in token.top.items() if text != token.text] or list(token.top.values())
+    rest = 1 - math.fsum(math.exp(value) for value in token.top.values())
+    return min(math.exp(min(others)), max(rest, _LEAST))
+
+
+def _first(one: Response, source: str) -> Token:
+    """Return the first token of the answer that is not white space."""
+    for token in one.tokens:
+        if _plain(token.text):
+            if not token.top:
+                break
+            return token
+    got = "none" if not one.tokens else "its own tokens' alone"
+    raise InputError(
+        f"{source}: expected top log-probabilities of {one.id!r}, got {got}; ask the server for logprobs with top_logprobs=20"
+    )
+
+
+def _plain(token: str) -> str:
+    """Return a token without the white space around it, also where the server shows it as the tokenizer's own sign."""
+    return token.lstrip("Ġ▁Ċ").strip()
+
+
+def _say_dropped(count: int, total: int, source: str) -> None:
+    if count == total:
+        raise refuse("an answer with every option", f"none of {total:,} in {source}", "name the options' first tokens")
+    warnings.warn(
+        f"{source}: left out {count:,} of {total:,} answers, whose top tokens lack an option",
+        UsageWarning,
+        stacklevel=4,
+    )
+
+
+def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
+    """Return predictions over the options that the log scored."""
+    for one in log:
+        if not one.options:
+            remedy = "name the options of top tokens, or use sequences or verbalized for free answers"
+            raise InputError(f"{log.source}: expected scored options of {one.id!r}, got a free answer; {remedy}")
+    names = [tuple(option.text.strip() for option in one.options) for one in log]
+    most = max(map(len, names))
+    logits = torch.full((len(log), most), -math.inf, dtype=torch.float64)
+    for row, one in enumerate(log):
+        for column, option in enumerate(one.options):
+            logits[row, column] = option.log_prob / _length(option.text, normalize)
+    truth = option_numbers(log, labels, names)
+    return Predictions.from_logits(logits, truth, unchecked_kind=True, features=features_of(log) or None)
+
+
+def _length(text: str, normalize: str) -> int:
+    """Return what an option's log-likelihood is divided by; the space between question and option is none of its own."""
+    own = text.removeprefix(" ")
+    return {"none": 1, "characters": max(1, len(own)), "bytes": max(1, len(own.encode()))}[normalize]

@@ -1,0 +1,134 @@
+"""Logs of Inspect (UK AI Security Institute): an evaluation in one ``.json`` file."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant._arguments import check_text
+from calibrant._check import check_number
+from calibrant._places import check_source, shown
+from calibrant.language._json import need_list, need_mapping, parsed, read_text, refuse_file
+from calibrant.language.log import Log, Response, Token
+from calibrant.language.openai import tokens_of
+
+__all__ = ["read_inspect"]
+
+_VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # correct, partly correct, incorrect, no answer
+
+
+def read_inspect(path: str | os.PathLike[str], *, scorer: str | None = None, least: float | None = None) -> Log:
+    """Return the answers of an Inspect evaluation log in JSON; ``inspect log convert --to json`` makes one of an ``.eval``.
+
+    An answer is right by its score: C is 1, I and N are 0, P is ½, and numbers are themselves. Its tokens are those of
+    ``output.choices[0].logprobs``, where the run kept them (``--logprobs --top-logprobs 20``). The id is the sample's, with
+    ``/EPOCH`` where there are several epochs; features are ``model`` and ``task``.
+
+    Args:
+        path: One JSON object in UTF-8.
+        scorer: Whose score says what is right, where there are several.
+        least: Score from which on an answer is right; None accepts scores of 0 and 1 alone.
+
+    Raises:
+        FileFormatError: If it is no such log, or a score is neither 0 nor 1 and ``least`` is not given, naming the sample.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> sample = {
+        ...     "id": 1,
+        ...     "epoch": 1,
+        ...     "output": {"completion": "Paris", "choices": []},
+        ...     "scores": {"match": {"value": "C"}},
+        ... }
+        >>> log = {"version": 2, "eval": {"task": "capitals", "model": "m"}, "samples": [sample]}
+        >>> _ = Path("log.json").write_text(json.dumps(log))
+        >>> [(one.id, one.right) for one in read_inspect("log.json")]
+        [('1', True)]
+
+    References:
+        Inspect documentation, log file format (``EvalLog``, ``EvalSample``, ``Score``) and scorers (values C, I, P, N).
+    """
+    scorer = None if scorer is None else check_text(scorer, name="scorer")
+    least = None if least is None else check_number(least, name="least")
+    path = check_source(path)
+    content = read_text(path) if path.suffix != ".eval" else None
+    place = shown(path)
+    if content is None:
+        raise refuse_file(
+            place,
+            "an Inspect log in JSON",
+            "an .eval archive",
+            "run: inspect log convert --to json --output-dir json LOG",
+        )
+    whole = need_mapping(parsed(content, place, what="an Inspect log in JSON"), place, "the log")
+    if "eval" not in whole:
+        raise refuse_file(
+            place,
+            "an Inspect log (eval, samples)",
+            f"the fields {', '.join(whole)}",
+            "check which program wrote the log",
+        )
+    samples = need_list(whole.get("samples") or [], place, "samples")
+    if not samples:
+        raise refuse_file(place, "samples", "none", "run without --no-log-samples")
+    about = need_mapping(whole["eval"], place, "eval")
+    features = {"model": str(about.get("model") or "unknown"), "task": str(about.get("task") or "unknown")}
+    rows = [need_mapping(one, f"{place}, sample {number}", "a sample") for number, one in enumerate(samples, start=1)]
+    epochs = {one.get("epoch", 1) for one in rows} != {1}
+    return Log(tuple(_response(one, place, features, epochs, scorer, least) for one in rows), shown(path))
+
+
+def _response(
+    sample: Mapping[str, Any],
+    file: str,
+    features: Mapping[str, str],
+    epochs: bool,
+    scorer: str | None,
+    least: float | None,
+) -> Response:
+    name = str(sample.get("id", "?")) + (f"/{sample.get('epoch', 1)}" if epochs else "")
+    place = f"{file}, sample {name}"
+    output = need_mapping(sample.get("output") or {}, place, "output")
+    target = sample.get("target")
+    target = target[0] if isinstance(target, list) and len(target) == 1 else target
+    return Response(
+        name,
+        str(output.get("completion") or ""),
+        _tokens(output, place),
+        target=target if isinstance(target, str) else None,
+        right=_right(sample, place, scorer, least),
+        features=features,
+    )
+
+
+def _tokens(output: Mapping[str, Any], place: str) -> tuple[Token, ...]:
+    choices = need_list(output.get("choices") or [], place, "choices")
+    kept = need_mapping(choices[0], place, "a choice").get("logprobs") if choices else None
+    return () if kept is None else tokens_of(need_mapping(kept, place, "logprobs").get("content") or [], place)
+
+
+def _right(sample: Mapping[str, Any], place: str, scorer: str | None, least: float | None) -> bool | None:
+    scores = need_mapping(sample.get("scores") or {}, place, "scores")
+    if not scores and scorer is None:
+        return None
+    if scorer is None and len(scores) > 1:
+        raise refuse_file(place, "one scorer", f"{', '.join(scores)}", "name one by scorer")
+    chosen = scorer if scorer is not None else next(iter(scores))
+    if chosen not in scores:
+        raise refuse_file(
+            place, f"a score of {chosen!r}", f"those of {', '.join(scores) or 'none'}", "name one of these"
+        )
+    value = need_mapping(scores[chosen], place, "a score").get("value")
+    number = _VALUES.get(value) if isinstance(value, str) else value
+    if not isinstance(number, int | float):
+        raise refuse_file(
+            place,
+            f"the score of {chosen!r} as C, I, P, N or a number",
+            repr(value),
+            "name another scorer, or pass labels",
+        )
+    if least is None and number not in (0, 1):
+        raise refuse_file(
+            place, f"the score of {chosen!r} as right or wrong", repr(value), "pass least, from which on it is right"
+        )
+    return bool(number >= (1 if least is None else least))

@@ -1,0 +1,150 @@
+"""A language model as a judge: its verdict on an answer as a probability."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from calibrant._check import check_choice, check_count, refuse
+from calibrant.language.choices import check_options, choices
+from calibrant.language.labels import need_log, outcomes
+from calibrant.language.log import Log
+from calibrant.predictions import Predictions
+
+__all__ = ["pairwise", "rating", "yes_no"]
+
+_YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
+_MOST = 100  # levels of a scale
+
+
+def yes_no(log: Log, *, labels: Any = None, yes: Any = _YES, no: Any = _NO, missing: str = "refuse") -> Predictions:
+    """Return predictions of two classes, wrong (0) and right (1), from a judge that answers yes or no.
+
+    The probability of being right is P(yes) / (P(yes) + P(no)) at the first token; the features ``other_mass`` and ``bounded``
+    are those of ``choices``.
+
+    Args:
+        log: The judge's answers, with top log-probabilities.
+        labels: Whether the judged answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
+            says.
+        yes: First tokens that mean yes.
+        no: First tokens that mean no.
+        missing: As in ``choices``; "drop" needs labels by id, or none.
+
+    Raises:
+        InputError: Naming the answer without log-probabilities or label.
+
+    Examples:
+        >>> from calibrant.language import Log, Response, Token
+        >>> top = {"Yes": -0.5, "No": -1.2}
+        >>> yes_no(Log((Response("a", "Yes", (Token("Yes", -0.5, top),)),)), labels=[1]).one_vs_rest(1).p
+        tensor([0.6682], dtype=torch.float64)
+
+    References:
+        Kadavath et al. 2022, Language Models (Mostly) Know What They Know, §3 (P(True)).
+    """
+    options = {"no": no, "yes": yes}
+    log = need_log(log)
+    truth = outcomes(log, labels)
+    named = None if truth is None else [("no", "yes")[y] for y in truth.tolist()]
+    return choices(_without_targets(log), options, labels=named, missing=missing)
+
+
+def rating(log: Log, *, labels: Any = None, low: int = 1, high: int = 5, missing: str = "refuse") -> Predictions:
+    """Return predictions of two classes, wrong (0) and right (1), from a judge that answers with a level of a scale.
+
+    The score is the expected level E under the judge's probabilities, and the raw probability of being right (E − low) /
+    (high − low), which is no calibrated probability before a calibrator is fitted. Features: ``rating`` (E), ``other_mass``,
+    ``bounded``.
+
+    Args:
+        log: The judge's answers, with top log-probabilities.
+        labels: As in ``yes_no``.
+        low: The lowest level, a whole number.
+        high: The highest level, above ``low`` and at most 9, since a server splits larger numbers into tokens in its own way.
+        missing: As in ``choices``; levels that the judge finds impossible are often not returned: "bound".
+
+    Raises:
+        InputError: Naming the answer without log-probabilities or label.
+
+    Examples:
+        >>> from calibrant.language import Log, Response, Token
+        >>> top = {"5": -0.7, "4": -1.2, "3": -2.0, "2": -4.0, "1": -5.0}
+        >>> rows = rating(Log((Response("a", "5", (Token("5", -0.7, top),)),)), labels=[1])
+        >>> rows.features["rating"]
+        tensor([4.3177], dtype=torch.float64)
+
+    References:
+        Liu et al. 2023, G-Eval, §2 (scores weighted by their token probabilities).
+    """
+    check_count(low, name="low", low=0)
+    check_count(high, name="high", low=low + 1, high=9)
+    log = need_log(log)
+    levels = torch.arange(low, high + 1, dtype=torch.float64)
+    truth = outcomes(log, labels)
+    names = [str(level) for level in range(low, high + 1)]
+    # the outcome travels as the label of the lowest or highest level, so that answers left out lose theirs as well
+    named = None if truth is None else [names[-1 if y else 0] for y in truth.tolist()]
+    found = choices(_without_targets(log), names, labels=named, missing=missing)
+    expected = found.probs @ levels
+    kept = None if found.labels is None else (found.labels == high - low).long()
+    p = ((expected - low) / (high - low)).clamp(0, 1)
+    return Predictions.from_binary_probs(p, kept, features={**(found.features or {}), "rating": expected})
+
+
+def pairwise(
+    log: Log, swapped: Any = None, *, labels: Any = None, options: Any = ("A", "B"), missing: str = "refuse"
+) -> Predictions:
+    """Return predictions over two answers, first (0) and second (1), from a judge that names the better one.
+
+    With ``swapped``, a log of the same questions with the two answers in the other order, the log-odds of both orders are
+    averaged, which removes a preference for a place; the feature ``place_effect`` is half their difference.
+
+    Args:
+        log: The judge's answers, with top log-probabilities.
+        swapped: The judge's answers in the other order, with the same ids, or None.
+        labels: The better answer's name by ``options``, in the order of ``log``: a dict id → name, or one an answer.
+        options: The names of the first and the second answer, or a dict name → spellings.
+        missing: "refuse" or "bound", as in ``choices``.
+
+    Raises:
+        InputError: Naming the answer without log-probabilities or label, or an id that one log lacks.
+
+    Examples:
+        >>> from calibrant.language import Log, Response, Token
+        >>> one = Log((Response("q", "A", (Token("A", -0.1, {"A": -0.1, "B": -2.4}),)),))
+        >>> two = Log((Response("q", "A", (Token("A", -0.6, {"A": -0.6, "B": -0.8}),)),))
+        >>> pairwise(one, two).probs[0, 0]
+        tensor(0.7408, dtype=torch.float64)
+
+    References:
+        Zheng et al. 2023, Judging LLM-as-a-Judge, §3.3 (position bias, answers in both orders).
+    """
+    check_choice(
+        missing, name="missing", choices=("refuse", "bound")
+    )  # rows left out of one order alone would not match
+    if len(check_options(options)) != 2:
+        raise refuse("two options", f"{len(options)}", "use choices for more")
+    log = need_log(log)
+    found = choices(log, options, labels=labels, missing=missing)
+    if swapped is None:
+        return found
+    other = need_log(swapped)
+    place = {name: row for row, name in enumerate(other.ids)}
+    if len(place) < len(other) or set(place) != set(log.ids) or len(other) != len(log):
+        lost = sorted(set(place) ^ set(log.ids))
+        raise refuse(
+            "the same ids in both orders, each once",
+            repr(lost[0]) if lost else "repeated ids",
+            "log both orders of every question",
+        )
+    turned = choices(_without_targets(other)[[place[name] for name in log.ids]], options, missing=missing)
+    first = found.logits[:, 1] - found.logits[:, 0]
+    second = turned.logits[:, 0] - turned.logits[:, 1]
+    beside = {**(found.features or {}), "place_effect": (first - second) / 2}
+    return Predictions.from_binary_logits((first + second) / 2, found.labels, features=beside)
+
+
+def _without_targets(log: Log) -> Log:
+    """Return the log without its true answers: those of what a judge was asked are no options of its own."""
+    return Log(tuple(replace(one, target=None) for one in log), log.source)

@@ -1,0 +1,193 @@
+"""Labels of a log's answers, from the log itself, from a table of ids, or one an answer."""
+
+import csv
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._arguments import check_kind
+from calibrant._check import check_sequence, refuse, shown
+from calibrant._places import check_source
+from calibrant._places import shown as shown_path
+from calibrant.language._json import lines_of, need_mapping, parsed, read_text, refuse_file
+from calibrant.language.log import Log, Response
+
+__all__ = ["read_labels"]
+
+_RIGHT = {"1", "1.0", "true", "right", "correct", "yes", "c"}
+_WRONG = {"0", "0.0", "false", "wrong", "incorrect", "no", "i"}
+
+
+def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return id → label of a table with the columns ``id`` and ``label``.
+
+    Args:
+        path: ``.csv`` or ``.tsv`` with a header, ``.jsonl`` with the fields ``id`` and ``label``, or ``.json`` with one object
+            {id: label}.
+
+    Raises:
+        FileFormatError: If a row has no id or label, or an id has two labels.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("labels.csv").write_text("id,label\\nq1,A\\nq2,C\\n")
+        >>> read_labels("labels.csv")
+        {'q1': 'A', 'q2': 'C'}
+    """
+    place = check_source(path)
+    suffix = place.suffix.lower()
+    if suffix not in {".csv", ".tsv", ".jsonl", ".json"}:
+        raise refuse_file(
+            shown_path(place),
+            "labels in .csv, .tsv, .jsonl or .json",
+            f"{place.suffix or 'no suffix'}",
+            "convert the file",
+        )
+    found: dict[str, str] = {}
+    for where, row in _rows(place, suffix):
+        if row.get("id") in (None, "") or row.get("label") in (None, ""):
+            raise refuse_file(
+                where,
+                "the fields id and label",
+                f"{', '.join(f'{k}={v}' for k, v in row.items())}",
+                "name the columns id and label",
+            )
+        name, label = str(row["id"]), str(row["label"])
+        if found.setdefault(name, label) != label:
+            raise refuse_file(
+                where, "one label an id", f"{found[name]!r} and {label!r} for {name!r}", "keep one of them"
+            )
+    if not found:
+        raise refuse_file(shown_path(place), "labels", "none", "check the file")
+    return found
+
+
+def _rows(place: Path, suffix: str) -> Any:
+    """Yield (place, row with id and label)."""
+    name = shown_path(place)
+    if suffix == ".jsonl":
+        yield from lines_of(place, what="labels (id, label)")
+    elif suffix == ".json":
+        table = need_mapping(parsed(read_text(place), name, what="labels as one object {id: label}"), name, "labels")
+        yield from ((name, {"id": key, "label": value}) for key, value in table.items())
+    else:
+        rows = csv.DictReader(read_text(place).splitlines(), delimiter="\t" if suffix == ".tsv" else ",")
+        yield from ((f"{name}, line {rows.line_num}", row) for row in rows)
+
+
+def labels_of(log: Log, labels: Any) -> list[str] | None:
+    """Return one label an answer as text, or None where ``labels`` is None.
+
+    Args:
+        log: The answers.
+        labels: A dict id → label, in which ``ID`` also stands for the answers ``ID/0``, ``ID/1`` …; a list of one an answer.
+
+    Raises:
+        InputError: If an answer has none.
+    """
+    if labels is None:
+        return None
+    if isinstance(labels, Mapping):
+        table = {str(key): value for key, value in labels.items()}
+        found = []
+        for one in log:
+            key = one.id if one.id in table else one.id.rpartition("/")[0]
+            if key not in table:
+                raise refuse(
+                    "a label for every answer",
+                    f"none for {one.id!r} of {log.source}",
+                    "add it, or select the answers that have one",
+                )
+            found.append(_as_text(table[key], one.id))
+        return found
+    rows = check_sequence(labels, name="labels")
+    if len(rows) != len(log):
+        raise refuse(f"{len(log)} labels", str(len(rows)), "pass one an answer, or a dict of ids")
+    return [_as_text(value, one.id) for value, one in zip(rows, log, strict=True)]
+
+
+def _as_text(value: Any, name: str) -> str:
+    if not isinstance(value, str | int | float):
+        raise refuse(
+            "labels as text or numbers",
+            f"{shown(value)} for {name!r}",
+            "pass the option's name, or 1 for right and 0 for wrong",
+        )
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def option_numbers(log: Log, labels: Any, names: list[tuple[str, ...]]) -> Tensor | None:
+    """Return the index (N,) of the true option of each answer, or None where nothing says it.
+
+    Args:
+        log: The answers.
+        labels: As in ``labels_of``; None takes the log's own targets.
+        names: The options of each answer.
+    """
+    given = labels_of(log, labels)
+    wanted = given if given is not None else [one.target for one in log]
+    if all(one is None for one in wanted):
+        return None
+    found = []
+    for one, name, options in zip(log, wanted, names, strict=True):
+        if name is None or name.strip() not in options:
+            got = "none" if name is None else repr(name)
+            raise refuse(
+                f"the true option of {one.id!r} among {', '.join(options)}", got, "pass labels by the options' names"
+            )
+        found.append(options.index(name.strip()))
+    return torch.tensor(found)
+
+
+def outcomes(log: Log, labels: Any) -> Tensor | None:
+    """Return 1 for right and 0 for wrong (N,), or None where nothing says it.
+
+    Args:
+        log: The answers.
+        labels: As in ``labels_of``: 1 or 0, right or wrong, correct or incorrect, C or I, true or false, yes or no; None takes
+            what the log says.
+    """
+    given = labels_of(log, labels)
+    if given is None:
+        own = [one.right for one in log]
+        if all(one is None for one in own):
+            return None
+        if None in own:
+            raise refuse(
+                "a score for every answer",
+                f"none for {log.ids[own.index(None)]!r}",
+                "pass labels, or select the answers that have one",
+            )
+        return torch.tensor([int(bool(one)) for one in own])
+    return torch.tensor([_outcome(label, one) for label, one in zip(given, log, strict=True)])
+
+
+def _outcome(label: str, one: Response) -> int:
+    plain = label.strip().casefold()
+    if plain not in _RIGHT | _WRONG:
+        raise refuse(
+            "labels that say right or wrong (1 or 0)", f"{label!r} for {one.id!r}", "write 1 for right and 0 for wrong"
+        )
+    return int(plain in _RIGHT)
+
+
+def features_of(log: Log) -> dict[str, list[str]]:
+    """Return the named facts that all answers have, as columns."""
+    rows = [one.features or {} for one in log]
+    return {name: [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
+
+
+def need_log(log: Any) -> Log:
+    """Return ``log`` if it is a log with answers.
+
+    Raises:
+        InputError: If it is anything else, or has none.
+    """
+    found = check_kind(log, Log, name="log", remedy="read one with read_openai, read_lm_eval or read_inspect")
+    if not len(found) or not all(isinstance(one, Response) for one in found.responses):
+        raise refuse("a log with answers", "none", "check how they were selected")
+    return found

@@ -1,0 +1,156 @@
+"""Logs of lm-evaluation-harness: the ``samples_TASK_*.jsonl`` that ``--log_samples`` writes."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant._arguments import check_text
+from calibrant._places import check_source, shown
+from calibrant.language._json import lines_of, need_list, need_log_prob, need_mapping, refuse_file
+from calibrant.language.log import Log, Option, Response
+
+__all__ = ["read_lm_eval"]
+
+_WHAT = "samples of lm-evaluation-harness"
+_RIGHT = ("exact_match", "acc")  # per-sample metrics that are 0 or 1
+_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+$")
+
+
+def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, model: str = "unknown") -> Log:
+    """Return the answers of a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
+
+    Multiple-choice tasks give the options with their log-likelihoods; the true option is ``target``, an index or an option's
+    text. Generation tasks give the text, right or wrong by ``exact_match`` or ``acc``. The id is ``doc_id``, the feature
+    ``task`` the one in the file's name.
+
+    Args:
+        path: JSON lines in UTF-8.
+        filter: Which filter's answers to read, where the task has several (such as "strict-match"): each sample is then logged
+            once a filter.
+        model: The feature ``model`` of every row, which the log does not hold.
+
+    Raises:
+        FileFormatError: Naming the line that is no such sample.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> asked = {
+        ...     "gen_args_0": {"arg_0": "2 + 2 =", "arg_1": " 4"},
+        ...     "gen_args_1": {"arg_0": "2 + 2 =", "arg_1": " 5"},
+        ... }
+        >>> sample = {
+        ...     "doc_id": 0,
+        ...     "target": "0",
+        ...     "arguments": asked,
+        ...     "filtered_resps": [["-0.3", "True"], ["-2.5", "False"]],
+        ... }
+        >>> _ = Path("samples_sums_2026-01-01T00-00-00.0.jsonl").write_text(json.dumps(sample))
+        >>> read_lm_eval("samples_sums_2026-01-01T00-00-00.0.jsonl").responses[0].options
+        (Option(text=' 4', log_prob=-0.3), Option(text=' 5', log_prob=-2.5))
+
+    References:
+        lm-evaluation-harness, ``--log_samples`` (``doc_id``, ``target``, ``arguments``, ``filtered_resps``, ``filter``).
+    """
+    filter = None if filter is None else check_text(filter, name="filter")
+    path = check_source(path)
+    stem = path.name.removesuffix(".jsonl")
+    named = _NAME.match(stem)
+    features = {
+        "model": check_text(model, name="model"),
+        "task": named["task"] if named else stem.removeprefix("samples_"),
+    }
+    found: list[Response] = []
+    seen: dict[str, str] = {}
+    for place, line in lines_of(path, what=_WHAT):
+        if "doc_id" not in line or "arguments" not in line:
+            raise refuse_file(
+                place, f"{_WHAT} (doc_id, arguments, resps)", f"the fields {', '.join(line)}", "log with --log_samples"
+            )
+        own = str(line.get("filter", "none"))
+        if filter is not None and own != filter:
+            seen.setdefault(own, place)
+            continue
+        found.append(_response(line, place, features))
+        if filter is None and len({*seen, own}) > 1:
+            raise refuse_file(
+                place, "the answers of one filter", f"those of {own!r} and {next(iter(seen))!r}", "name one by filter"
+            )
+        seen.setdefault(own, place)
+    if not found:
+        raise refuse_file(
+            shown(path),
+            f"answers of the filter {filter!r}",
+            f"those of {', '.join(map(repr, seen))}",
+            "name one of these",
+        )
+    return Log(tuple(found), shown(path))
+
+
+def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str]) -> Response:
+    texts = _continuations(line["arguments"], place)
+    answers = need_list(line.get("filtered_resps", line.get("resps")), place, "filtered_resps")
+    scored = [_likelihood(one) for one in answers]
+    facts: dict[str, Any] = {"id": str(line["doc_id"]), "features": features}
+    if all(one is not None for one in scored) and len(scored) == len(texts) and len(texts) > 1:
+        if len(set(texts)) < len(texts):
+            raise refuse_file(
+                place, "distinct options", f"{texts[0]!r} twice", "log without acc_mutual_info, which scores each twice"
+            )
+        values = [need_log_prob(one, place, "the log-likelihood of an option") for one in scored]
+        options = tuple(Option(text, value) for text, value in zip(texts, values, strict=True))
+        return Response(
+            options=options, target=_target(line.get("target"), options), right=_right(line, place), **facts
+        )
+    return Response(text=_text(answers, place), target=_plain(line.get("target")), right=_right(line, place), **facts)
+
+
+def _continuations(arguments: Any, place: str) -> list[str]:
+    """Return what was scored, or the settings of a generation, a request; both layouts of the log are read."""
+    if isinstance(arguments, Mapping):  # {"gen_args_0": {"arg_0": question, "arg_1": " answer"}, …}
+        pairs = [list(need_mapping(one, place, "arguments").values()) for one in arguments.values()]
+    else:
+        pairs = [list(need_list(one, place, "arguments")) for one in need_list(arguments, place, "arguments")]
+    return [str(pair[1]) if len(pair) > 1 else "" for pair in pairs]
+
+
+def _likelihood(answer: Any) -> Any:
+    """Return the log-likelihood of ["-1.2", "False"], or of [["-1.2", "False"]]; None for text."""
+    if isinstance(answer, list) and len(answer) == 1:
+        answer = answer[0]
+    if isinstance(answer, list) and len(answer) == 2 and str(answer[1]) in ("True", "False"):
+        return answer[0]
+    return None
+
+
+def _target(target: Any, options: tuple[Option, ...]) -> str | None:
+    """Return the text of the true option, for an index or a text; None where it is neither."""
+    name = _plain(target)
+    texts = [one.text.strip() for one in options]
+    if name is None or name.strip() in texts:
+        return None if name is None else name.strip()
+    return texts[int(name)] if name.strip().isdecimal() and int(name) < len(texts) else None
+
+
+def _plain(target: Any) -> str | None:
+    return None if target is None or isinstance(target, list | dict) else str(target)
+
+
+def _text(answers: Any, place: str) -> str:
+    first = answers[0] if answers else ""
+    first = first[0] if isinstance(first, list) and first else first
+    if not isinstance(first, str):
+        raise refuse_file(
+            place, "options with log-likelihoods, or a text", repr(first), "read multiple-choice or generation tasks"
+        )
+    return first
+
+
+def _right(line: Mapping[str, Any], place: str) -> bool | None:
+    for name in _RIGHT:
+        if (value := line.get(name)) is not None:
+            if value not in (0, 1):
+                raise refuse_file(place, f"{name} to be 0 or 1", repr(value), "pass labels of your own")
+            return bool(value)
+    return None

@@ -1,0 +1,154 @@
+"""Logs of OpenAI's API, and of vLLM's and other servers that answer in its form: one response a line."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant._check import check_flag
+from calibrant._places import check_source, shown
+from calibrant.language._json import lines_of, need_list, need_log_prob, need_mapping, need_text, refuse_file
+from calibrant.language.log import Log, Response, Token
+
+__all__ = ["read_openai"]
+
+_WHAT = "responses of chat/completions or completions"
+_SKIP = "pass skip_failed=True to leave such lines out"
+
+
+def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> Log:
+    """Return the answers of a file of API responses, one JSON object a line.
+
+    A line is the response of ``chat/completions`` or of ``completions``, as OpenAI and vLLM's server send it, or a line of the
+    batch API's output file, which holds it as ``response.body``. The id is ``custom_id`` where there is one, else the response's
+    ``id``, else the line's number; a response with several choices gives an answer a choice, with ids ``ID/0``, ``ID/1`` ….
+    The feature ``model`` is the response's.
+
+    Args:
+        path: JSON lines in UTF-8.
+        skip_failed: Leave out lines of the batch API that hold an error in place of a response, instead of refusing them.
+
+    Raises:
+        FileFormatError: Naming the line that is no such response, or is a failed request.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> token = {
+        ...     "token": " A",
+        ...     "logprob": -0.2,
+        ...     "top_logprobs": [{"token": " A", "logprob": -0.2}, {"token": "B", "logprob": -2.0}],
+        ... }
+        >>> choice = {"index": 0, "message": {"content": " A"}, "logprobs": {"content": [token]}}
+        >>> _ = Path("log.jsonl").write_text(json.dumps({"id": "q1", "model": "m", "choices": [choice]}))
+        >>> read_openai("log.jsonl").responses[0].tokens[0].top
+        {' A': -0.2, 'B': -2.0}
+
+    References:
+        OpenAI API reference, chat/completions (``logprobs``, ``top_logprobs``), completions, and batch output; vLLM's
+        OpenAI-compatible server.
+    """
+    check_flag(skip_failed, name="skip_failed")
+    path = check_source(path)
+    found: list[Response] = []
+    for place, line in lines_of(path, what=_WHAT):
+        body, name = _body(line, place)
+        if body is None:
+            if skip_failed:
+                continue
+            raise refuse_file(place, "a response", f"a failed request ({name})", _SKIP)
+        found += _responses(body, place, name or str(body.get("id") or len(found)))
+    if not found:
+        raise refuse_file(shown(path), "a response", "failed requests alone", "check the batch's errors")
+    return Log(tuple(found), shown(path))
+
+
+def _body(line: Mapping[str, Any], place: str) -> tuple[Mapping[str, Any] | None, str]:
+    """Return the response that a line holds and its custom id; or None and the reason why it has none."""
+    if "custom_id" not in line and "response" not in line:
+        return line, ""
+    name = str(line.get("custom_id") or "")
+    if line.get("error"):
+        return None, str(line["error"])
+    answer = need_mapping(line.get("response"), place, "response")
+    body = need_mapping(answer.get("body"), place, "response.body")
+    if answer.get("status_code", 200) != 200:
+        return None, f"status {answer['status_code']}"
+    return body, name
+
+
+def _responses(body: Mapping[str, Any], place: str, name: str) -> list[Response]:
+    if "choices" not in body and "output" in body:
+        raise refuse_file(
+            place, f"a response with choices ({_WHAT})", "one of the responses API", "log chat/completions"
+        )
+    choices = need_list(body.get("choices"), place, "choices")
+    if not choices:
+        raise refuse_file(place, "at least one choice", "none", "drop the line")
+    features = {"model": str(body.get("model") or "unknown")}
+    made = []
+    for number, one in enumerate(choices):
+        choice = need_mapping(one, place, "a choice")
+        own = f"{name}/{number}" if len(choices) > 1 else name
+        text, tokens = _answer(choice, place)
+        made.append(Response(own, text, tokens, features=features))
+    return made
+
+
+def _answer(choice: Mapping[str, Any], place: str) -> tuple[str, tuple[Token, ...]]:
+    """Return text and tokens of a choice in either form."""
+    kept = choice.get("logprobs")
+    kept = {} if kept is None else need_mapping(kept, place, "logprobs")
+    if "message" in choice:
+        message = need_mapping(choice["message"], place, "message")
+        text = message.get("content") or ""
+        return need_text(text, place, "content"), tokens_of(kept.get("content") or [], place)
+    if "text" not in choice:
+        raise refuse_file(
+            place, f"a choice with message or text ({_WHAT})", "neither", "log whole responses, not streamed pieces"
+        )
+    return need_text(choice["text"], place, "text"), _completion_tokens(kept, place)
+
+
+def tokens_of(content: Any, place: str) -> tuple[Token, ...]:
+    """Return the tokens of ``logprobs.content`` of a chat completion."""
+    made = []
+    for one in need_list(content, place, "logprobs.content"):
+        token = need_mapping(one, place, "a token")
+        tops = [need_mapping(top, place, "top_logprobs") for top in token.get("top_logprobs") or []]
+        top: dict[str, float] = {}
+        for other in tops:
+            _add(top, need_text(other.get("token"), place, "token"), other.get("logprob"), place)
+        value = need_log_prob(token.get("logprob"), place, "logprob")
+        made.append(Token(need_text(token.get("token"), place, "token"), value, top))
+    return tuple(made)
+
+
+def _completion_tokens(kept: Mapping[str, Any], place: str) -> tuple[Token, ...]:
+    """Return the tokens of ``logprobs`` of a text completion: parallel lists."""
+    texts = need_list(kept.get("tokens") or [], place, "logprobs.tokens")
+    values = need_list(kept.get("token_logprobs") or [], place, "logprobs.token_logprobs")
+    tops = need_list(kept.get("top_logprobs") or [None] * len(texts), place, "logprobs.top_logprobs")
+    if not len(texts) == len(values) == len(tops):
+        got = f"{len(texts)}, {len(values)} and {len(tops)}"
+        raise refuse_file(place, "as many tokens as log-probabilities", got, "write the log again")
+    if values and values[0] is None:
+        raise refuse_file(
+            place,
+            "log-probabilities of the answer",
+            "none for its first token",
+            "ask without echo, which logs the prompt too",
+        )
+    made = []
+    for text, value, rivals in zip(texts, values, tops, strict=True):
+        top: dict[str, float] = {}
+        for name, other in ({} if rivals is None else need_mapping(rivals, place, "top_logprobs")).items():
+            _add(top, name, other, place)
+        made.append(Token(need_text(text, place, "token"), need_log_prob(value, place, "token_logprobs"), top))
+    return tuple(made)
+
+
+def _add(top: dict[str, float], token: str, value: Any, place: str) -> None:
+    """Keep a rival; of two tokens with one spelling, the more probable one. One without a log-probability is left out."""
+    number = need_log_prob(value, place, "the logprob of a top token")
+    if number > top.get(token, float("-inf")):
+        top[token] = number

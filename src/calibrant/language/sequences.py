@@ -1,0 +1,73 @@
+"""Free answers: what the log-probabilities of their tokens say of their being right."""
+
+import math
+from typing import Any
+
+import torch
+
+from calibrant._check import check_choice
+from calibrant.errors import InputError
+from calibrant.language.labels import features_of, need_log, outcomes
+from calibrant.language.log import Log, Response
+from calibrant.predictions import Predictions
+
+__all__ = ["sequences"]
+
+_CERTAIN = 1e-9  # log-probabilities nearer to 0 are rounding: servers send about seven digits
+
+
+def sequences(log: Log, *, labels: Any = None, score: str = "mean") -> Predictions:
+    """Return predictions of two classes, wrong (0) and right (1), from the log-probability of each answer.
+
+    The raw probability of being right is exp of the mean log-probability of the answer's tokens, or of their sum. Neither is
+    calibrated: fit a calibrator on labelled answers. Features: ``log_prob_mean``, ``log_prob_sum``, ``length`` (tokens), and
+    what the log says of the rows (model, task). ``one_vs_rest(1)`` gives the pairs (probability of being right, is right) for
+    metrics, intervals and ``operate.abstain``.
+
+    Args:
+        log: From a reader of this package, with log-probabilities.
+        labels: Whether each answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
+            says, and gives predictions without labels where it says nothing.
+        score: "mean" or "sum".
+
+    Raises:
+        InputError: Naming the answer without log-probabilities or label.
+
+    Examples:
+        >>> from calibrant.language import Log, Response, Token
+        >>> answer = Response("q1", "Paris", (Token("Par", -0.1, {}), Token("is", -0.3, {})))
+        >>> rows = sequences(Log((answer,)), labels=[1])
+        >>> rows.one_vs_rest(1).p
+        tensor([0.8187], dtype=torch.float64)
+        >>> rows.features["length"]
+        tensor([2])
+
+    References:
+        Malinin & Gales 2021, Uncertainty Estimation in Autoregressive Structured Prediction, §3 (length-normalised
+        log-probability); Murray & Chiang 2018 (length bias of sums).
+    """
+    log = need_log(log)
+    check_choice(score, name="score", choices=("mean", "sum"))
+    sums = torch.tensor([_log_prob(one, log.source) for one in log], dtype=torch.float64)
+    lengths = torch.tensor([len(one.tokens) for one in log])
+    means = sums / lengths
+    chosen = (means if score == "mean" else sums).clamp_max(-_CERTAIN)
+    log_odds = chosen - torch.log(-torch.expm1(chosen))
+    beside = {**features_of(log), "log_prob_mean": means, "log_prob_sum": sums, "length": lengths}
+    return Predictions.from_binary_logits(log_odds, outcomes(log, labels), features=beside)
+
+
+def _log_prob(one: Response, source: str) -> float:
+    if one.options:
+        raise InputError(f"{source}: expected a free answer in {one.id!r}, got scored options; use choices(log)")
+    if not one.tokens:
+        raise InputError(
+            f"{source}: expected log-probabilities of the answer {one.id!r}, got none; ask the server for logprobs, or for a stated "
+            "confidence, which verbalized reads (generation logs of lm-evaluation-harness have no other score)"
+        )
+    if math.isinf(one.log_prob):
+        raise InputError(
+            f"{source}: expected a log-probability for every token of {one.id!r}, got −9999, which servers write where they have "
+            "none; ask again, or select the other answers"
+        )
+    return one.log_prob

@@ -1,0 +1,110 @@
+"""Confidences that a model states in words: a strict parser, and predictions from them."""
+
+import re
+from typing import Any
+
+import torch
+
+from calibrant._arguments import check_text
+from calibrant._check import check_count, refuse
+from calibrant.errors import InputError
+from calibrant.language.labels import features_of, need_log, outcomes
+from calibrant.language.log import Log
+from calibrant.predictions import Predictions
+
+__all__ = ["parse_confidence", "verbalized"]
+
+_ROUNDING = 0.005  # a stated 100 % is 99.5 % or more: models state whole percents
+_NUMBER = r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?:(?P<percent>%|percent)|(?:/|out of)\s*(?P<whole>\d+))?"
+_ALONE = re.compile(_NUMBER + r"\.?", re.IGNORECASE)
+_LABELLED = re.compile(
+    r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)\s*"
+    + _NUMBER
+    + r"(?=\.?(?:[\s;,)}\]]|$))(?!\s*(?:[-–]|to\b|or\b|%|/))",
+    re.IGNORECASE,
+)
+_SIGNS = re.compile(r"[*_`\"']")
+
+
+def parse_confidence(text: str, *, scale: int | None = None) -> float:
+    """Return the confidence in [0, 1] that a text states, and refuse whatever else it says.
+
+    Understood are "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10", "confidence is 8 out of 10", anywhere in the text
+    but only once, or a text that is the number alone: "85%", "0.85", "8/10". A number without a unit must lie in [0, 1] with a
+    decimal point, unless ``scale`` says what it is out of. Ranges, words ("high"), "about" and two different numbers are
+    refused.
+
+    Args:
+        text: What the model wrote.
+        scale: What whole numbers without a unit are out of, such as 100; None refuses them.
+
+    Raises:
+        InputError: If the text does not state one confidence in one of these forms.
+
+    Examples:
+        >>> [parse_confidence(text) for text in ("Paris. Confidence: 85 %", "0.85", "**Confidence:** 8/10")]
+        [0.85, 0.85, 0.8]
+    """
+    check_text(text, name="text")
+    if scale is not None:
+        check_count(scale, name="scale", low=2)
+    plain = _SIGNS.sub("", text).strip()
+    alone = _ALONE.fullmatch(plain)
+    found = [alone] if alone else list(_LABELLED.finditer(plain))
+    if len(re.findall(r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)", plain, re.IGNORECASE)) > len(found):
+        found = []  # one of them is in a form that is not understood
+    values = {_value(one, scale, text) for one in found}
+    if len(values) != 1:
+        got = "two different ones" if values else repr(text[-80:])
+        raise refuse(
+            "one confidence such as 'Confidence: 85 %', '0.85' or '8/10'", got, "ask the model for one of these forms"
+        )
+    return values.pop()
+
+
+def _value(found: re.Match[str], scale: int | None, text: str) -> float:
+    number, whole = float(found["number"]), found["whole"]
+    unit = 100.0 if found["percent"] else float(whole) if whole else None
+    if unit is None:
+        unit = 1.0 if "." in found["number"] and number <= 1 else float(scale) if scale is not None else 0.0
+    if not unit:
+        raise refuse("a confidence with its unit", repr(text[-80:]), "pass scale=100 if numbers are out of 100")
+    if number > unit:
+        raise refuse("a confidence of at most 1", f"{found[0]!r}", "check the answer")
+    return number / unit
+
+
+def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Predictions:
+    """Return predictions of two classes, wrong (0) and right (1), from the confidence that each answer states.
+
+    The feature ``stated`` is the confidence as stated; in the predictions 0 and 100 % become ½ and 99½ %, since models state
+    whole percents, and an infinite logit could not be calibrated.
+
+    Args:
+        log: From a reader of this package; the confidence is read from the answer's text by ``parse_confidence``.
+        labels: Whether each answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
+            says.
+        scale: As in ``parse_confidence``.
+
+    Raises:
+        InputError: Naming the answer whose confidence is not understood.
+
+    Examples:
+        >>> from calibrant.language import Log, Response
+        >>> rows = verbalized(Log((Response("q1", "Paris. Confidence: 85 %"),)), labels=[1])
+        >>> rows.one_vs_rest(1).p
+        tensor([0.8500], dtype=torch.float64)
+
+    References:
+        Lin et al. 2022, Teaching Models to Express Their Uncertainty in Words; Tian et al. 2023, Just Ask for Calibration.
+    """
+    log = need_log(log)
+    stated = []
+    for one in log:
+        try:
+            stated.append(parse_confidence(one.text or " ", scale=scale))
+        except InputError as error:
+            raise InputError(f"{log.source}, {one.id!r}: {error}") from error
+    p = torch.tensor(stated, dtype=torch.float64)
+    beside = {**features_of(log), "stated": p}
+    return Predictions.from_binary_probs(p.clamp(_ROUNDING, 1 - _ROUNDING), outcomes(log, labels), features=beside)
