@@ -1,5 +1,6 @@
 """Honour or refuse, for the commands that need a limit, a state, a second model or a study: every option, read from the application."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ BASES: dict[str, list[str]] = {
     "estimate": ["FILE", "--reference", "a.npz"],
     "decide": ["FILE", "--coverage", ".8"],
     "convert": ["FILE", "OUT/out.npz"],
+    "ingest": ["log.jsonl", "OUT/out.npz", "--from", "openai", "--options", "A,B", "--missing", "drop"],
     "theory": ["--figure", "bounds"],
     "demo": [],
     "study list": [],
@@ -46,6 +48,17 @@ WITHOUT_FILE = {"watch": ["STATE"], "plan": ["--draws", "40", "--ece", ".1"]}  #
 # A value that must change something; an option that is not here is tried with a value of its type.
 VALUES: dict[str, str | None] = {
     "check maximum": "ece=.02",
+    "ingest source": "inspect",
+    "ingest kind": "sequences",
+    "ingest labels": "labels.csv",
+    "ingest test": "0.5",
+    "ingest options": "B,A",
+    "ingest normalize": "bytes",
+    "ingest missing": "bound",
+    "ingest score": "sum",
+    "ingest scale": "100",
+    "ingest low": "0",
+    "ingest least": "0.5",
     "check minimum": "accuracy=.5",
     "check no_worse": "brier=.1",
     "check baseline": "b.npz",
@@ -159,11 +172,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fresh = Predictions.from_logits(*some_logits(rows=120, classes=4, seed=9))
     calibrant.calibrators.TemperatureScaling().fit(fresh).save(place / "c.safetensors")
     (place / "policy.toml").write_text("[minimum]\naccuracy = 0.9\n")
+    (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
+    (place / "labels.csv").write_text("id,label\n" + "".join(f"q{i},{'AB'[i % 2]}\n" for i in range(8)))
     Monitor(splits["val"]).save(place / "state.safetensors")
     monitor = Monitor(splits["val"])
     monitor.update(splits["other"])
     monitor.save(place / "other.safetensors")
     return place
+
+
+def answer(number: int) -> str:
+    """Return a line of a language model's log; the first one lacks the option B."""
+    top = [{"token": "A", "logprob": -0.5 - number / 10}, {"token": "C" if number == 0 else "B", "logprob": -1.5}]
+    token = {"token": "A", "logprob": top[0]["logprob"], "top_logprobs": top}
+    return json.dumps(
+        {"id": f"q{number}", "choices": [{"message": {"content": "A"}, "logprobs": {"content": [token]}}]}
+    )
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -100,7 +100,11 @@ def test_an_answer_with_no_option_and_one_without_log_probabilities_are_refused(
 
 
 def test_labels_are_options_names_by_id_or_in_order() -> None:
-    log = Log((said("q/0", {"A": 0.6, "B": 0.3}), said("q/1", {"A": 0.6, "B": 0.3})))
+    both = {"A": 0.6, "B": 0.3}
+    log = Log((said("q/0", both, question="q"), said("q/1", both, question="q")))
+    groups = choices(log, ("A", "B")).groups
+    assert groups is not None
+    assert groups.tolist() == [0, 0]
     assert choices(log, ("A", "B"), labels={"q": "B"}).need_labels().tolist() == [1, 1]
     with pytest.raises(InputError, match="a label for every answer, got none for 'q/0'"):
         choices(log, ("A", "B"), labels={"p": "B"})

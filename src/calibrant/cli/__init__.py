@@ -26,6 +26,7 @@ class Commands(OneSentenceGroup):
         "decide",
         "report",
         "convert",
+        "ingest",
         "theory",
         "methods",
         "study",

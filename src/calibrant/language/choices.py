@@ -10,7 +10,7 @@ import torch
 
 from calibrant._check import check_choice, refuse, shown
 from calibrant.errors import InputError, UsageWarning
-from calibrant.language.labels import features_of, need_log, option_numbers
+from calibrant.language.labels import features_of, groups_of, need_log, option_numbers
 from calibrant.language.log import Log, Response, Token
 from calibrant.predictions import Predictions
 
@@ -76,7 +76,10 @@ def choices(
     beside = {name: [values[i] for i in kept] for name, values in features_of(log).items()}
     beside |= {"other_mass": [one.other for one in rows], "bounded": [one.bounded for one in rows]}
     logits = torch.tensor([one.log_probs for one in rows], dtype=torch.float64)
-    return Predictions.from_logits(logits, None if truth is None else truth[kept], unchecked_kind=True, features=beside)
+    kept_truth = None if truth is None else truth[kept]
+    clusters = groups_of(log)
+    groups = None if clusters is None else [clusters[i] for i in kept]
+    return Predictions.from_logits(logits, kept_truth, groups=groups, unchecked_kind=True, features=beside)
 
 
 def check_options(options: Any) -> dict[str, tuple[str, ...]]:
@@ -202,7 +205,8 @@ def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
         for column, option in enumerate(one.options):
             logits[row, column] = option.log_prob / _length(option.text, normalize)
     truth = option_numbers(log, labels, names)
-    return Predictions.from_logits(logits, truth, unchecked_kind=True, features=features_of(log) or None)
+    beside = features_of(log) or None
+    return Predictions.from_logits(logits, truth, groups=groups_of(log), unchecked_kind=True, features=beside)
 
 
 def _length(text: str, normalize: str) -> int:

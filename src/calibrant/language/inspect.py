@@ -21,7 +21,8 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: str | None = None, lea
 
     An answer is right by its score: C is 1, I and N are 0, P is ½, and numbers are themselves. Its tokens are those of
     ``output.choices[0].logprobs``, where the run kept them (``--logprobs --top-logprobs 20``). The id is the sample's, with
-    ``/EPOCH`` where there are several epochs; features are ``model`` and ``task``.
+    ``/EPOCH`` where there are several epochs, which are then one cluster of the predictions (``groups``). Features are
+    ``model`` and ``task``.
 
     Args:
         path: One JSON object in UTF-8.
@@ -86,7 +87,8 @@ def _response(
     scorer: str | None,
     least: float | None,
 ) -> Response:
-    name = str(sample.get("id", "?")) + (f"/{sample.get('epoch', 1)}" if epochs else "")
+    question = str(sample.get("id", "?"))
+    name = f"{question}/{sample.get('epoch', 1)}" if epochs else question
     place = f"{file}, sample {name}"
     output = need_mapping(sample.get("output") or {}, place, "output")
     target = sample.get("target")
@@ -98,6 +100,7 @@ def _response(
         target=target if isinstance(target, str) else None,
         right=_right(sample, place, scorer, least),
         features=features,
+        question=question if epochs else None,
     )
 
 

@@ -89,7 +89,9 @@ def rating(log: Log, *, labels: Any = None, low: int = 1, high: int = 5, missing
     expected = found.probs @ levels
     kept = None if found.labels is None else (found.labels == high - low).long()
     p = ((expected - low) / (high - low)).clamp(0, 1)
-    return Predictions.from_binary_probs(p, kept, features={**(found.features or {}), "rating": expected})
+    return Predictions.from_binary_probs(
+        p, kept, groups=found.groups, features={**(found.features or {}), "rating": expected}
+    )
 
 
 def pairwise(
@@ -142,7 +144,7 @@ def pairwise(
     first = found.logits[:, 1] - found.logits[:, 0]
     second = turned.logits[:, 0] - turned.logits[:, 1]
     beside = {**(found.features or {}), "place_effect": (first - second) / 2}
-    return Predictions.from_binary_logits((first + second) / 2, found.labels, features=beside)
+    return Predictions.from_binary_logits((first + second) / 2, found.labels, groups=found.groups, features=beside)
 
 
 def _without_targets(log: Log) -> Log:

@@ -84,7 +84,7 @@ def labels_of(log: Log, labels: Any) -> list[str] | None:
 
     Args:
         log: The answers.
-        labels: A dict id → label, in which ``ID`` also stands for the answers ``ID/0``, ``ID/1`` …; a list of one an answer.
+        labels: A dict id → label, in which that of a question also stands for its several answers; a list of one an answer.
 
     Raises:
         InputError: If an answer has none.
@@ -95,7 +95,7 @@ def labels_of(log: Log, labels: Any) -> list[str] | None:
         table = {str(key): value for key, value in labels.items()}
         found = []
         for one in log:
-            key = one.id if one.id in table else one.id.rpartition("/")[0]
+            key = one.id if one.id in table or one.question is None else one.question
             if key not in table:
                 raise refuse(
                     "a label for every answer",
@@ -179,6 +179,13 @@ def features_of(log: Log) -> dict[str, list[str]]:
     """Return the named facts that all answers have, as columns."""
     rows = [one.features or {} for one in log]
     return {name: [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
+
+
+def groups_of(log: Log) -> list[str] | None:
+    """Return the cluster of each answer, the question; None where each question has one answer."""
+    if all(one.question is None for one in log):
+        return None
+    return [one.id if one.question is None else one.question for one in log]
 
 
 def need_log(log: Any) -> Log:

@@ -52,6 +52,7 @@ class Response:
         target: The true answer, as far as the log has it.
         right: Whether the log calls the answer right, or None.
         features: Named facts of the row, such as model and task.
+        question: What several answers to one question share, which do not vary independently; None where there is one answer.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Response:
     target: str | None = None
     right: bool | None = None
     features: Mapping[str, str] | None = None
+    question: str | None = None
 
     @property
     def log_prob(self) -> float:

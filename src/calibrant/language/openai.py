@@ -20,7 +20,8 @@ def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> L
 
     A line is the response of ``chat/completions`` or of ``completions``, as OpenAI and vLLM's server send it, or a line of the
     batch API's output file, which holds it as ``response.body``. The id is ``custom_id`` where there is one, else the response's
-    ``id``, else the line's number; a response with several choices gives an answer a choice, with ids ``ID/0``, ``ID/1`` ….
+    ``id``, else the line's number; a response with several choices gives an answer a choice, with ids ``ID/0``, ``ID/1`` …, which
+    are one cluster of the predictions (``groups``).
     The feature ``model`` is the response's.
 
     Args:
@@ -90,7 +91,7 @@ def _responses(body: Mapping[str, Any], place: str, name: str) -> list[Response]
         choice = need_mapping(one, place, "a choice")
         own = f"{name}/{number}" if len(choices) > 1 else name
         text, tokens = _answer(choice, place)
-        made.append(Response(own, text, tokens, features=features))
+        made.append(Response(own, text, tokens, features=features, question=name if len(choices) > 1 else None))
     return made
 
 

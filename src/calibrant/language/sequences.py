@@ -7,7 +7,7 @@ import torch
 
 from calibrant._check import check_choice
 from calibrant.errors import InputError
-from calibrant.language.labels import features_of, need_log, outcomes
+from calibrant.language.labels import features_of, groups_of, need_log, outcomes
 from calibrant.language.log import Log, Response
 from calibrant.predictions import Predictions
 
@@ -54,7 +54,7 @@ def sequences(log: Log, *, labels: Any = None, score: str = "mean") -> Predictio
     chosen = (means if score == "mean" else sums).clamp_max(-_CERTAIN)
     log_odds = chosen - torch.log(-torch.expm1(chosen))
     beside = {**features_of(log), "log_prob_mean": means, "log_prob_sum": sums, "length": lengths}
-    return Predictions.from_binary_logits(log_odds, outcomes(log, labels), features=beside)
+    return Predictions.from_binary_logits(log_odds, outcomes(log, labels), groups=groups_of(log), features=beside)
 
 
 def _log_prob(one: Response, source: str) -> float:

@@ -8,7 +8,7 @@ import torch
 from calibrant._arguments import check_text
 from calibrant._check import check_count, refuse
 from calibrant.errors import InputError
-from calibrant.language.labels import features_of, need_log, outcomes
+from calibrant.language.labels import features_of, groups_of, need_log, outcomes
 from calibrant.language.log import Log
 from calibrant.predictions import Predictions
 
@@ -107,4 +107,5 @@ def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Pre
             raise InputError(f"{log.source}, {one.id!r}: {error}") from error
     p = torch.tensor(stated, dtype=torch.float64)
     beside = {**features_of(log), "stated": p}
-    return Predictions.from_binary_probs(p.clamp(_ROUNDING, 1 - _ROUNDING), outcomes(log, labels), features=beside)
+    held = p.clamp(_ROUNDING, 1 - _ROUNDING)
+    return Predictions.from_binary_probs(held, outcomes(log, labels), groups=groups_of(log), features=beside)

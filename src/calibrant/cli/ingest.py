@@ -1,0 +1,225 @@
+"""``calibrant ingest``: the log of a language model as a file of predictions."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from calibrant import language
+from calibrant._check import check_number
+from calibrant._places import check_target, shown
+from calibrant.cli._options import refuse_typed
+from calibrant.cli._output import console
+from calibrant.errors import InputError
+from calibrant.language import Log
+from calibrant.predictions import Predictions
+from calibrant.splits import UNNAMED, save_predictions
+
+SUFFIXES = (".npz", ".safetensors", ".parquet")
+# the options that have an effect, by the program that wrote the log and by what its answers are read as
+OF_FORMAT = {
+    "openai": ("skip_failed",),
+    "vllm": ("skip_failed",),
+    "lm-eval": ("filter_name", "model"),
+    "inspect": ("scorer", "least"),
+}
+OF_KIND = {
+    "choices": ("options", "normalize", "missing"),
+    "sequences": ("score",),
+    "yes-no": ("missing",),
+    "rating": ("low", "high", "missing"),
+    "pairwise": ("options", "swapped", "missing"),
+    "verbalized": ("scale",),
+}
+Format = Literal["openai", "vllm", "lm-eval", "inspect"]
+Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized"]
+
+
+Labels = Annotated[str | None, typer.Option(metavar="FILE", help="A table with the columns id and label.")]
+Share = Annotated[
+    float | None, typer.Option(help="Share of questions for the split test, by their ids; the rest is val.")
+]
+Options = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
+]
+Normalize = Annotated[
+    Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
+]
+Missing = Annotated[Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")]
+Score = Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")]
+Low = Annotated[int, typer.Option(help="A rating's lowest level.")]
+High = Annotated[int, typer.Option(help="A rating's highest level.")]
+Swapped = Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")]
+Scale = Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")]
+SkipFailed = Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")]
+Filter = Annotated[str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")]
+Model = Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")]
+Scorer = Annotated[str | None, typer.Option(help="Inspect's scorer that says what is right.")]
+Least = Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")]
+
+
+def ingest(
+    context: typer.Context,
+    log: Annotated[str, typer.Argument(help="The log: .jsonl, or .json of Inspect.")],
+    output: Annotated[str, typer.Argument(metavar="OUT", help=f"Predictions: {', '.join(SUFFIXES)}.")],
+    source: Annotated[Format, typer.Option("--from", help="The program that wrote the log.")],
+    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices",
+    labels: Labels = None,
+    test: Share = None,
+    options: Options = None,
+    normalize: Normalize = "none",
+    missing: Missing = "refuse",
+    score: Score = "mean",
+    low: Low = 1,
+    high: High = 5,
+    swapped: Swapped = None,
+    scale: Scale = None,
+    skip_failed: SkipFailed = False,
+    filter_name: Filter = None,
+    model: Model = None,
+    scorer: Scorer = None,
+    least: Least = None,
+) -> None:
+    """Write a language model's logged answers as predictions, which every other command reads.
+
+    Choices and pairs become predictions over the options; sequences, judges' verdicts and stated confidences become the
+    probability of being right (class 1). Without --labels the log's own targets and scores are the labels.
+
+    Examples:
+
+        calibrant ingest answers.jsonl answers.npz --from openai --options A,B,C,D --labels labels.csv --test .5
+
+        calibrant ingest samples_arc_easy_2026-01-01T00-00-00.jsonl arc.npz --from lm-eval --normalize bytes
+
+        calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
+    """
+    _refuse_without_effect(context, source, kind)
+    _check_output(output, [place for place in (log, labels, swapped) if place is not None], test)
+    read = _reader(source, skip_failed=skip_failed, filter_name=filter_name, model=model, scorer=scorer, least=least)
+    settings = {
+        "options": None if options is None else _spellings(options),
+        "swapped": None if swapped is None else read(swapped),
+        "normalize": normalize,
+        "missing": missing,
+        "score": score,
+        "low": low,
+        "high": high,
+        "scale": scale,
+    }
+    make = _maker(kind, settings, None if labels is None else language.read_labels(labels))
+    whole = read(log)
+    parts = {UNNAMED: whole} if test is None else _divided(whole, test)
+    splits = {name: make(part) for name, part in parts.items()}
+    if len({data.classes for data in splits.values()}) > 1:
+        got = [data.classes for data in splits.values()]
+        raise InputError(f"expected as many options in val as in test, got {got}; leave --test out")
+    save_predictions(output, splits)
+    said = _said(splits) + ("; failed requests left out" if skip_failed else "")
+    console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
+
+
+def _check_output(output: str, inputs: list[str], test: float | None) -> None:
+    """Refuse a place that cannot be written, or not with these splits, before any work is done."""
+    if Path(output).suffix not in SUFFIXES:
+        raise InputError(
+            f"expected OUT to end in {', '.join(SUFFIXES)}, got {shown(output)}; name it so, and use convert for more formats"
+        )
+    check_target(output, inputs=inputs)
+    if test is not None:
+        check_number(test, name="--test", low=0, high=1, open_low=True, open_high=True)
+        if output.endswith(".parquet"):
+            raise InputError(
+                "expected .npz or .safetensors for two splits, got .parquet; name it so, or leave --test out"
+            )
+
+
+def _refuse_without_effect(context: typer.Context, source: str, kind: str) -> None:
+    """Refuse options that another format or another kind of answer has."""
+    for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
+        others = {name for names in owners.values() for name in names} - set(owners[chosen])
+        refuse_typed(context, sorted(others), where=f"{what} {chosen}")
+
+
+def _reader(
+    source: str,
+    *,
+    skip_failed: bool,
+    filter_name: str | None,
+    model: str | None,
+    scorer: str | None,
+    least: float | None,
+) -> Callable[[str | os.PathLike[str]], Log]:
+    """Return what reads a log of this format."""
+    if source == "lm-eval":
+        return lambda path: language.read_lm_eval(path, filter=filter_name, model=model or "unknown")
+    if source == "inspect":
+        return lambda path: language.read_inspect(path, scorer=scorer, least=least)
+    return lambda path: language.read_openai(path, skip_failed=skip_failed)
+
+
+def _maker(kind: str, settings: Mapping[str, Any], labels: Any) -> Callable[[Log], Predictions]:
+    """Return what makes predictions of a log."""
+    own = {name: settings[name] for name in OF_KIND[kind]}
+    if kind == "pairwise":
+        own = {name: value for name, value in own.items() if value is not None}
+        other = own.pop("swapped", None)
+        return lambda log: language.pairwise(
+            log, None if other is None else _same_ids(other, log), labels=labels, **own
+        )
+    make: Callable[..., Predictions] = getattr(language, kind.replace("-", "_"))
+    return lambda log: make(log, labels=labels, **own)
+
+
+def _same_ids(other: Log, log: Log) -> Log:
+    """Return the answers of ``other`` that ``log`` has too, so that a split has both orders of its questions."""
+    wanted = set(log.ids)
+    return other[[row for row, name in enumerate(other.ids) if name in wanted]] if len(log) < len(other) else other
+
+
+def _spellings(text: str) -> dict[str, list[str]]:
+    """Return option → spellings of "A,B" or "positive=positive|pos,negative=neg"."""
+    made: dict[str, list[str]] = {}
+    for part in text.split(","):
+        name, _, spelled = part.partition("=")
+        if not name.strip() or name.strip() in made:
+            raise InputError(
+                f"expected distinct names with commas between them for --options, got {text!r}; write A,B,C,D"
+            )
+        made[name.strip()] = spelled.split("|") if spelled else [name]
+    return made
+
+
+def _divided(log: Log, share: float) -> dict[str, Log]:
+    """Return the splits val and test, by a hash of each question, so that a longer log keeps the places of the answers it had."""
+
+    def in_test(name: str) -> bool:
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") < share * 2**64
+
+    chosen = [in_test(one.id if one.question is None else one.question) for one in log]
+    if len(set(chosen)) < 2:
+        raise InputError(
+            f"expected questions for val and test, got {len(log)} that fall in one; choose another --test, or leave it out"
+        )
+    return {
+        "val": log[[row for row, one in enumerate(chosen) if not one]],
+        "test": log[[row for row, one in enumerate(chosen) if one]],
+    }
+
+
+def _said(splits: Mapping[str, Predictions]) -> str:
+    parts = []
+    for name, data in splits.items():
+        words = f"{'' if name == UNNAMED else name + ' '}{len(data):,} rows of {data.classes} classes"
+        words += "" if data.labels is not None else ", no labels"
+        if data.features is not None and "other_mass" in data.features:
+            other = data.features["other_mass"]
+            words += (
+                f", {float(other.mean()):.1%} of the probability on other tokens (at most {float(other.max()):.1%})"  # type: ignore[union-attr]
+            )
+            if bounded := int((data.features["bounded"] > 0).sum()):  # type: ignore[operator]
+                words += f", {bounded:,} rows with an option at its bound"
+        parts.append(words)
+    return "; ".join(parts)

@@ -1,0 +1,145 @@
+"""``calibrant ingest``: a language model's log becomes a file that the other commands read."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant import Predictions
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def line(name: str, p: float, **more: Any) -> dict[str, Any]:
+    """Return a response whose first token is A with probability 0.9 p and B with 0.9 (1 − p)."""
+    top = [{"token": " A", "logprob": math.log(0.9 * p)}, {"token": " B", "logprob": math.log(0.9 * (1 - p))}]
+    content = [{"token": " A", "logprob": top[0]["logprob"], "top_logprobs": top}]
+    return {
+        "id": name,
+        "model": "m",
+        "choices": [{"message": {"content": " A"}, "logprobs": {"content": content}}],
+        **more,
+    }
+
+
+def write_log(path: Path, rows: int = 400) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, rows)
+    path.write_text("\n".join(json.dumps(line(f"q{i}", float(value))) for i, value in enumerate(p)))
+    sharp = 1 / (1 + ((1 - p) / p) ** 0.5)  # the model is over-confident
+    labels = np.where(rng.random(rows) < sharp, "A", "B")
+    path.with_name("labels.csv").write_text("id,label\n" + "".join(f"q{i},{one}\n" for i, one in enumerate(labels)))
+
+
+def test_a_log_is_ingested_fitted_and_evaluated(home: Path, run: Any) -> None:
+    write_log(home / "log.jsonl")
+    done = run(
+        "ingest", "log.jsonl", "p.npz", "--from", "vllm", "--options", "A,B", "--labels", "labels.csv", "--test", ".5"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "10.0% of the probability on other tokens" in done.stderr
+    splits = calibrant.load_splits(home / "p.npz")
+    assert set(splits) == {"val", "test"}
+    assert sum(map(len, splits.values())) == 400
+    assert run("fit", "p.npz", "--method", "TemperatureScaling", "-o", "c.safetensors").exit_code == 0
+    found = run("evaluate", "p.npz", "--split", "test", "--calibrator", "c.safetensors", "--metric", "NLL", "--json")
+    before, after = (row["value"] for row in json.loads(found.stdout)["rows"])
+    assert after < before
+
+
+def test_the_split_of_a_question_does_not_change_with_the_others(home: Path, run: Any) -> None:
+    write_log(home / "log.jsonl", 100)
+    first = (home / "log.jsonl").read_text().splitlines()
+    arguments = ("--from", "openai", "--options", "A,B", "--test", ".3")
+    assert run("ingest", "log.jsonl", "all.npz", *arguments).exit_code == 0
+    (home / "log.jsonl").write_text("\n".join(first[:50]))
+    assert run("ingest", "log.jsonl", "half.npz", *arguments).exit_code == 0
+    whole, half = calibrant.load_splits(home / "all.npz"), calibrant.load_splits(home / "half.npz")
+    assert 15 <= len(whole["test"]) <= 45
+    for name in ("val", "test"):
+        data, part = whole[name], half[name]
+        assert isinstance(data, Predictions)
+        assert isinstance(part, Predictions)
+        assert data.logits[: len(part)].tolist() == part.logits.tolist()
+
+
+def test_each_kind_of_answer_is_ingested(home: Path, run: Any) -> None:
+    yes = [{"token": "Yes", "logprob": -0.2}, {"token": "No", "logprob": -1.8}]
+    levels = [{"token": str(i), "logprob": -1.0 - i / 10} for i in range(1, 6)]
+    content = [{"token": "Yes", "logprob": -0.2, "top_logprobs": yes + levels}]
+    choice = {"message": {"content": "Yes. Confidence: 85"}, "logprobs": {"content": content}}
+    levels_sum = math.fsum(math.exp(one["logprob"]) for one in levels)
+    (home / "log.jsonl").write_text(json.dumps({"custom_id": "a", "response": {"body": {"choices": [choice]}}}))
+    (home / "labels.json").write_text('{"a": 1}')
+    expected = {
+        "sequences": math.exp(-0.2),
+        "yes-no": 1 / (1 + math.exp(-1.6)),
+        "verbalized": 0.85,
+        "rating": (math.fsum(i * math.exp(-1.0 - i / 10) for i in range(1, 6)) / levels_sum - 1) / 4,
+    }
+    for kind, p in expected.items():
+        more = ["--scale", "100"] if kind == "verbalized" else []
+        done = run(
+            "ingest", "log.jsonl", f"{kind}.npz", "--from", "openai", "--as", kind, "--labels", "labels.json", *more
+        )
+        assert done.exit_code == 0, done.stderr
+        data = calibrant.load_splits(home / f"{kind}.npz")["all"]
+        assert isinstance(data, Predictions)
+        assert data.probs[0, 1].item() == pytest.approx(p, rel=1e-9)
+        assert data.need_labels().tolist() == [1]
+
+
+def test_a_pair_in_both_orders_is_ingested(home: Path, run: Any) -> None:
+    (home / "one.jsonl").write_text("\n".join(json.dumps(line(f"q{i}", 0.8)) for i in range(20)))
+    (home / "two.jsonl").write_text("\n".join(json.dumps(line(f"q{i}", 0.5)) for i in range(20)))
+    done = run(
+        "ingest", "one.jsonl", "p.npz", "--from", "openai", "--as", "pairwise", "--swapped", "two.jsonl", "--test", ".5"
+    )
+    assert done.exit_code == 0, done.stderr
+    data = calibrant.load_splits(home / "p.npz")["test"]
+    assert isinstance(data, Predictions)
+    assert data.probs[0].tolist() == [pytest.approx(2 / 3), pytest.approx(1 / 3)]  # the log-odds of 4 to 1, halved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--from", "openai"], "expected scored options of 'q0', got a free answer; name the options"),
+        (["--from", "openai", "--options", "A"], "at least two distinct options"),
+        (["--from", "openai", "--options", "A,,B"], "distinct names with commas between them for --options"),
+        (["--from", "openai", "--options", "A,C"], "use its largest possible probability (--missing bound)"),
+        (["--from", "openai", "--options", "A,B", "--score", "sum"], "got --score for --as choices; leave it out"),
+        (["--from", "openai", "--as", "sequences", "--filter", "x"], "got --filter for --from openai; leave it out"),
+        (["--from", "openai", "--as", "verbalized"], "log.jsonl, 'q0': expected one confidence"),
+        (["--from", "inspect", "--as", "sequences"], "expected an Inspect log in JSON"),
+        (["--from", "lm-eval"], "expected samples of lm-evaluation-harness"),
+        (["--from", "openai", "--options", "A,B", "--labels", "none.csv"], "no such file"),
+        (["--from", "openai", "--options", "A,B", "--test", "1"], "expected --test in (0, 1)"),
+        (["--from", "other", "--options", "A,B"], "expected arguments as calibrant ingest --help lists them"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    home: Path, run: Any, arguments: list[str], sentence: str
+) -> None:
+    write_log(home / "log.jsonl", 20)
+    done = run("ingest", "log.jsonl", "p.npz", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (home / "p.npz").exists()
+
+
+def test_the_log_is_never_written_over(home: Path, run: Any) -> None:
+    write_log(home / "log.jsonl", 20)
+    (home / "log.jsonl").rename(home / "log.npz")
+    done = run("ingest", "log.npz", "log.npz", "--from", "openai", "--options", "A,B")
+    assert done.exit_code == 2
+    assert run("ingest", "log.npz", "p.csv", "--from", "openai", "--options", "A,B").exit_code == 2
