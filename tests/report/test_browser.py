@@ -47,6 +47,7 @@ for (const one of document.querySelectorAll("details")) one.open = true;
 const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
 probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
 probe.page = document.documentElement.scrollWidth - innerWidth;
+probe.cut = [...document.querySelectorAll("summary, .commands span")].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent);
 probe.paper = getComputedStyle(document.body).backgroundColor;
 probe.unnamed = [...document.querySelectorAll("figure")].filter((f) => !f.getAttribute("aria-label")).length;
 probe.figures = [...document.querySelectorAll(".figures:not(.panels) svg")].map((s) => s.getBoundingClientRect().width);
@@ -77,7 +78,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     name = "a-model-with-a-rather-long-name-of-its-own"
     model = Model(name, judge, judge.calibrated_by(calibrator), calibrator, class_names=names)
     path = tmp_path_factory.mktemp("page") / "r.html"
-    return write_report([model, Model("plain", judge)], path, draws=20).read_text()
+    return write_report([model, Model("plain_" + 9 * "underscored_" + "name", judge)], path, draws=20).read_text()
 
 
 @pytest.fixture
@@ -129,6 +130,7 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(page: str, tmp_path: Pa
 def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:
     probe, _ = browse("--window-size=390,844")
     assert probe["wider"] == []
+    assert probe["cut"] == []
     assert probe["page"] <= 0
     assert min(probe["figures"]) > 250
 
@@ -136,3 +138,14 @@ def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:
 def test_a_page_on_a_dark_screen(browse: Browse) -> None:
     probe, _ = browse("--window-size=1200,900", "--blink-settings=preferredColorScheme=0")
     assert probe["paper"] == "rgb(20, 24, 29)"
+
+
+def test_a_page_prints_on_sheets(page: str, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    path, sheets = tmp_path / "r.html", tmp_path / "r.pdf"
+    path.write_text(page)
+    flags = ["--no-pdf-header-footer", f"--print-to-pdf={sheets}", f"--user-data-dir={tmp_path / 'profile'}"]
+    subprocess.run([CHROMIUM, *QUIET, *flags, path.as_uri()], capture_output=True, timeout=120, check=True)
+    count = len(re.findall(rb"/Type\s*/Page\b(?!s)", sheets.read_bytes()))
+    assert 4 <= count <= 16, "two models with all that is folded on screen"

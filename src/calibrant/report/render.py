@@ -299,10 +299,18 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["soft"] = _soft
     environment.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
     environment.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
     environment.globals.update(glossary=GLOSSARY)
     return environment
+
+
+def _soft(name: Any) -> Any:
+    """Return a name as HTML that may break behind an underscore or a slash, and not within a word."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_/]+)", r"\1<wbr>", str(escape(name))))
 
 
 def _html(context: dict[str, Any]) -> str:
