@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+
+from calibrant.calibrators import TemperatureScaling
 
 
 def save(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int = 3) -> Path:
@@ -22,6 +25,14 @@ def state(tmp_path: Path, run: Any) -> Path:
     reference = save(tmp_path / "reference.npz", rows=1500, seed=1)
     done = run("watch", path, "--reference", reference)
     assert (done.exit_code, done.stdout.split(":")[0]) == (0, "quiet"), done.output
+    return path
+
+
+@pytest.fixture
+def fitted_three(tmp_path: Path) -> Path:
+    arrays = np.load(save(tmp_path / "fit.npz", rows=1000, seed=77))
+    path = tmp_path / "c.safetensors"
+    TemperatureScaling().fit(torch.from_numpy(arrays["logits"]), torch.from_numpy(arrays["labels"])).save(path)
     return path
 
 
@@ -95,4 +106,33 @@ def test_a_mistake_is_one_sentence_and_the_state_as_before(
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+    assert state.read_bytes() == before
+
+
+def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, run: Any, fitted_three: Path) -> None:
+    def grouped(name: str, *, rows: int, seed: int, worse: bool) -> Path:
+        path = save(tmp_path / name, rows=rows, seed=seed)
+        arrays = dict(np.load(path))
+        region = np.random.default_rng(seed).integers(0, 2, rows)
+        arrays["logits"][(region == 1) & worse] *= 3
+        np.savez(path, **arrays, region=np.where(region == 1, "south", "north"))
+        return path
+
+    state = tmp_path / "groups.safetensors"
+    reference = grouped("ref.npz", rows=1500, seed=1, worse=False)
+    start = ["--reference", reference, "-c", fitted_three]
+    assert run("watch", state, *start, "--by", "region").exit_code == 0
+    done = run("watch", state, grouped("bad.npz", rows=900, seed=2, worse=True), "-c", fitted_three, "--json")
+    assert done.exit_code == 1, done.output
+    assert json.loads(done.stdout)["groups"][0] == "region = south (overconfident)"
+    assert run("watch", state, *start).exit_code == 1
+    before = state.read_bytes()
+    for arguments, message in (
+        ([*start, "--by", "request"], "expected --by as"),
+        ([save(tmp_path / "bare.npz", rows=60, seed=9)], "the column 'region'"),
+        (["--by", "region"], "got --by for a call without --reference"),
+    ):
+        done = run("watch", state, *arguments)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert message in done.stderr
     assert state.read_bytes() == before

@@ -170,6 +170,7 @@ def test_a_kill_leaves_the_old_or_the_new_state(reference: Predictions, tmp_path
         "rng = np.random.default_rng()\nprint('ready', flush=True)\n"
         "while True:\n    m = Monitor.load(sys.argv[1])\n"
         "    m.update(Predictions.from_logits(rng.normal(size=(20, 3)) * 2, rng.integers(0, 3, 20)))\n    m.save(sys.argv[1])\n"
+        "    print(m.status.rows, flush=True)\n"
     )
     for delay in (0.05, 0.13, 0.31):
         worker = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
@@ -179,8 +180,11 @@ def test_a_kill_leaves_the_old_or_the_new_state(reference: Predictions, tmp_path
             worker.wait(delay)
         worker.send_signal(signal.SIGKILL)
         worker.wait()
+        saved = [int(line) for line in worker.stdout.read().split()]
         worker.stdout.close()
-        assert Monitor.load(path).status.rows % 20 == 0
+        rows = Monitor.load(path).status.rows
+        assert rows % 20 == 0
+        assert rows >= max(saved, default=0)  # what was saved before the kill is there
 
 
 def test_prometheus_is_read_by_its_own_parser(reference: Predictions) -> None:
@@ -224,3 +228,92 @@ def test_the_committed_rates_are_those_the_page_shows() -> None:
             assert ", ".join(f"{value:,.0f}" for value in one["labels"]) in page
             if one["shape"] == "spread" or one["good"]:
                 assert one["labels"][1] <= (1500 if one["good"] else 500)
+
+
+def grouped(rows: int, *, seed: int, worse: str = "") -> Predictions:
+    """Return ``three`` with a column "region" of which one value may be overconfident, and a number "site"."""
+    region = np.array(["north", "south", "west"])[np.random.default_rng(seed).integers(0, 3, rows)]
+    good, bad = three(rows, seed=seed), three(rows, seed=seed, sharp=2.5)
+    logits = torch.where(torch.from_numpy(region == worse)[:, None], bad.logits, good.logits)
+    return Predictions.from_logits(logits, good.labels, features={"region": region, "site": np.arange(rows) % 2})
+
+
+def test_the_group_that_changed_is_named_with_its_sense(tmp_path: Path) -> None:
+    monitor = Monitor(grouped(2000, seed=0), by=["region", "site"])
+    assert monitor.update(grouped(600, seed=1)).groups == ()
+    status = monitor.update(grouped(1500, seed=2, worse="south"))
+    assert status.verdict == "alarm"
+    assert status.groups[0] == "region = south (overconfident)"
+    assert not any("north" in name or "west" in name for name in status.groups)
+    assert "by group region = south (overconfident)" in str(status)
+    assert "region = south" in to_html(monitor)
+    path = tmp_path / "state.safetensors"
+    monitor.save(path)
+    again = Monitor.load(path)
+    assert (again.status, again.by) == (status, ("region", "site"))
+    assert again.watches(grouped(2000, seed=0))
+
+
+def test_sums_of_groups_are_those_of_their_rows_and_merge() -> None:
+    data, by = grouped(300, seed=4), ["region", "site"]
+    monitor = Monitor(grouped(500, seed=0), by=by)
+    monitor.update(data)
+    south = data[torch.from_numpy(np.asarray(data.features["region"]) == "south")]  # type: ignore[index]
+    line = 2 + 3 + 1  # after shift, slope and three classes: the second of north, south, west
+    np.testing.assert_allclose(monitor.timeline[0].sums[line], gather(south, classes=3)[0], atol=1e-9)
+    halves = [Monitor(grouped(500, seed=0), by=by) for _ in range(2)]
+    for half, rows in zip(halves, (data[:150], data[150:]), strict=True):
+        half.update(rows)
+    assert halves[0].merge(halves[1]).evidence > 0
+    assert sum(block.rows for block in halves[0].timeline) == 300
+    with pytest.raises(InputError, match="monitors of one reference"):
+        monitor.merge(Monitor(grouped(500, seed=0), by=["region"]))
+
+
+def test_groups_that_cannot_be_watched_are_one_sentence() -> None:
+    data = grouped(500, seed=0)
+    monitor = Monitor(data, by=["region"])
+    refusals = [
+        (
+            lambda: Monitor(data, by=["colour"]),
+            "the feature 'colour' that groups are watched by, got the features region, site",
+        ),
+        (lambda: monitor.update(three(60, seed=9)), "the feature 'region' that groups are watched by, got none"),
+        (lambda: Monitor(three(200, seed=0), by=["region"]), "got none; pass features"),
+        (
+            lambda: Monitor(
+                Predictions.from_logits(data.logits, data.labels, features={"n": np.arange(500)}), by=["n"]
+            ),
+            "500 different values in n; bin the column first",
+        ),
+    ]
+    for call, message in refusals:
+        with pytest.raises(InputError) as raised:
+            call()
+        assert message in str(raised.value)
+    assert monitor.status.rows == 0
+    unknown = Predictions.from_logits(data.logits, data.labels, features={"region": ["elsewhere"] * 500})
+    assert monitor.update(unknown).rows == 500
+
+
+def test_ids_come_with_every_batch_or_with_none(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    monitor.update(three(60, seed=1))
+    with pytest.raises(InputError, match="ids with every batch or with none"):
+        monitor.update(three(60, seed=1), ids=range(60))
+    other = Monitor(reference)
+    other.update(three(60, seed=2), ids=range(60))
+    with pytest.raises(InputError, match="ids in both monitors or in neither"):
+        monitor.merge(other)
+
+
+def test_counted_rows_of_the_simulation_are_those_of_the_monitor() -> None:
+    from benchmarks.monitor import Counts, drawn, log_odds, pairs, sigmoid
+
+    rng, odds = np.random.default_rng(5), log_odds("spread")[::40]
+    fit, batches = drawn(odds, 300, rng), [drawn(odds, rows, rng, lost=0.1) for rows in (60, 30, 200)]
+    counts, monitor = Counts(sigmoid(odds), fit), Monitor(pairs(sigmoid(odds), fit))
+    for batch in batches:
+        counts.update(batch)
+        monitor.update(pairs(sigmoid(odds), batch))
+        assert counts.peak == pytest.approx(math.log(monitor.status.peak), abs=1e-9)

@@ -1,6 +1,8 @@
 """``calibrant watch``: an alarm over time, from a small state file."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +30,10 @@ Time = Annotated[
 Merge = Annotated[
     list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
 ]
+By = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="With --reference: watch each of the column's groups by itself, too."),
+]
 Refit = Annotated[
     Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
 ]
@@ -51,6 +57,7 @@ def watch(
     reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val",
     ids: Ids = None,
     time: Time = None,
+    by: By = None,
     merge: Merge = None,
     refit: Refit = None,
     prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None,
@@ -66,6 +73,8 @@ def watch(
 
         calibrant watch state.safetensors --reference predictions.npz
 
+        calibrant watch state.safetensors --reference predictions.parquet --by region
+
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
     _refuse_unread(context, inputs, files=bool(files), reference=reference is not None)
@@ -73,12 +82,12 @@ def watch(
     check_outputs(state, refit, prometheus, html, inputs=[name for name in read if name is not None])
     if inputs.logits is not None:
         raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
-    monitor = _start(state, reference, calibrator, inputs, split=reference_split)
+    monitor = _start(state, reference, calibrator, inputs, split=reference_split, by=by)
     when = None if time is None else _moment(time)
     new: list[Predictions | BinaryPairs] = []
     for file in files or []:
         with readable(file) as path:
-            data, named = _load(path, calibrator, inputs, shown=file, split=split, leak=False)
+            data, named = _load(path, calibrator, inputs, shown=file, split=split, leak=False, by=monitor.by)
             names = read_columns(named, [ids] if ids else [], split=split, file=file)
         monitor.update(data, ids=names[ids] if ids else None, time=when)
         new.append(data)
@@ -99,7 +108,7 @@ def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, refer
         if not reference and inputs != Inputs():
             raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
     if not reference:
-        refuse_typed(context, ["reference_split"], where="a call without --reference")
+        refuse_typed(context, ["reference_split", "by"], where="a call without --reference")
 
 
 def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name: str) -> None:
@@ -120,16 +129,24 @@ def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
             console().print(sentence)
 
 
-def _start(state: Path, reference: str | None, calibrator: str | None, inputs: Inputs, *, split: str) -> Monitor:
+def _start(
+    state: Path, reference: str | None, calibrator: str | None, inputs: Inputs, *, split: str, by: list[str] | None
+) -> Monitor:
     if reference is None:
         if not state.exists():
             raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")
         return Monitor.load(state)
+    monitor = Monitor.load(state) if state.exists() else None
+    columns = monitor.by if monitor is not None and by is None else tuple(by or ())
     with readable(reference) as path:
-        data, _ = _load(path, calibrator, inputs, shown=reference, split=split, leak=True)
-    if not state.exists():
-        return Monitor(data)
-    monitor = Monitor.load(state)
+        data, _ = _load(path, calibrator, inputs, shown=reference, split=split, leak=True, by=columns)
+    if monitor is None:
+        return Monitor(data, by=columns)
+    if set(columns) != set(monitor.by):
+        started = ", ".join(monitor.by) or "no column"
+        raise InputError(
+            f"expected --by as {state} was started ({started}), got {', '.join(columns)}; leave it out, or start a new state"
+        )
     if not monitor.watches(data):
         raise InputError(
             f"expected the reference that {state} was started from, got another; leave --reference out, or start a new state"
@@ -138,11 +155,22 @@ def _start(state: Path, reference: str | None, calibrator: str | None, inputs: I
 
 
 def _load(
-    path: str, calibrator: str | None, inputs: Inputs, *, shown: str, split: str, leak: bool
+    path: str,
+    calibrator: str | None,
+    inputs: Inputs,
+    *,
+    shown: str,
+    split: str,
+    leak: bool,
+    by: Sequence[str],
 ) -> tuple[Predictions | BinaryPairs, Named]:
     source = Source(path, shown)
     named = inputs.named(source)
     data = pick_split(inputs.splits_of(named, source), split, shown)
+    columns = [name for name in by if name not in (data.features or {})]
+    if columns:
+        beside = {**(data.features or {}), **read_columns(named, columns, split=split, file=shown)}
+        data = replace(data, features=beside)
     if calibrator is None:
         return data, named
     # the reference may be the rows of the fit: the monitor counts that
@@ -171,7 +199,7 @@ def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *
     rows = [data for data in new if isinstance(data, Predictions)]
     if not rows:
         return "no new rows with the probabilities of all classes, so nothing was fitted"
-    together = Predictions.cat(rows)
+    together = replace(Predictions.cat(rows), features=None)
     fitted = AutoCalibrator().fit(together)
     if torch.allclose(fitted(together.logits).log_softmax(dim=1), together.logits.log_softmax(dim=1)):
         return f"nothing was saved: on {len(together):,} new rows no calibrator is reliably better than none"

@@ -6,10 +6,11 @@ from calibrant.operate.decide import CostRule, NetBenefit, net_benefit, threshol
 from calibrant.operate.deployed import Deployed
 from calibrant.operate.estimate import Estimate, Moved, estimate
 from calibrant.operate.formats import annotations, to_junit, to_markdown
-from calibrant.operate.monitor import Monitor, Status
+from calibrant.operate.monitor import Monitor
 from calibrant.operate.pages import to_html, to_prometheus
 from calibrant.operate.plan import Plan, PlanPoint, plan
 from calibrant.operate.policy import Policy
+from calibrant.operate.status import Status
 
 __all__ = [
     "Abstention",

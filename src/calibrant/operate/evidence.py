@@ -10,6 +10,7 @@ log L is a sum over rows, kept at 16 Chebyshev nodes: sums of parts add, and int
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,10 @@ from torch import Tensor
 
 from calibrant._data import Data
 from calibrant._numerics import log1mexp, row_chunks
+from calibrant.operate.groups import Group, group_codes
 from calibrant.predictions import Predictions
 
-__all__ = ["NODES", "Evidence", "gather", "names_of", "since_change"]
+__all__ = ["NODES", "Evidence", "confidence_terms", "gather", "names_of", "since_change"]
 
 Floats = NDArray[np.float64]
 
@@ -30,8 +32,10 @@ NODES = 16
 CLASSES = 100  # beyond, single classes are not watched
 _GRID = np.linspace(-REACH, REACH, 801)
 _LARGEST = 12.0  # log-odds beyond are cut: one such row must not decide alone
-_SPREAD = 0.5  # of the change that π₁ allows for, in log-odds
-_WEIGHTS = {"shift": 0.35, "slope": 0.2, "classes": 0.35, "loss": 0.1}
+_JUMP, _SPREAD = 0.4, 0.25  # of the change that π₁ expects either way, in log-odds
+_OVERCONFIDENT = 0.7  # of π₁ on changes for the worse, which are the common ones
+_WEIGHTS = {"shift": 0.4, "slope": 0.2, "classes": 0.35, "loss": 0.05}
+_BY_GROUP = 0.25  # of the stake, where groups are watched
 _BETS = 0.9 / 2.0 ** np.arange(8)  # of the largest possible bet on the log-loss
 
 
@@ -49,24 +53,24 @@ def _interpolation() -> Floats:
 _TO_GRID = _interpolation()
 
 
-def names_of(classes: int) -> list[str]:
-    """Return what is watched: the confidences' shift and slope, and each of K classes (none for K = 0 or many)."""
+def names_of(classes: int, groups: Sequence[Group] = ()) -> list[str]:
+    """Return what is watched: the confidences' shift and slope, each of K classes (none for K = 0 or many), each group's shift."""
     single = classes if classes <= CLASSES else 0
-    return ["shift", "slope", *(f"class {k}" for k in range(single))]
+    of_groups = [f"group {column} = {value}" for column, value in groups]
+    return ["shift", "slope", *(f"class {k}" for k in range(single)), *of_groups]
 
 
-def gather(data: Data, *, classes: int) -> Floats:
+def gather(data: Data, *, classes: int, groups: Sequence[Group] = ()) -> Floats:
     """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line a name.
 
     Args:
         data: Labelled.
         classes: K, or 0 for top-label pairs.
+        groups: Column and value of each group, the values of one column together.
     """
-    p = data.confidence.double().clamp(1e-12, 1 - 1e-12)
-    odds = (p.log() - torch.log1p(-p)).clamp(-_LARGEST, _LARGEST)
     nodes = torch.from_numpy(_nodes())
-    right = data.correct.double().to(odds.device) * 2 - 1
-    found = [_summed(odds[:, None] + nodes, odds, right), _summed(odds[:, None] * (nodes / 2).exp(), odds, right)]
+    terms = confidence_terms(data.confidence.double(), data.correct)
+    found = list(terms.sum(dim=0))
     if isinstance(data, Predictions) and len(names_of(classes)) > 2:
         labels, logs = data.need_labels(), data.log_probs.clamp(-_LARGEST, -1e-12)
         sums = torch.zeros(classes, NODES, dtype=torch.float64)
@@ -75,11 +79,27 @@ def gather(data: Data, *, classes: int) -> Floats:
             sign = torch.nn.functional.one_hot(labels[part], classes).double() * 2 - 1
             sums += _terms(block[..., None] + nodes, block, sign).sum(dim=0)
         found += list(sums)
+    for column in dict.fromkeys(column for column, _ in groups):
+        values = [value for other, value in groups if other == column]
+        code = torch.from_numpy(group_codes(data, column, values))
+        sums = torch.zeros(len(values) + 1, NODES, dtype=torch.float64)  # the last: groups that the reference has not
+        found += list(sums.index_add_(0, torch.where(code < 0, len(values), code), terms[:, 0].cpu())[:-1])
     return np.asarray(torch.stack(found).numpy())
 
 
-def _summed(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
-    return _terms(moved, odds, sign).sum(dim=0)
+def confidence_terms(p: Tensor, right: Tensor) -> Tensor:
+    """Return log L(u) − log L(0) (N, 2, 16) of each row at the nodes: shift and slope.
+
+    Args:
+        p: (N,) confidences, float64.
+        right: (N,) bool.
+    """
+    clipped = p.clamp(1e-12, 1 - 1e-12)
+    log_odds = (clipped.log() - torch.log1p(-clipped)).clamp(-_LARGEST, _LARGEST)
+    nodes = torch.from_numpy(_nodes())
+    moved = torch.stack([log_odds[:, None] + nodes, log_odds[:, None] * (nodes / 2).exp()], dim=1)
+    sign = right.double().to(p.device) * 2 - 1
+    return _terms(moved, log_odds[:, None], sign[:, None])
 
 
 def _terms(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
@@ -95,15 +115,24 @@ class Evidence:
         logs: Name → log of the evidence; "loss" is that of the log-loss being worse.
         log: Of their weighted mean, which decides.
         start: Index of the block at which the change most likely began.
+        moved: By what is watched, the likeliest change of the log-odds since then, against the reference's.
     """
 
     logs: dict[str, float]
     log: float
     start: int
+    moved: dict[str, float]
 
 
 def since_change(
-    reference: Floats, blocks: Floats, losses: Floats, weights: Floats, *, classes: int, limit: float
+    reference: Floats,
+    blocks: Floats,
+    losses: Floats,
+    weights: Floats,
+    *,
+    classes: int,
+    limit: float,
+    groups: Sequence[Group] = (),
 ) -> Evidence:
     """Return the evidence that something changed at the start of some block.
 
@@ -114,29 +143,40 @@ def since_change(
         weights: (T,) prior probability that the change began with each block; they sum to at most 1.
         classes: K, or 0.
         limit: Upper bound of the reference's mean z.
+        groups: Those of ``gather``.
     """
-    unchanged, changed = _priors(reference)
+    unchanged, changed = _priors(reference, single=len(reference) - 2 - len(groups))
     after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
     before = after[:1] - after
     ratios = _averaged(before, unchanged) + _averaged(after, changed) - _averaged(after[:1], unchanged)  # (T, F)
     tail = np.cumsum(losses[::-1], axis=0)[::-1]
     ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
-    names = [*names_of(classes), "loss"]
+    names = [*names_of(classes, groups), "loss"]
     rest = math.log(max(1e-300, 1 - weights.sum()))  # the change has not come yet: a ratio of 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
-    shares = np.log(_shares(names))
+    shares = np.log(_shares(names, groups=len(groups)))
     best = int(np.unravel_index(np.argmax(weighted + shares), weighted.shape)[0])
-    return Evidence(dict(zip(names, logs.tolist(), strict=True)), float(np.logaddexp.reduce(logs + shares)), best)
+    likeliest = _GRID[(after[best] @ _TO_GRID.T).argmax(axis=-1)] - np.exp(unchanged) @ _GRID
+    return Evidence(
+        logs=dict(zip(names, logs.tolist(), strict=True)),
+        log=float(np.logaddexp.reduce(logs + shares)),
+        start=best,
+        moved=dict(zip(names, likeliest.tolist(), strict=False)),
+    )
 
 
-def _priors(reference: Floats) -> tuple[Floats, Floats]:
-    """Return log weights (F, G) of u if nothing changed, and if something did."""
+def _priors(reference: Floats, *, single: int) -> tuple[Floats, Floats]:
+    """Return log weights (F, G) of u if nothing changed, and if something did; ``single`` lines are of classes."""
     unchanged = _normal(reference @ _TO_GRID.T)
     mean = np.exp(unchanged) @ _GRID
     spread = np.exp(unchanged) @ _GRID**2 - mean**2
-    wide = _normal(-((_GRID - mean[:, None]) ** 2) / (2 * (spread[:, None] + _SPREAD**2)))
-    return unchanged, wide
+    away, variance = _GRID - mean[:, None], spread[:, None] + _SPREAD**2
+    down = np.full((len(reference), 1), _OVERCONFIDENT)
+    down[2 : 2 + single] = 0.5  # a class becomes rarer as easily as more frequent
+    worse = np.log(down) - (away + _JUMP) ** 2 / (2 * variance)
+    better = np.log(1 - down) - (away - _JUMP) ** 2 / (2 * variance)
+    return unchanged, _normal(np.logaddexp(worse, better))
 
 
 def _normal(logs: Floats) -> Floats:
@@ -159,8 +199,13 @@ def _loss_ratio(tail: Floats, limit: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - math.log(len(_BETS)))
 
 
-def _shares(names: list[str]) -> Floats:
-    single = len(names) - 3
-    scale = 1.0 if single else 1 / (1 - _WEIGHTS["classes"])
-    own = [_WEIGHTS.get(name, _WEIGHTS["classes"] / max(1, single)) * scale for name in names]
+def _shares(names: list[str], *, groups: int) -> Floats:
+    """Return the part (F + 1,) of the stake on each of ``names``."""
+    single = len(names) - 3 - groups
+    scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _WEIGHTS["classes"])
+    of_class, of_group = _WEIGHTS["classes"] * scale / max(1, single), _BY_GROUP / max(1, groups)
+    own = [
+        of_group if name.startswith("group ") else _WEIGHTS[name] * scale if name in _WEIGHTS else of_class
+        for name in names
+    ]
     return np.asarray(own)

@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,10 +15,13 @@ from calibrant._arguments import check_kind
 from calibrant._check import refuse, shown
 from calibrant._data import Data
 from calibrant.operate.bounds import mean_ends, share_ends
-from calibrant.operate.evidence import Evidence, gather, names_of, since_change
+from calibrant.operate.evidence import Evidence, gather, since_change
+from calibrant.operate.groups import groups_in
 from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_independent
 from calibrant.operate.seen import marks
+from calibrant.operate.status import Status, show_time
+from calibrant.operate.timeline import appended, joined
 from calibrant.operate.watched import Block, State, load_state, save_state
 from calibrant.predictions import Predictions
 
@@ -27,63 +30,10 @@ __all__ = ["Monitor", "Status"]
 Floats = NDArray[np.float64]
 
 FALSE_ALARMS = 0.05  # over all time
-_LOSS_BOUND = 0.005  # of it, that the bound of the reference's log-loss is wrong
+_LOSS_BOUND = 0.001  # of it, that the bound of the reference's log-loss is wrong
 LEVEL = -math.log(FALSE_ALARMS - _LOSS_BOUND)  # the log evidence of an alarm
 _FEWEST = 50  # reference rows
-_AT_ONCE = 0.7  # prior probability that the change, if any, was there from the first row
-_TYPICAL = 5000.0  # rows before the change, if it came later
-_OPEN = 100  # rows up to which a block takes further batches
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999, which can be shown
-_MOST = 200  # blocks; beyond, neighbours are joined
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a monitor sees.
-
-    Args:
-        verdict: "quiet" or "alarm".
-        evidence: How many times likelier the labels are under a change than without; an alarm is 1 / 0.045 = 22 or more.
-        peak: The largest it ever was when looked at.
-        rows: Labels seen.
-        since: Time of the first label after the likeliest change, if times were given; else None.
-        changed_rows: Labels since then.
-        confidence: Mean confidence of these.
-        accuracy: Their accuracy.
-        accuracy_low: Lower bound, at 2.5 %.
-        accuracy_high: Upper bound, at 2.5 %.
-        direction: "overconfident", "underconfident" or "as confident as before", since then, against the reference.
-        classes: Classes with evidence of their own.
-        advice: What to do: nothing, re-fit the bias, re-fit all, or retrain.
-    """
-
-    verdict: Literal["quiet", "alarm"]
-    evidence: float
-    peak: float
-    rows: int
-    since: float | None
-    changed_rows: int
-    confidence: float
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    direction: str
-    classes: tuple[int, ...]
-    advice: str
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        if self.verdict == "quiet":
-            return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 22 on"
-        when = "" if self.since is None else f" since {show_time(self.since)}"
-        which = f", most in class {', '.join(map(str, self.classes))}" if self.classes else ""
-        return (
-            f"alarm: {self.direction}{when}{which}: mean confidence {self.confidence:.3f}, accuracy {self.accuracy:.3f} "
-            f"(between {self.accuracy_low:.3f} and {self.accuracy_high:.3f}) on {self.changed_rows:,} labels; {self.advice}"
-        )
 
 
 class Monitor:
@@ -94,6 +44,7 @@ class Monitor:
 
     Args:
         reference: Labelled predictions, after the calibrator: the rows it was fitted on or, better, others. At least 50.
+        by: Names of columns in their features: each value that the reference has is also watched as a group of its own.
 
     Examples:
         >>> good = Predictions.from_binary_probs([0.9] * 1000, ([1] * 9 + [0]) * 100)
@@ -107,18 +58,20 @@ class Monitor:
         Ville 1939; Ramdas, Grünwald, Vovk & Shafer 2023; Fan, Grama & Liu 2015.
     """
 
-    def __init__(self, reference: Data) -> None:
+    def __init__(self, reference: Data, *, by: Sequence[str] = ()) -> None:
         need_independent(reference, name="the reference")
         if len(reference) < _FEWEST:
             raise refuse(f"at least {_FEWEST} reference rows", str(len(reference)), "label more")
         classes = reference.classes if isinstance(reference, Predictions) else 0
+        groups = groups_in(reference, by)
         losses = _losses(reference)
         cap = max(float(np.quantile(_finite(losses), 0.99)), 0.1)
         z = Moments.of(np.minimum(losses, cap) / cap)
         limit = mean_ends(z, low=0, high=1, alpha=_LOSS_BOUND)[1]
         self._state = State(
             classes=classes,
-            reference=gather(reference, classes=classes),
+            groups=groups,
+            reference=gather(reference, classes=classes, groups=groups),
             rows=len(reference),
             confidence=float(reference.confidence.mean()),
             accuracy=float(reference.correct.double().mean()),
@@ -132,8 +85,10 @@ class Monitor:
         """Add labelled rows and return the status.
 
         Args:
-            predictions: Labelled, after the same calibrator as the reference; in the order of their time.
-            ids: (N,) names or integers of the rows; one seen before is refused. Without them a batch given twice is.
+            predictions: Labelled, after the same calibrator as the reference; in the order of their time. With the features
+                that the reference is watched by; rows of a group that the reference has not count in the whole only.
+            ids: (N,) names or integers of the rows; one seen before is refused. Without them a batch given twice is. With
+                every batch or with none.
             time: Of the batch, as seconds since 1970 or with a time zone; never before the one before. Labels that come late go into
                 a monitor of their own, to be merged.
 
@@ -157,6 +112,8 @@ class Monitor:
                 show_time(when),
                 "put late labels into a monitor of their own and merge it",
             )
+        if state.blocks and (ids is None) != (len(state.ids) == 0):
+            raise refuse("ids with every batch or with none", "both", "pass ids as in the batches before")
         batch, names = marks(predictions, ids)
         if np.isin(batch, state.batches).any() or np.isin(names, state.ids).any():
             count = int(np.isin(names, state.ids).sum())
@@ -166,7 +123,7 @@ class Monitor:
         block = self._block(predictions, when)
         self._state = replace(
             state,
-            blocks=_appended(state.blocks, block),
+            blocks=appended(state.blocks, block),
             batches=np.union1d(state.batches, batch),
             ids=np.union1d(state.ids, names),
         )
@@ -188,6 +145,8 @@ class Monitor:
         if np.isin(theirs.batches, mine.batches).any() or np.isin(theirs.ids, mine.ids).any():
             raise refuse("monitors of different rows", "rows that are in both", "merge each monitor once")
         timed = {block.last is not None for block in mine.blocks + theirs.blocks}
+        if mine.blocks and theirs.blocks and (len(mine.ids) == 0) != (len(theirs.ids) == 0):
+            raise refuse("ids in both monitors or in neither", "one with and one without", "pass ids to update")
         if len(timed) > 1:
             raise refuse("a time in both monitors or in neither", "one with and one without", "pass time to update")
         blocks = mine.blocks + theirs.blocks
@@ -195,7 +154,7 @@ class Monitor:
             blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
         self._state = replace(
             mine,
-            blocks=_joined(blocks),
+            blocks=joined(blocks),
             batches=np.union1d(mine.batches, theirs.batches),
             ids=np.union1d(mine.ids, theirs.ids),
             peak=max(mine.peak, theirs.peak),
@@ -216,6 +175,11 @@ class Monitor:
     def classes(self) -> int:
         """K, or 0 for top-label pairs."""
         return self._state.classes
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Names of the columns whose groups are watched."""
+        return tuple(dict.fromkeys(column for column, _ in self._state.groups))
 
     @property
     def timeline(self) -> tuple[Block, ...]:
@@ -244,7 +208,7 @@ class Monitor:
 
     def watches(self, reference: Data) -> bool:
         """Return whether this monitor was started from ``reference``."""
-        return Monitor(reference)._state.key == self._state.key
+        return Monitor(reference, by=self.by)._state.key == self._state.key
 
     def __repr__(self) -> str:
         state = self._state
@@ -261,7 +225,7 @@ class Monitor:
             squares=float((z * z).sum()),
             first=when,
             last=when,
-            sums=gather(data, classes=state.classes),
+            sums=gather(data, classes=state.classes, groups=state.groups),
         )
 
     def _evidence(self) -> Evidence | None:
@@ -272,7 +236,9 @@ class Monitor:
         weights = np.array([block.weight for block in state.blocks])
         weights /= max(1.0, weights.sum())
         sums = np.stack([block.sums for block in state.blocks])
-        return since_change(state.reference, sums, losses, weights, classes=state.classes, limit=state.limit)
+        return since_change(
+            state.reference, sums, losses, weights, classes=state.classes, groups=state.groups, limit=state.limit
+        )
 
     def _looked(self) -> Status:
         found = self._evidence()
@@ -291,11 +257,11 @@ class Monitor:
         low, high = share_ends(right, rows, alpha=0.025) if rows else (0.0, 1.0)
         accuracy, mean = (right / rows, confidence / rows) if rows else (state.accuracy, state.confidence)
         logs = found.logs if found is not None else {}
-        own = sorted(
-            (name for name in names_of(state.classes)[2:] if logs.get(name, 0) >= LEVEL), key=lambda n: -logs[n]
-        )
+        own = sorted((name for name, log in logs.items() if log >= LEVEL), key=lambda name: -logs[name])
+        classes = tuple(int(name.removeprefix("class ")) for name in own if name.startswith("class "))
+        groups = tuple(name.removeprefix("group ") for name in own if name.startswith("group "))
         gap = (mean - accuracy) - (state.confidence - state.accuracy)
-        moved = max((logs.get(name, 0.0) for name in ("shift", "slope")), default=0.0) >= LEVEL
+        moved = "shift" in own or "slope" in own
         worse = "overconfident" if gap > 0 else "underconfident"
         return Status(
             verdict=self.verdict,
@@ -309,25 +275,27 @@ class Monitor:
             accuracy_low=low,
             accuracy_high=high,
             direction=worse if moved else "as confident as before",
-            classes=tuple(int(name.removeprefix("class ")) for name in own),
+            classes=classes,
+            groups=tuple(f"{name} ({_sense(found, name)})" for name in groups),
             advice=self._advice(
-                moved=moved, classes=bool(own), worse=logs.get("loss", 0.0) >= LEVEL and high < state.accuracy
+                moved=moved, classes=bool(classes), groups=bool(groups), worse="loss" in own and high < state.accuracy
             ),
         )
 
-    def _advice(self, *, moved: bool, classes: bool, worse: bool) -> str:
+    def _advice(self, *, moved: bool, classes: bool, groups: bool, worse: bool) -> str:
         if not self.alarm:
             return "nothing to do"
         if worse:
             return "retrain: accuracy and log-loss are worse, which no calibrator can put right"
         if classes and not moved:
             return "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)"
+        if groups and not moved:
+            return "re-fit by group: single groups are off, the whole is not (GroupScaling)"
         return "re-fit all: fit the calibrator again on labels since the change"
 
 
-def show_time(seconds: float) -> str:
-    """Return a time as "2026-01-31 12:00:00"."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _sense(found: Evidence | None, group: str) -> str:
+    return "overconfident" if found is not None and found.moved[f"group {group}"] < 0 else "underconfident"
 
 
 def _losses(data: Data) -> Floats:
@@ -357,26 +325,3 @@ def _seconds(time: float | datetime | None) -> float | None:
             "a time as seconds since 1970, of the years 1 to 9999, or a datetime", shown(time), "pass one of them"
         )
     return float(time)
-
-
-def _appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
-    """Return ``blocks`` with ``new`` in the last one, if that has room, else after it with its prior probability."""
-    if blocks and blocks[-1].rows + new.rows <= _OPEN:
-        return (*blocks[:-1], blocks[-1] + new)
-    rows = sum(block.rows for block in blocks)
-    spent = sum(block.weight for block in blocks)
-    if not blocks:
-        weight = _AT_ONCE
-    else:
-        later = _TYPICAL / (_TYPICAL + rows), _TYPICAL / (_TYPICAL + rows + max(new.rows, _OPEN))
-        weight = (1 - spent) * (1 - later[1] / later[0])
-    return _joined((*blocks, replace(new, weight=weight)))
-
-
-def _joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return at most ``_MOST`` blocks: of the older half, neighbours become one, which may no longer change in between."""
-    while len(blocks) > _MOST:
-        half = len(blocks) // 4
-        pairs = [blocks[2 * at] + blocks[2 * at + 1] for at in range(half)]
-        blocks = (*pairs, *blocks[2 * half :])
-    return blocks

@@ -4,7 +4,8 @@ import math
 from html import escape
 
 from calibrant._arguments import check_kind, check_text
-from calibrant.operate.monitor import LEVEL, Monitor, show_time
+from calibrant.operate.monitor import LEVEL, Monitor
+from calibrant.operate.status import show_time
 from calibrant.operate.watched import Block
 
 __all__ = ["to_html", "to_prometheus"]
@@ -55,6 +56,9 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
         ("labels since the likeliest change", f"{status.changed_rows:,}"),
         ("their mean confidence", f"{status.confidence:.4f}"),
         ("their accuracy", f"{status.accuracy:.4f} ({status.accuracy_low:.4f} to {status.accuracy_high:.4f})"),
+        ("confidences since then", status.direction),
+        ("classes that changed", ", ".join(map(str, status.classes)) or "none with evidence of its own"),
+        *([("groups that changed", ", ".join(status.groups) or "none with evidence of its own")] if monitor.by else []),
     ]
     table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     gaps = [(block.confidence - block.right) / block.rows for block in blocks]

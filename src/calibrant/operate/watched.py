@@ -14,6 +14,7 @@ from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
 from calibrant._places import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.evidence import NODES, names_of
+from calibrant.operate.groups import Group
 
 __all__ = ["Block", "State", "load_state", "save_state"]
 
@@ -82,6 +83,7 @@ class State:
         accuracy: Their accuracy.
         cap: Log-loss at which rows are cut.
         limit: Upper bound of the reference's mean cut log-loss, in units of ``cap``.
+        groups: Column and value of each group that is watched by itself.
         blocks: In order of time.
         batches: Hashes of the batches seen.
         ids: Hashes of the ids seen.
@@ -95,6 +97,7 @@ class State:
     accuracy: float
     cap: float
     limit: float
+    groups: tuple[Group, ...] = ()
     blocks: tuple[Block, ...] = ()
     batches: NDArray[np.int64] = field(default_factory=_none)
     ids: NDArray[np.int64] = field(default_factory=_none)
@@ -104,7 +107,8 @@ class State:
     def key(self) -> str:
         """What two states of one reference share."""
         numbers = np.array([self.classes, self.rows, self.confidence, self.accuracy, self.cap, self.limit])
-        return hashlib.sha256(numbers.tobytes() + np.ascontiguousarray(self.reference).tobytes()).hexdigest()
+        groups = json.dumps(self.groups).encode() if self.groups else b""
+        return hashlib.sha256(numbers.tobytes() + np.ascontiguousarray(self.reference).tobytes() + groups).hexdigest()
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
@@ -115,7 +119,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
         for block in state.blocks
     ]
-    lines = len(names_of(state.classes))
+    lines = len(names_of(state.classes, state.groups))
     arrays = {
         "reference": state.reference,
         "blocks": np.array(table).reshape(-1, len(_COLUMNS)),
@@ -124,7 +128,8 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         "ids": state.ids,
     }
     numbers = {
-        name: getattr(state, name) for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "peak")
+        name: getattr(state, name)
+        for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "groups", "peak")
     }
     content = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())).hexdigest()
     metadata = {"format": FORMAT, "numbers": json.dumps(numbers, sort_keys=True), "content": content}
@@ -149,9 +154,17 @@ def load_state(path: str | os.PathLike[str]) -> State:
         content = hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in names)).hexdigest()
         if content != metadata["content"]:
             raise ValueError("its content is not what was saved")
+        groups = tuple((str(column), str(value)) for column, value in numbers.pop("groups", ()))
+        if arrays["reference"].shape != (len(names_of(numbers["classes"], groups)), NODES):
+            raise ValueError("its sums are not those of its classes and groups")
         blocks = tuple(_block(row, sums) for row, sums in zip(arrays["blocks"], arrays["sums"], strict=True))
         return State(
-            **numbers, reference=arrays["reference"], blocks=blocks, batches=arrays["batches"], ids=arrays["ids"]
+            **numbers,
+            groups=groups,
+            reference=arrays["reference"],
+            blocks=blocks,
+            batches=arrays["batches"],
+            ids=arrays["ids"],
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(

@@ -1,0 +1,64 @@
+"""What a monitor sees: verdict, evidence, what changed and what to do."""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+__all__ = ["Status", "show_time"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a monitor sees.
+
+    Args:
+        verdict: "quiet" or "alarm".
+        evidence: How many times likelier the labels are under a change than without; an alarm is 1 / 0.049 = 20.4 or more.
+        peak: The largest it ever was when looked at.
+        rows: Labels seen.
+        since: Time of the first label after the likeliest change, if times were given; else None.
+        changed_rows: Labels since then.
+        confidence: Mean confidence of these.
+        accuracy: Their accuracy.
+        accuracy_low: Lower bound, at 2.5 %.
+        accuracy_high: Upper bound, at 2.5 %.
+        direction: "overconfident", "underconfident" or "as confident as before", since then, against the reference.
+        classes: Classes with evidence of their own.
+        groups: Groups with evidence of their own, and what their confidences have become: "region = north (overconfident)".
+        advice: What to do: nothing, re-fit the bias, re-fit all, or retrain.
+    """
+
+    verdict: Literal["quiet", "alarm"]
+    evidence: float
+    peak: float
+    rows: int
+    since: float | None
+    changed_rows: int
+    confidence: float
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    direction: str
+    classes: tuple[int, ...]
+    groups: tuple[str, ...]
+    advice: str
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.verdict == "quiet":
+            return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 20.4 on"
+        when = "" if self.since is None else f" since {show_time(self.since)}"
+        which = f", most in class {', '.join(map(str, self.classes))}" if self.classes else ""
+        which += f", by group {', '.join(self.groups)}" if self.groups else ""
+        return (
+            f"alarm: {self.direction}{when}{which}: mean confidence {self.confidence:.3f}, accuracy {self.accuracy:.3f} "
+            f"(between {self.accuracy_low:.3f} and {self.accuracy_high:.3f}) on {self.changed_rows:,} labels; {self.advice}"
+        )
+
+
+def show_time(seconds: float) -> str:
+    """Return a time as "2026-01-31 12:00:00"."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
