@@ -304,3 +304,15 @@ def test_where_no_row_can_be_left_out_it_abstains(groups: list[int] | None) -> N
     assert torch.equal(auto(z), z)
     assert auto.evidence is not None
     assert auto.evidence.verdict.startswith("abstained")
+
+
+def test_tied_scores_do_not_hide_a_gain() -> None:
+    # folds by score and label would show every fit the opposite labels of each score: all looked worse than nothing
+    rng = np.random.default_rng(0)
+    p = rng.choice(np.arange(0.05, 1, 0.05), 1500)
+    y = (rng.random(1500) < p**2).astype(int)
+    z = torch.from_numpy(np.stack([np.zeros(1500), np.log(p / (1 - p))], axis=1))
+    fitted = AutoCalibrator(candidates=[TemperatureScaling(), StructuredVectorScaling()]).fit(z, y)
+    assert fitted.evidence is not None
+    assert fitted.evidence.trials[2].gain > 0.02
+    assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02

@@ -8,6 +8,7 @@ from calibrant.calibrators._base import Calibrator as Calibrator  # the base cla
 from calibrant.calibrators._saved import load_calibrator
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.boosted_scaling import BoostedScaling
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.dirichlet import DirichletCalibration
@@ -33,6 +34,7 @@ from calibrant.calibrators.venn_abers import VennAbers
 __all__ = [
     "AutoCalibrator",
     "BetaCalibration",
+    "BoostedScaling",
     "CentredIsotonic",
     "Chain",
     "DirichletCalibration",

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from calibrant._plain import config_of
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import through
-from calibrant.calibrators._folds import inside, outside
+from calibrant.calibrators._folds import inside, outside, tied
 from calibrant.calibrators.chain import Chain
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.rows import Chunk, RowSource
@@ -103,15 +103,16 @@ def cross_fitted(
     alive = [m for m, yes in enumerate(tried) if yes and m > 0]
     failed: set[int] = set()
     found = Scores(torch.empty(0).double(), torch.empty(0, len(members)).double(), torch.empty(0).double(), 0)
+    by_scores = tied(rows)
     for fold in range(folds):
         try:
-            held = rows.where(inside, fold, folds)
+            held = rows.where(inside, fold, folds, by_scores)
         except InputError:  # no row belongs to this fold
             continue
         raw, weight = held.fold(_raw_losses, _both)
         gain = torch.full((len(raw), len(members)), math.nan, dtype=torch.float64)
         gain[:, 0] = 0.0
-        stages = _Stages(_without(rows, fold, folds), held)
+        stages = _Stages(_without(rows, fold, folds, by_scores), held)
         for m in alive:
             losses = stages.losses(members[m])
             if losses is None:
@@ -167,9 +168,9 @@ def undecided(found: Scores, members: Sequence[Calibrator], nats: float) -> list
     return [m for m in range(1, len(members)) if bool(near[m])] if bool(doubtful.any()) else []
 
 
-def _without(rows: RowSource, fold: int, folds: int) -> RowSource | None:
+def _without(rows: RowSource, fold: int, folds: int, by_scores: bool) -> RowSource | None:
     try:
-        rest = rows.where(outside, fold, folds)
+        rest = rows.where(outside, fold, folds, by_scores)
     except InputError:  # all rows belong to this fold
         return None
     rest.rough = True

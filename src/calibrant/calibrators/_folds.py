@@ -1,11 +1,19 @@
-"""Folds that depend on the rows' content alone: not on their order, on shards, or on how often a row stands there."""
+"""Folds that depend on the rows' content alone: not on their order, on shards, or on how often a row stands there.
 
+Where scores are tied (a forest's votes, rounded probabilities), a hash of row *and label* would put all rows of one score and one
+label into one fold: what the others show of that score is then the opposite label, and every honest fit looks worse than
+none. There folds go by the scores alone, and the rows of a score that many share are dealt out to all folds, label by label.
+"""
+
+import torch
 from torch import Tensor
 
 from calibrant._leakage import hash_rows
-from calibrant.rows import Chunk
+from calibrant.rows import Chunk, RowSource
 
 _MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)  # odd
+_COMMON = 0.01  # part of the rows that share a score, above which it is no repetition of one row
+_MOST_COMPARED = 1 << 24
 
 
 def fold_of(chunk: Chunk, folds: int) -> Tensor:
@@ -13,14 +21,48 @@ def fold_of(chunk: Chunk, folds: int) -> Tensor:
     return (_bits(chunk) % folds).to(chunk.labels.device)
 
 
-def outside(chunk: Chunk, fold: int, folds: int) -> Tensor:
+def fold_by_scores(chunk: Chunk, folds: int, codes: Tensor | None = None) -> Tensor:
+    """Return the fold (n,) of each row by its scores and not its label; of the group, where there are groups.
+
+    Args:
+        chunk: The rows.
+        folds: How many.
+        codes: (n, C) whole numbers that tell rows of equal scores apart, or None.
+    """
+    if chunk.groups is not None:
+        return fold_of(chunk, folds)
+    key = hash_rows(chunk.logits)
+    if codes is not None:
+        for column in codes.cpu().long().unbind(dim=1):
+            key = (key ^ column) * _MIX[0]
+    bits = _mixed(key)
+    _, which, count = torch.unique(bits, return_inverse=True, return_counts=True)
+    common = count[which] > max(len(chunk) * _COMMON, folds)
+    if bool(common.any()):
+        order = (which * chunk.logits.shape[1] + chunk.labels.cpu()).argsort(stable=True)
+        start = (count.cumsum(0) - count)[which]
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order))
+        bits = torch.where(common, (bits >> 8) + place - start, bits)
+    return (bits % folds).to(chunk.labels.device)
+
+
+def tied(rows: RowSource) -> bool:
+    """Return whether at least one row in a hundred has the scores of another; of too many rows that are elsewhere, no."""
+    if rows.count > _MOST_COMPARED:
+        return False
+    keys = rows.fold(_scores, _both)
+    return bool(len(keys) - len(torch.unique(keys)) > _COMMON * len(keys))
+
+
+def outside(chunk: Chunk, fold: int, folds: int, by_scores: bool = False) -> Tensor:
     """Return which rows (n,) do not belong to ``fold``."""
-    return fold_of(chunk, folds) != fold
+    return ~inside(chunk, fold, folds, by_scores)
 
 
-def inside(chunk: Chunk, fold: int, folds: int) -> Tensor:
+def inside(chunk: Chunk, fold: int, folds: int, by_scores: bool = False) -> Tensor:
     """Return which rows (n,) belong to ``fold``."""
-    return fold_of(chunk, folds) == fold
+    return (fold_by_scores(chunk, folds) if by_scores else fold_of(chunk, folds)) == fold
 
 
 def sampled(chunk: Chunk, rate: float) -> Tensor:
@@ -30,7 +72,18 @@ def sampled(chunk: Chunk, rate: float) -> Tensor:
 
 
 def _bits(chunk: Chunk) -> Tensor:
-    key = hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu()
+    return _mixed(hash_rows(chunk.logits, chunk.labels) if chunk.groups is None else chunk.groups.cpu())
+
+
+def _scores(chunk: Chunk) -> Tensor:
+    return hash_rows(chunk.logits)
+
+
+def _both(left: Tensor, right: Tensor) -> Tensor:
+    return torch.cat([left, right])
+
+
+def _mixed(key: Tensor) -> Tensor:
     mixed = (key ^ (key >> 32)) * _MIX[1]
     mixed = (mixed ^ (mixed >> 29)) * _MIX[0]
     return (mixed >> 20) & ((1 << 40) - 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.calibrators._folds import fold_of
+from calibrant.calibrators._folds import fold_by_scores
 from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
@@ -174,4 +174,4 @@ def _by_pair(blocks: Tensor, groups: Tensor, layout: Layout) -> Tensor:
 
 def group_chunk(chunk: Chunk, x: Tensor, groups: Tensor, folds: int) -> GroupChunk:
     """Return the rows as inputs of these sums."""
-    return GroupChunk(x, groups.to(x.device), chunk.labels, chunk.weights, fold_of(chunk, folds))
+    return GroupChunk(x, groups.to(x.device), chunk.labels, chunk.weights, fold_by_scores(chunk, folds, groups))

@@ -68,7 +68,7 @@ def codes_of(columns: Sequence[Categories], features: Features) -> Tensor:
     """Return the group (N, C) of each row in each column, numbered through all columns; their number in all for unknown ones."""
     total, start, found = sum(map(len, columns)), 0, []
     for one in columns:
-        code = one.codes(_need(features, one.name))
+        code = one.codes(need_column(features, one.name))
         found.append(torch.where(code < len(one), code + start, total))
         start += len(one)
     return torch.stack(found, dim=1)
@@ -113,13 +113,34 @@ def check_names(value: Any) -> tuple[str, ...] | None:
     return tuple(value)
 
 
-def _need(features: Mapping[str, Any], name: str) -> Column:
+def need_column(features: Mapping[str, Any], name: str) -> Column:
+    """Return the column ``name`` of the features.
+
+    Raises:
+        InputError: If it is not there.
+    """
     if not isinstance(features, Mapping):
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
         got = ", ".join(map(repr, sorted(features))) or "none"
         raise refuse(f"the feature {name!r}", got, "pass that column too, with the name it had in fit")
     return check_column(features[name], name=f"the feature {name!r}")
+
+
+def feature_names(chunk: Chunk) -> tuple[str, ...]:
+    """Return the names of the columns beside a chunk."""
+    return tuple(chunk.features)
+
+
+def same_names(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of both.
+
+    Raises:
+        InputError: If they differ.
+    """
+    if sorted(left) != sorted(right):
+        raise refuse("the same features in all rows", f"{list(left)} and {list(right)}", "drop or add columns")
+    return left
 
 
 def _entries(column: Column, name: str) -> Any:
@@ -134,7 +155,7 @@ def _entries(column: Column, name: str) -> Any:
 
 
 def _distinct(chunk: Chunk, names: tuple[str, ...]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(np.unique(_entries(_need(chunk.features, name), name)).tolist()) for name in names)
+    return tuple(tuple(np.unique(_entries(need_column(chunk.features, name), name)).tolist()) for name in names)
 
 
 def _united(left: Any, right: Any) -> Any:

@@ -12,9 +12,18 @@ from calibrant._check import check_count, check_flag, check_number, refuse
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import check_label_logits
+from calibrant.calibrators._global_fit import fit_everyone
 from calibrant.calibrators._group_sums import GroupChunk, Layout, fit_groups, fold_sums, group_chunk, held_out
-from calibrant.calibrators._groups import Categories, categories_of, check_names, codes_of, from_buffer, to_buffer
-from calibrant.calibrators._tempering import fit_temperature
+from calibrant.calibrators._groups import (
+    Categories,
+    categories_of,
+    check_names,
+    codes_of,
+    feature_names,
+    from_buffer,
+    same_names,
+    to_buffer,
+)
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["GroupScaling"]
@@ -140,7 +149,7 @@ class GroupScaling(Calibrator):
 
     def _fit(self, rows: RowSource) -> None:
         rows.total(_checked)
-        names = self.columns if self.columns is not None else rows.fold(_names, _same_names)
+        names = self.columns if self.columns is not None else rows.fold(feature_names, same_names)
         known = categories_of(rows, names) if names else []
         biased = rows.classes <= _MOST_BIASES if self.bias is None else self.bias
         layout = Layout(sum(map(len, known)), max(len(known), 1), rows.classes, biased)
@@ -149,7 +158,7 @@ class GroupScaling(Calibrator):
             got = f"{layout.parameters:,} ({layout.groups} groups of {layout.block})"
             raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, remedy)
         mass = rows.mass
-        slope, bias, certificate = self._fit_all(rows, mass, biased=biased)
+        slope, bias, certificate = fit_everyone(rows, mass, biased=biased)
         theta = torch.zeros(0, dtype=torch.float64, device=rows.device)
         used = math.inf
         if known:
@@ -163,18 +172,6 @@ class GroupScaling(Calibrator):
         self.categories = to_buffer(known).to(rows.device) if known else torch.empty(0, dtype=torch.uint8)
         self.used = torch.tensor(used, dtype=torch.float64, device=rows.device)
         self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
-
-    def _fit_all(self, rows: RowSource, mass: float, *, biased: bool) -> tuple[float, Tensor, float]:
-        """Return the global slope, biases (K,) and certificate: all rows as one group, beside the best temperature."""
-        slope, none = (
-            1 / fit_temperature(rows, None),
-            torch.zeros(rows.classes, dtype=torch.float64, device=rows.device),
-        )
-        if not biased:
-            return slope, none, 0.0
-        layout = Layout(1, 1, rows.classes, bias=True)
-        theta, worst = fit_groups(rows.prepared(_input_of_all, slope), mass, layout, 1.0)
-        return slope * (1 + float(theta[0])), theta[1:], worst
 
     def _fit_groups(self, inputs: RowSource, mass: float, layout: Layout) -> tuple[float, Tensor, float]:
         """Return the strength, the groups' parameters (P,) and the certificate."""
@@ -228,21 +225,6 @@ class GroupScaling(Calibrator):
 def _checked(chunk: Chunk) -> Tensor:
     check_label_logits(chunk)
     return torch.zeros((), dtype=torch.float64)
-
-
-def _names(chunk: Chunk) -> tuple[str, ...]:
-    return tuple(chunk.features)
-
-
-def _same_names(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
-    if sorted(left) != sorted(right):
-        raise refuse("the same features in all rows", f"{list(left)} and {list(right)}", "drop or add columns")
-    return left
-
-
-def _input_of_all(chunk: Chunk, slope: float) -> GroupChunk:
-    everyone = torch.zeros(len(chunk), 1, dtype=torch.int64)
-    return group_chunk(chunk, lift_excluded(chunk.logits.double()) * slope, everyone, 1)
 
 
 def _input_of(chunk: Chunk, slope: float, bias: Tensor, known: tuple[Categories, ...], folds: int) -> GroupChunk:
