@@ -172,7 +172,7 @@ def test_a_printed_table_becomes_figures_in_our_units(tmp_path: Path) -> None:
     [
         (", []]", "]", "expected 2 groups in row 'small' of Table 9"),
         ("[4.35, 2.5]", "[4.35]", r"expected 2 numbers for 'CE' .* got \[4.35\]"),
-        ('"temperature"]', '"T"]', "expected measure to be one of"),
+        ('"temperature"]', '"T"]', "expected measures of Table 9 in .* to be one of"),
         ('objectives = ["CE", "F"]', 'objectives = ["G", "F"]', "expected an objective .* got 'G'"),
     ],
 )

@@ -140,7 +140,7 @@ def run(
         raise InputError("expected the name of a study, or --all, got neither; see calibrant study list")
     _refuse_scale(context, name)
     chosen = _load(name, scale, data, seeds=seeds, only=only)
-    check_study(chosen)
+    _check(chosen, name)
     if dry_run:
         _say_what_would_run(chosen, kept, scale, how)
         return
@@ -263,10 +263,11 @@ def _load(
     if data is not None and not data.is_dir():
         raise InputError(f"expected a folder of data sets for --data, got {str(data)!r}; correct it or leave it out")
     found = load_study(name, scale=scale)
+    known = [objective.label for objective in found.objectives]
+    for label in only or ():
+        if label not in known:
+            raise InputError(f"expected objectives of {name} ({', '.join(known)}), got {label!r}; correct the name")
     found = found.restricted(objectives=only or None, seeds=None if seeds is None else found.seeds[:seeds])
-    if not found.objectives:
-        known = ", ".join(o.label for o in load_study(name, scale=scale).objectives)
-        raise InputError(f"expected objectives of {name} ({known}), got {only}; correct the name")
     if data is None:
         return found
     placed = found.with_data_from(data)
@@ -277,6 +278,17 @@ def _load(
             "one there, or leave --data out"
         )
     return placed
+
+
+def _check(chosen: Study, name: str) -> None:
+    """Check a study and, where it is a file of the user's own, the file's other scales too; messages name the file."""
+    own = name.endswith(".toml")
+    try:
+        check_study(chosen)
+        for scale in scales_of(name) if own else ():
+            check_study(load_study(name, scale=scale))
+    except InputError as error:
+        raise (InputError(f"{error} (in {name})") if own and name not in str(error) else error) from error
 
 
 def _refuse_scale(context: typer.Context, name: str) -> None:

@@ -1,11 +1,9 @@
 """The choices of a study compared with the papers' text and with their authors' code."""
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study._optim import rate_factor
+from calibrant.study._papers import known_papers
 from calibrant.study.data import DATA_SETS, TOKENISED
 from calibrant.study.data.images import PAD, SOURCES, Options
 from calibrant.study.data.preview import preview
@@ -59,7 +58,7 @@ def describe(study: Study) -> list[Choice]:
         'gradient norm 2; SST Tree-LSTM: none'
     """
     check_study_kind(study)
-    known = tomllib.loads(resources.files("calibrant.study").joinpath("authors.toml").read_text(encoding="utf-8"))
+    known = known_papers()
     cells = {(cell.setting, cell.objective): cell for cell in reversed(list(study.cells()))}
     here = {name: say(study, list(reversed(cells.values()))) for name, say in HERE.items()}
     found = []

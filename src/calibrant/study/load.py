@@ -8,9 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice, refuse, shown
+from calibrant._check import check_choice, check_number, refuse, shown
 from calibrant._files import read_text, reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.study._checks import check_falls, check_figure, check_key, check_once, check_value
+from calibrant.study._papers import known_papers
 from calibrant.study._tables import from_table
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
@@ -169,7 +171,7 @@ class Printed:
             InputError: If a row does not have one group per objective, or a group one number per measure.
         """
         for measure in self.measures:
-            check_choice(measure, name="measure", choices=MEASURES)
+            check_key(measure, name=f"measures of {self.source} in {where}", known=MEASURES)
         for setting, groups in self.rows.items():
             if len(groups) != len(self.objectives):
                 raise InputError(
@@ -183,6 +185,7 @@ class Printed:
                         f"in {where}, got {group}; give one for each measure"
                     )
                 for measure, value in zip(self.measures, group, strict=False):
+                    check_number(value, name=f"{measure} of {objective!r} in row {setting!r} of {self.source}")
                     scale = 100 if MEASURES[measure].percent else 1
                     yield Published(objective, measure, round(value / scale, 8), setting)
 
@@ -190,11 +193,20 @@ class Printed:
 def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, where: str) -> None:
     """Raise if published figures, claims or plots refer to objectives or settings that the file does not have at any scale."""
     for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
-        check_choice(measure, name=f"measure in {where}", choices=MEASURES)
+        check_key(measure, name=f"measure in {where}", known=MEASURES)
+    for claim in study.claims:
+        check_falls(claim.falls, text=claim.text)
+    for one in study.published:
+        name = f"the published {one.measure} of {one.objective!r}"
+        check_value(one.value, name=name, percent=MEASURES[one.measure].percent)
+    check_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
+    for paper in study.papers:
+        check_choice(paper, name=f"papers of {where}", choices=known_papers())
     for name in study.columns:
         check_choice(name, name=f"columns of {where}", choices=COLUMNS)
     for figure in study.figures:
         check_choice(figure.kind, name=f"kind of figure {figure.name!r}", choices=FIGURE_KINDS)
+        check_figure(figure, settings=study.settings)
     objectives = objectives | {objective.label for objective in study.objectives}
     named = [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]
     named += [name for figure in study.figures for name in figure.objectives]
@@ -202,7 +214,10 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     for name in named:
         if name not in objectives:
             raise InputError(f"expected an objective of {where}, got {name!r}; add it or correct the name")
-    settings = settings | {"", *(s.label for s in study.settings), *(s.like for s in study.settings)}
+    like = {s.like for s in study.settings}
+    for name in like - {"", *settings} - {p.setting for p in study.published}:
+        raise InputError(f"expected like of {where} as a setting with published figures, got {name!r}; correct it")
+    settings = settings | like | {"", *(s.label for s in study.settings)}
     named = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
     for name in [*named, *(figure.setting for figure in study.figures)]:
         if name not in settings:

@@ -5,14 +5,19 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
+from calibrant._files import reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
+from calibrant.study import models
+from calibrant.study._checks import check_sizes_of_data
 from calibrant.study._optim import make_optimizers
 from calibrant.study.data import DATA_SETS, TOKENISED
-from calibrant.study.data.preview import preview
-from calibrant.study.recipe import Cell, Study, check_study_kind
+from calibrant.study.data.preview import example_batch, preview
+from calibrant.study.recipe import Cell, Recipe, Study, check_study_kind
 from calibrant.study.resolve import find_model, make_loss, make_model
 
 __all__ = ["check_folders", "check_study", "missing_folders"]
@@ -41,11 +46,12 @@ def check_study(study: Study) -> None:
     for cell in study.cells():
         recipe = cell.recipe
         data, plan = dict(recipe.data), recipe.training
-        key = json.dumps([cell.setting, data, recipe.fold], default=str, sort_keys=True)
+        key = json.dumps([cell.setting, data, recipe.fold, plan.batch, plan.drop_last], default=str, sort_keys=True)
         if key not in done:
             done.add(key)
             with _named(f"setting {cell.setting!r}"):
                 preview(data, makers=DATA_SETS, tokenised=TOKENISED, fold=recipe.fold)
+                _check_batches(recipe)
         untrained = {k: v for k, v in data.items() if k not in ("train", "validation", "test", "ood")}
         key = json.dumps([untrained, dict(recipe.model), dict(plan.rates), plan.optimizer], default=str, sort_keys=True)
         if key not in done:
@@ -76,6 +82,14 @@ def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
     return sorted((folder, setting) for folder, setting in named if not Path(folder).is_dir())
 
 
+def _check_batches(recipe: Recipe) -> None:
+    """Raise if an epoch would have no whole batch and incomplete ones are left out."""
+    count = recipe.data.get("train", 400 if recipe.data["name"] == "digits" else None)
+    plan = recipe.training
+    if plan.drop_last and count is not None and count < plan.batch:
+        raise InputError(f"expected batch of at most {count} with drop_last, got {plan.batch}; lower it")
+
+
 def _check_network(cell: Cell) -> None:
     """Build the network on the meta device, and its optimisers."""
     recipe = cell.recipe
@@ -84,9 +98,33 @@ def _check_network(cell: Cell) -> None:
         if recipe.model.get("weights") is not None:  # not loaded here: that may need a download
             find_model(recipe.model)
             return
+        check_sizes_of_data(recipe.model, sizes)
         with torch.device("meta"):
             network = make_model(recipe.model, sizes=sizes)
         make_optimizers(network, recipe.training)
+        batch = example_batch(recipe.data)
+        if batch is not None and recipe.model.get("type") in models.__all__:  # others need not run without values
+            _check_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
+
+
+def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
+    """Raise unless the network gives logits (N, K) of a batch of such data."""
+    try:
+        logits = network(batch)
+    except torch.OutOfMemoryError:
+        return  # says nothing about the shape; the training reports it
+    except CalibrantError:
+        raise
+    except Exception as error:  # torch raises many kinds for what does not fit
+        raise InputError(
+            f"expected a network that takes {tuple(batch.shape[1:])} numbers a sample, got {name!r}, which does not "
+            f"({reason_of(error)}); choose another"
+        ) from error
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch), classes):
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InputError(
+            f"expected logits of shape {(len(batch), classes)} from {name!r}, got {got}; correct the network"
+        )
 
 
 def _check_loss(cell: Cell) -> None:

@@ -11,12 +11,12 @@ from calibrant._arguments import check_kind, check_list_of, check_mapping
 from calibrant._check import check_choice, check_count, check_flag, check_number, check_sequence, refuse, shown
 from calibrant._plain import to_plain
 from calibrant.errors import InputError
+from calibrant.study._checks import check_file_name, check_once, check_optimizer, check_seed_of_study
 from calibrant.study._tables import from_table
 
 __all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
 Plain = Mapping[str, Any]
-MOST_SEED = 2**63 - 1  # largest seed that both NumPy's and torch's generators accept
 MOST_FOLDS = 10_000
 FIGURE_KINDS = (
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
@@ -91,7 +91,7 @@ class Training:
         check_choice(self.schedule, name="schedule", choices=("steps", "cosine"))
         check_choice(self.reduction, name="reduction", choices=("mean", "sum"))
         check_choice(self.select, name="select", choices=("last", "accuracy", "calibrated_nll"))
-        for name in ("lr", "momentum", "weight_decay", "decay"):
+        for name in ("lr", "weight_decay", "decay"):
             check_number(getattr(self, name), name=name, low=0)
         for name in ("nesterov", "step_first", "drop_last", "channels_last"):
             check_flag(getattr(self, name), name=name)
@@ -101,6 +101,7 @@ class Training:
             check_count(milestone, name="each of milestones", low=0)
         check_count(self.checkpoint_every, name="checkpoint_every", low=0)
         check_mapping(self.rates, name="rates", example="{'embedding': 0.1}")
+        check_optimizer(self)
         self._check_plain()
 
     def _check_plain(self) -> None:
@@ -142,7 +143,7 @@ class Recipe:
             if not isinstance(getattr(self, name), Mapping):
                 raise refuse(f"{name} as a table", shown(getattr(self, name)), "write {'type': …} and its arguments")
         check_kind(self.training, Training, name="training", remedy="pass Training(epochs, batch)")
-        _check_seed(self.seed)
+        check_seed_of_study(self.seed)
         check_count(self.fold, name="fold", low=0)
 
     def canonical(self) -> str:
@@ -270,6 +271,9 @@ class FigureSpec:
     sweep: tuple[tuple[str, ...], ...] = ()
     bins: tuple[int, ...] = (0, 7, 14)
 
+    def __post_init__(self) -> None:
+        check_file_name(self.name, name="the name of a figure")
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -320,7 +324,10 @@ class Study:
 
     def __post_init__(self) -> None:
         for seed in check_sequence(self.seeds, name="seeds"):
-            _check_seed(seed)
+            check_seed_of_study(seed)
+        check_file_name(self.name, name="the name of a study")
+        if not self.columns:
+            raise refuse("at least one of columns", "none", 'write columns = ["main"]')
         kinds = {
             "settings": Setting,
             "objectives": Objective,
@@ -332,10 +339,9 @@ class Study:
             check_list_of(getattr(self, name), kind, name=name, remedy="load a study with load_study")
         labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
         labels["figures"] = [figure.name for figure in self.figures]
+        labels |= {"columns": list(self.columns), "papers": list(self.papers)}
         for name, values in {"seeds": list(self.seeds), **labels}.items():
-            twice = next((value for value in values if values.count(value) > 1), None)
-            if twice is not None:
-                raise InputError(f"expected each of {name} once, got {twice!r} twice; leave one out or rename it")
+            check_once(values, name=name)
 
     def cells(self) -> Iterator[Cell]:
         """Yield every training, with all objectives of one seed before the next seed."""
@@ -377,12 +383,6 @@ def check_study_kind(study: Any) -> Study:
 def check_recipe(recipe: Any) -> Recipe:
     """Return ``recipe`` if it is a recipe."""
     return check_kind(recipe, Recipe, name="recipe", remedy="make one, or take that of a study's cells")
-
-
-def _check_seed(seed: int) -> None:
-    """Raise unless ``seed`` is an integer that every random generator accepts."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {shown(seed)}; choose another")
 
 
 def _folds(setting: Setting) -> int:

@@ -235,7 +235,12 @@ def _train_epoch(
         for optimizer in optimizers:
             optimizer.step()
         total, steps = total + value.detach(), steps + 1
-    mean = float(total) / max(steps, 1)
+    if not steps:
+        raise InputError(
+            f"expected at least one whole batch an epoch, got {len(order)} samples for batch = {plan.batch}; lower batch, or "
+            "leave drop_last out"
+        )
+    mean = float(total) / steps
     if mean != mean or mean in (float("inf"), float("-inf")):
         raise FitError(
             f"expected a finite loss, got {mean} in epoch {epoch + 1} of {recipe.loss}; lower the learning rate"

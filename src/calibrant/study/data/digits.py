@@ -69,10 +69,11 @@ def check_digits(
         InputError: Naming the first option that does not fit.
     """
     check_options({"seed": seed, "fold": fold, "folds": folds, "noise": noise})
+    check_count(folds, name="folds of data set 'digits'", low=2, high=IMAGES)
     for name, count in (("train", train), ("validation", validation)):
         check_count(count, name=f"{name} of data set 'digits'")
-    if fold >= min(folds, IMAGES):
-        raise InputError(f"expected fold in 0 … {min(folds, IMAGES) - 1}, got {fold}; raise folds or lower it")
+    if fold >= folds:
+        raise InputError(f"expected fold in 0 … {folds - 1}, got {fold}; raise folds or lower it")
     rest = IMAGES - IMAGES // folds - int(fold < IMAGES % folds)  # numpy.array_split makes the first parts larger
     if train + validation > rest:
         raise InputError(f"expected train + validation ≤ {rest}, got {train + validation}; ask for fewer images")

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
+
 from calibrant._arguments import check_mapping
 from calibrant._check import check_choice
 from calibrant.errors import InputError
@@ -14,7 +16,7 @@ from calibrant.study.data.digits import check_digits
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
 
-__all__ = ["preview"]
+__all__ = ["example_batch", "preview"]
 
 TEXT_VOCABULARY = 8  # stands for the words of a text that has not been read
 
@@ -46,6 +48,24 @@ def preview(
     elif fold:
         raise InputError(f"expected fold in 0 … 0 of data set {name!r}, got {fold}; lower it")
     return _sizes(name, options)
+
+
+def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return two samples without values (on the meta device) as a network receives them; None for trees.
+
+    Args:
+        data: The name of a data set and its options, as ``preview`` has checked them.
+    """
+    name = data["name"]
+    if name == "digits":
+        return torch.empty(2, 64, device="meta")
+    if name in SOURCES or name == "imagenet":
+        side = SOURCES[name].size if name in SOURCES else data.get("size", 224)
+        return torch.empty(2, 3, side, side, device="meta")
+    if name == "sst" and "tokenizer" not in data:
+        return None
+    length = data.get("length", 300 if "tokenizer" not in data else 128)
+    return torch.empty(2, length, dtype=torch.int64, device="meta")
 
 
 def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
