@@ -103,7 +103,8 @@ def test_what_a_page_shows_runs(
         (tmp_path / "shared").mkdir()
         (tmp_path / "shared" / "data").symlink_to(folder)
     checkout = tmp_path / "checkout"
-    checkout.mkdir()
+    (checkout / "tests").mkdir(parents=True)
+    (checkout / "tests" / "data").symlink_to(ROOT / "tests" / "data")  # logs that a page reads lie in a clone
     monkeypatch.chdir(checkout)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in wanted:

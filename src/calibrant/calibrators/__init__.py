@@ -13,6 +13,7 @@ from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.dirichlet import DirichletCalibration
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from calibrant.calibrators.feature_scaling import FeatureScaling
 from calibrant.calibrators.focal import FocalCalibration
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.group_scaling import GroupScaling
@@ -39,6 +40,7 @@ __all__ = [
     "Chain",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
+    "FeatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
     "GroupScaling",
