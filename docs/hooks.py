@@ -1,4 +1,5 @@
-"""Writes the reference, one page for each public module from its docstrings, and links the names in tables to it."""
+"""Writes the reference, one page for each public module from its docstrings, links the names in tables to it, and keeps
+names with a hyphen and options whole."""
 
 import ast
 import re
@@ -12,6 +13,10 @@ from mkdocs.structure.pages import Page
 SOURCE = Path(__file__).parent.parent / "src" / "calibrant"
 METHODS = ("losses", "calibrators", "metrics")  # families whose names are linked wherever a table shows them
 # `Name` or `Name(…)`, unless it is a link's text already
+INLINE = re.compile(r"(?<!</span>)<code>([^<]*)</code>")  # of a sentence; blocks of code have an empty span before them
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+CELL = re.compile(r"(<td[^>]*>)(.*?)(?=</td>)", re.DOTALL)
+HYPHENED = re.compile(r"(?<![\w.&;-])[\w.]+(?:-[\w.]+)+(?![^<]*>)")  # CIFAR-10, 1D-CNN; not inside a tag
 NAME = re.compile(r"(?<!\[)`(?P<name>\w+)(?P<call>\([^`]*\))?`")
 
 
@@ -25,7 +30,7 @@ def public_modules() -> list[str]:
 def on_config(config: MkDocsConfig) -> None:
     """Add the reference to the end of the navigation."""
     pages = [{"calibrant": "reference/calibrant.md"}]
-    pages += [{f"calibrant.{name}": f"reference/{name}.md"} for name in public_modules()]
+    pages += [{name: f"reference/{name}.md"} for name in public_modules()]
     config.nav = [*(config.nav or []), {"Reference": pages}]
 
 
@@ -44,6 +49,21 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Link the methods named in a page's tables."""
     return markdown if page.file.src_uri.startswith("reference/") else linked(markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark options in sentences, and short names with a hyphen in tables, which must not break at the end of a line."""
+    return whole(html)
+
+
+def whole(html: str) -> str:
+    """Return ``html`` with options in inline code and hyphened names in cells of tables in a span of class "whole"."""
+    html = INLINE.sub(lambda found: f"<code>{OPTION.sub(_span, found[1])}</code>", html)
+    return CELL.sub(lambda found: found[1] + HYPHENED.sub(_span, found[2]), html)
+
+
+def _span(found: re.Match[str]) -> str:
+    return found[0] if len(found[0]) > 20 else f'<span class="whole">{found[0]}</span>'
 
 
 def linked(markdown: str) -> str:

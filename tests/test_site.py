@@ -35,6 +35,22 @@ def test_code_links_and_other_words_stay_as_they_are(hooks: Any) -> None:
     assert hooks.linked("| `ECE(norm=2)` |") == "| [`ECE(norm=2)`][calibrant.metrics.ECE] |"
 
 
+def test_options_and_short_names_do_not_break(hooks: Any) -> None:
+    mark = '<span class="whole">{}</span>'
+    option, name = mark.format("--fit-split"), mark.format("CIFAR-10")
+    assert hooks.whole("<p><code>report --fit-split val</code></p>") == f"<p><code>report {option} val</code></p>"
+    assert (
+        hooks.whole('<td id="a-b">CIFAR-10, <a href="x-y">z</a></td>')
+        == f'<td id="a-b">{name}, <a href="x-y">z</a></td>'
+    )
+    for kept in (
+        "<p>CIFAR-10</p>",
+        "<pre><span></span><code>a --b</code></pre>",
+        "<td>a-name-that-is-much-too-long-for-a-cell</td>",
+    ):
+        assert hooks.whole(kept) == kept
+
+
 def test_the_search_needs_no_server_and_nothing_from_elsewhere() -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     assert "  - offline" in settings

@@ -67,8 +67,8 @@ def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = L
     figure = _bare(8.0, 4.2)
     figure.patch.set(alpha=1, facecolor="white")
     start = lower_limit(before, after)
-    for left, title, diagram in ((0.085, "before", before), (0.585, "after", after)):
-        ax = figure.add_axes((left, 0.13, 0.395, 0.395 * 8.0 / 4.2))
+    for left, title, diagram in ((0.08, "before", before), (0.575, "after", after)):
+        ax = figure.add_axes((left, 0.13, 0.385, 0.385 * 8.0 / 4.2))
         draw_diagram(diagram, ax, palette=palette, start=start)
         ax.set_title(f"{title}: ECE {100 * diagram.ece:.2f} %", fontsize=10, color=palette.ink)
     return figure
