@@ -22,7 +22,8 @@ from benchmarks.wild.packages import PACKAGES
 from benchmarks.wild.pages import details, overview
 from benchmarks.wild.scores import Scored, scored
 from calibrant.errors import CalibrantWarning
-from calibrant.plot import reliability
+from calibrant.plot import Diagram, diagram_of
+from calibrant.plot.drawing import draw_diagram, lower_limit
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = ROOT / "docs" / "results" / "wild.json"
@@ -64,11 +65,16 @@ def main() -> None:
 
 def picture(name: str, data: Scored) -> None:
     """Draw reliability before and after into ``docs/images``."""
-    figure = Figure(figsize=(7, 3.4), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, title, one in zip(axes, ("as it is", "AutoCalibrator"), (data.test, calibrated(data)), strict=True):
-        reliability(one, ax=ax, kind="bins")
-        ax.set_title(f"{name}: {title}")
+    draw(name, diagram_of(data.test), diagram_of(calibrated(data)))
+
+
+def draw(name: str, before: Diagram, after: Diagram) -> None:
+    """Draw two diagrams on one scale, and keep the picture."""
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    start = lower_limit(before, after)
+    for ax, title, one in zip(figure.subplots(1, 2), ("as it is", "AutoCalibrator"), (before, after), strict=True):
+        draw_diagram(one, ax, start=start)
+        ax.set_title(f"{name}: {title}", fontsize=10)
     figure.savefig(PICTURES / f"wild-{name}.svg", metadata={"Date": None})
 
 
