@@ -232,7 +232,7 @@ def _raw_losses(chunk: Chunk) -> tuple[Tensor, Tensor]:
 
 
 def _losses_through(chunk: Chunk, member: Calibrator) -> Tensor:
-    return F.cross_entropy(member(chunk.logits), chunk.labels, reduction="none").cpu()
+    return F.cross_entropy(through(chunk, member).logits, chunk.labels, reduction="none").cpu()
 
 
 def _one(left: Tensor, right: Tensor) -> Tensor:

@@ -3,30 +3,28 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from calibrant import binning
-from calibrant._check import check_count, check_flag
-from calibrant._check import shown as described
-from calibrant._plain import build, config_of, renewed, shown
+from calibrant._beside import Features
+from calibrant._check import check_count, check_flag, refuse
+from calibrant._plain import config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import wrong_mass
 from calibrant.calibrators._cross_fitting import Sums, cross_fitted, quietly, undecided
 from calibrant.calibrators._folds import sampled
+from calibrant.calibrators._groups import check_names, feature_names, same_names
+from calibrant.calibrators._pool import as_calibrator, by_features, usual
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.vector import VectorScaling
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
@@ -37,8 +35,6 @@ MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
 RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
 FEW_ERRORS = 40.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
-PRIOR = 0.5  # standard deviation of log T
-_GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
@@ -125,6 +121,9 @@ class AutoCalibrator(Calibrator):
             structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class: about half a
             minute a candidate. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures
             have a prior of 0.5 on log T.
+        features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
+            ``BoostedScaling`` (with scikit-learn) over them are tried too. None leaves features alone, for rows may
+            have columns that must not decide, such as those of an audit.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
@@ -157,13 +156,23 @@ class AutoCalibrator(Calibrator):
         keep_argmax: bool = False,
         folds: int = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
+        features: Sequence[str] | Literal["all"] | None = None,
     ) -> None:
         super().__init__()
         self.keep_argmax = check_flag(keep_argmax, name="keep_argmax")
         self.folds = check_count(folds, name="folds", low=2)
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
-        tried = _usual(self.keep_argmax) if candidates is None else [_calibrator(one) for one in named]
-        self._usual = [config_of(one) for one in tried] == [config_of(one) for one in _usual(self.keep_argmax)]
+        self.features = "all" if isinstance(features, str) and features == "all" else check_names(features)
+        if self.keep_argmax and self.features is not None:
+            raise refuse(
+                "features without keep_argmax", "both", "a fit by features may change decisions: leave one out"
+            )
+        more = [] if self.features is None else by_features(None if self.features == "all" else self.features)
+        pool = usual(self.keep_argmax) + more
+        tried = pool if candidates is None else [as_calibrator(one) for one in named]
+        if candidates is not None and not any(one.needs_features for one in tried):
+            tried += more
+        self._usual = [config_of(one) for one in tried] == [config_of(one) for one in pool]
         if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
             raise InputError(
                 f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
@@ -182,6 +191,7 @@ class AutoCalibrator(Calibrator):
         # all that is in use; before fit, all that may come into use
         used = [member for member in self._members() if member.fitted or not self.fitted]
         self.preserves_argmax = all(member.preserves_argmax for member in used)
+        self.needs_features = any(member.needs_features for member in used)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -205,6 +215,7 @@ class AutoCalibrator(Calibrator):
     def extra_repr(self) -> str:
         """Show the settings and what is in use; candidates show themselves."""
         settings = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
+        settings += "" if self.features is None else f", features={self.features!r}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -215,6 +226,7 @@ class AutoCalibrator(Calibrator):
         return [member for member in self.members if isinstance(member, Calibrator)]
 
     def _fit(self, rows: RowSource) -> None:
+        self._check_columns(rows)
         wrong, missed, zeros = rows.total(_counted).tolist()
         self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
         if missed:
@@ -232,6 +244,17 @@ class AutoCalibrator(Calibrator):
                 member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
         self.counts = torch.tensor([float(rows.count), wrong, float(sums.folds)], dtype=torch.float64)
+
+    def _check_columns(self, rows: RowSource) -> None:
+        """Refuse rows without the features that were asked for; a candidate that cannot be fitted would go unnoticed."""
+        if self.features is None:
+            return
+        got = rows.fold(feature_names, same_names)
+        missing = [name for name in self.features if name not in got] if self.features != "all" else []
+        if missing or not got:
+            wanted = f"the feature {missing[0]!r}" if missing else "features beside the rows"
+            shown_names = ", ".join(map(repr, sorted(got))) or "none"
+            raise refuse(wanted, shown_names, "pass them in the Predictions (in a file: name the columns feature:NAME)")
 
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
@@ -286,15 +309,25 @@ class AutoCalibrator(Calibrator):
         self.weights = weights / weights.sum()
 
     def _transform(self, logits: Tensor) -> Tensor:
+        return self._answer(logits, None)
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        return self._answer(logits, features)
+
+    def _answer(self, logits: Tensor, features: Features | None) -> Tensor:
         logits = with_floor(logits, self.floor) if self.floor.dim() == 0 else logits
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
+        beside = [features if member.needs_features else None for _, member in used]
         if len(used) == 1:
-            alone: Tensor = used[0][1](logits)
+            alone: Tensor = used[0][1](logits, beside[0])
             return alone
         least = torch.float64 if self.keep_argmax else torch.float32  # float32 may make ties of classes nearly equal
         wide = logits.to(torch.promote_types(logits.dtype, least))
         log_w = self.weights.to(wide.dtype).log()
-        parts = [torch.log_softmax(member(wide), dim=1) + log_w[m] for m, member in used]
+        parts = [
+            torch.log_softmax(member(wide, own), dim=1) + log_w[m]
+            for (m, member), own in zip(used, beside, strict=True)
+        ]
         return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
 
 
@@ -314,42 +347,6 @@ def with_floor(logits: Tensor, floor: Tensor) -> Tensor:
 
 def _floored(chunk: Chunk, floor: Tensor) -> Chunk:
     return replace(chunk, logits=with_floor(chunk.logits, floor))
-
-
-def _usual(keep_argmax: bool) -> list[Calibrator]:
-    """Return the candidates that did best together on the half of the real sets that fixed the constants."""
-
-    def focal() -> Calibrator:
-        return FocalTemperatureScaling(gammas=_GAMMAS, search="continuous", prior=PRIOR)
-
-    if keep_argmax:
-        return [EnsembleTemperatureScaling(prior=PRIOR), focal()]
-    return [
-        EnsembleTemperatureScaling(prior=PRIOR),
-        focal(),
-        Chain(focal(), StructuredVectorScaling(prior=PRIOR)),
-        Chain(focal(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
-        VectorScaling(prior=PRIOR),
-        MatrixScaling(ridge=20.0, prior=PRIOR),
-        CentredIsotonic(),
-        Chain(CentredIsotonic(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
-        BetaCalibration(),
-        SplineCalibration(),
-    ]
-
-
-def _calibrator(one: object) -> Calibrator:
-    if isinstance(one, Calibrator):
-        return one
-    from calibrant import calibrators as family
-
-    made = build(one, families=[family, binning]) if isinstance(one, Mapping) else one
-    if not isinstance(made, Calibrator):
-        raise InputError(
-            f"expected calibrators such as TemperatureScaling() as candidates, got {described(one)}; pass a list of instances, or of "
-            "configurations such as {'type': 'TemperatureScaling'}"
-        )
-    return made
 
 
 def _held(rows: RowSource) -> RowSource:

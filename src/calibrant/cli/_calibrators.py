@@ -18,19 +18,39 @@ Data = Predictions | BinaryPairs
 AUTO = "auto"
 
 
-def make_calibrator(name: str) -> Calibrator:
+def make_calibrator(name: str, *, features: str | None = None) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto`` is ``AutoCalibrator``.
 
+    Args:
+        name: Of the class.
+        features: Columns it goes by, as typed: names between commas, or ``all``.
+
     Raises:
-        InputError: If there is no such class, or it needs arguments.
+        InputError: If there is no such class, it needs arguments, or it goes by no features.
     """
     wanted = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
+    if features is not None:
+        return _by_features(wanted, features)
     try:
         return getattr(calibrators, wanted)()
     except TypeError as error:
         raise InputError(
             f"expected a method that needs no arguments, got {wanted} ({error}); construct and save it in Python"
         ) from error
+
+
+def _by_features(wanted: str, features: str) -> Calibrator:
+    columns = [one.strip() for one in features.split(",")]
+    if not all(columns):
+        raise InputError(f"expected --features as names between commas, got {features!r}; write region,age, or all")
+    if wanted == "AutoCalibrator":
+        return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns)
+    if wanted not in ("GroupScaling", "BoostedScaling"):
+        raise InputError(
+            f"expected --method auto, GroupScaling or BoostedScaling with --features, got {wanted}; leave one of them out"
+        )
+    made: Calibrator = getattr(calibrators, wanted)(None if columns == ["all"] else columns)
+    return made
 
 
 def choose(name: str, *, family: ModuleType, option: str) -> str:

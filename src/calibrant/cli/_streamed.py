@@ -180,7 +180,9 @@ def measure_streamed(
     return found
 
 
-def fit_streamed_file(path: Path, method: str | None, execution: Execution) -> Calibrator:
+def fit_streamed_file(
+    path: Path, method: str | None, execution: Execution, *, features: str | None = None
+) -> Calibrator:
     """Fit a calibrator on streamed rows, an automatic choice if none is named.
 
     Stopped and started again, it goes on.
@@ -188,7 +190,7 @@ def fit_streamed_file(path: Path, method: str | None, execution: Execution) -> C
     Raises:
         InputError: For a method that cannot be fitted by sums.
     """
-    calibrator = make_calibrator(method or AUTO)
+    calibrator = make_calibrator(method or AUTO, features=features)
     name = shown(path)
     with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
         return fit_streamed(

@@ -17,6 +17,22 @@ from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, measure
 
 SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        "-m",
+        autocompletion=complete_method,
+        help="A calibrator of `calibrant methods`; auto if left out.",
+    ),
+]
+FeatureColumns = Annotated[
+    str | None,
+    typer.Option(
+        help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling or "
+        "BoostedScaling."
+    ),
+]
 ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
 
 
@@ -27,15 +43,8 @@ def fit(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
     file: Annotated[str | None, typer.Argument(help=FILES)] = None,
     example: Example = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            autocompletion=complete_method,
-            help="A calibrator of `calibrant methods`; auto if left out.",
-        ),
-    ] = None,
+    method: Method = None,
+    features: FeatureColumns = None,
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
     executor: ExecutorName = "local",
     workers: Workers = 1,
@@ -55,6 +64,8 @@ def fit(
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
 
+        calibrant fit people.parquet --features region,age -o c.safetensors
+
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
     """
     if as_json and output == STREAM:
@@ -67,7 +78,7 @@ def fit(
     if execution.streams(source.path):
         [(part, place)] = parts_of(source.path, split, context).items()
         with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
-            streamed = fit_streamed_file(place, method, execution)
+            streamed = fit_streamed_file(place, method, execution, features=features)
             streamed.save(path)
         _say(streamed, [], output=output, split=part, as_json=as_json)
         return
@@ -76,14 +87,16 @@ def fit(
         data = with_logits(inputs.pick(at_path(source, path), split), file=name, split=split)
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            calibrator, rows = _fit_and_measure(data, method, file=name, split=split)
+            calibrator, rows = _fit_and_measure(
+                data, make_calibrator(method, features=features), file=name, split=split
+            )
         calibrator.save(path)
     _say(calibrator, rows, output=output, split=split, as_json=as_json)
 
 
-def _fit_and_measure(data: Predictions, method: str, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
-    """Return the calibrator ``method`` fitted on ``data``, and accuracy, NLL and ECE there before and after."""
-    calibrator = make_calibrator(method).fit(data)
+def _fit_and_measure(data: Predictions, made: Calibrator, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
+    """Return the calibrator ``made`` fitted on ``data``, and accuracy, NLL and ECE there before and after."""
+    calibrator = made.fit(data)
     after = data.calibrated_by(calibrator, allow_fit_rows=True)
     rows = measure(data, file=file, split=split, metrics=SHOWN)
     return calibrator, rows + measure(after, file=file, split=split, metrics=SHOWN, calibrator=in_one_line(calibrator))
