@@ -90,7 +90,7 @@ def test_an_answer_with_no_option_and_one_without_log_probabilities_are_refused(
     log = Log((said("q", {" The": 0.9, " Well": 0.1}),))
     for missing in ("refuse", "bound"):
         with pytest.raises(
-            InputError, match=r"expected an option \(A, B\) among the top tokens of 'q', got \[' The', ' Well'\]"
+            InputError, match=r"expected an option \(A, B\) among the top tokens of 'q', got ' The', ' Well'"
         ):
             choices(log, ("A", "B"), missing=missing)
     with pytest.raises(InputError, match="expected top log-probabilities of 'q', got none"):
@@ -137,6 +137,8 @@ def test_scored_options_and_top_tokens_are_not_mistaken_for_each_other() -> None
         choices(Log((said("q", {"A": 0.6, "B": 0.3}),)))
     with pytest.raises(InputError, match="expected a free answer in '1', got scored options; use choices"):
         sequences(Log((scored(-1.0, -2.0),)))
+    with pytest.raises(InputError, match="leave options out: the log names them"):
+        choices(Log((scored(-1.0, -2.0),)), ("a", "b"))
     with pytest.raises(InputError, match="leave normalize out"):
         choices(Log((said("q", {"A": 0.6, "B": 0.3}),)), ("A", "B"), normalize="bytes")
 

@@ -114,6 +114,12 @@ def test_what_is_no_response_is_refused_in_one_sentence(tmp_path: Path, line: An
     assert "\n" not in str(error.value)
 
 
+def test_names_that_cannot_be_stored_are_replaced(tmp_path: Path) -> None:
+    line = json.dumps(chat()).replace("gpt-x", "\\ud800").replace("chatcmpl-1", "\\udfff")
+    (one,) = read_openai(written(tmp_path, "log.jsonl", line))
+    assert (one.id, one.features) == ("?", {"model": "?"})
+
+
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileFormatError, match="expected text in UTF-8"):

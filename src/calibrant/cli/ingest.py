@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import typer
 
 from calibrant import language
@@ -215,11 +216,11 @@ def _said(splits: Mapping[str, Predictions]) -> str:
         words = f"{'' if name == UNNAMED else name + ' '}{len(data):,} rows of {data.classes} classes"
         words += "" if data.labels is not None else ", no labels"
         if data.features is not None and "other_mass" in data.features:
-            other = data.features["other_mass"]
+            other, bounded = (torch.as_tensor(data.features[column]) for column in ("other_mass", "bounded"))
             words += (
-                f", {float(other.mean()):.1%} of the probability on other tokens (at most {float(other.max()):.1%})"  # type: ignore[union-attr]
+                f", {float(other.mean()):.1%} of the probability on other tokens (at most {float(other.max()):.1%})"
             )
-            if bounded := int((data.features["bounded"] > 0).sum()):  # type: ignore[operator]
-                words += f", {bounded:,} rows with an option at its bound"
+            if rows := int((bounded > 0).sum()):
+                words += f", {rows:,} rows with an option at its bound"
         parts.append(words)
     return "; ".join(parts)

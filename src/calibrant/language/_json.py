@@ -92,6 +92,11 @@ def need_text(value: Any, place: str, name: str) -> str:
     return value
 
 
+def name_of(value: Any) -> str:
+    """Return a name in a log (an id, a model) as text that can be stored; halves of surrogate pairs become question marks."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
 def need_log_prob(value: Any, place: str, name: str) -> float:
     """Return a natural log-probability: a number ≤ 0, also one written as text; the servers' -9999.0 is −inf."""
     number = math.nan

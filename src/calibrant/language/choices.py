@@ -66,6 +66,8 @@ def choices(
     if normalize != "none":
         raise refuse("scored options beside normalize", "options of top tokens", "leave normalize out")
     spellings = check_options(options)
+    if any(one.options for one in log):
+        raise refuse("options of top tokens", "a log that has scored options", "leave options out: the log names them")
     names = [tuple(spellings)] * len(log)
     truth = option_numbers(log, labels, names)
     found = [_row(one, spellings, log.source, missing) for one in log]
@@ -73,7 +75,7 @@ def choices(
     if len(kept) < len(found):
         _say_dropped(len(found) - len(kept), len(found), log.source)
     rows = [one for one in found if one is not None]
-    beside = {name: [values[i] for i in kept] for name, values in features_of(log).items()}
+    beside: dict[str, Any] = {name: [values[i] for i in kept] for name, values in features_of(log).items()}
     beside |= {"other_mass": [one.other for one in rows], "bounded": [one.bounded for one in rows]}
     logits = torch.tensor([one.log_probs for one in rows], dtype=torch.float64)
     kept_truth = None if truth is None else truth[kept]
@@ -141,7 +143,7 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
         return None
     if len(lost) == len(masses):
         raise InputError(
-            f"{source}: expected an option ({', '.join(spellings)}) among the top tokens of {one.id!r}, got {shown(list(token.top))}; name "
+            f"{source}: expected an option ({', '.join(spellings)}) among the top tokens of {one.id!r}, got {_some(token.top)}; name "
             "the options' first tokens, or leave such answers out (missing='drop')"
         )
     if lost and missing == "refuse":
@@ -152,6 +154,11 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
     most = _largest_hidden(token)
     values = [math.log(mass if mass > 0 else most) for mass in masses]
     return _Row(values, max(0.0, 1 - math.fsum(masses)), len(lost))
+
+
+def _some(top: Mapping[str, float]) -> str:
+    """Return the most likely tokens for a message."""
+    return ", ".join(map(repr, sorted(top, key=lambda text: -top[text])[:4]))
 
 
 def _largest_hidden(token: Token) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 from calibrant._arguments import check_text
 from calibrant._check import check_number
 from calibrant._places import check_source, shown
-from calibrant.language._json import need_list, need_mapping, parsed, read_text, refuse_file
+from calibrant.language._json import name_of, need_list, need_mapping, parsed, read_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of
 
@@ -73,7 +73,7 @@ def read_inspect(path: str | os.PathLike[str], *, scorer: str | None = None, lea
     if not samples:
         raise refuse_file(place, "samples", "none", "run without --no-log-samples")
     about = need_mapping(whole["eval"], place, "eval")
-    features = {"model": str(about.get("model") or "unknown"), "task": str(about.get("task") or "unknown")}
+    features = {name: name_of(about.get(name) or "unknown") for name in ("model", "task")}
     rows = [need_mapping(one, f"{place}, sample {number}", "a sample") for number, one in enumerate(samples, start=1)]
     epochs = {one.get("epoch", 1) for one in rows} != {1}
     return Log(tuple(_response(one, place, features, epochs, scorer, least) for one in rows), shown(path))
@@ -87,7 +87,7 @@ def _response(
     scorer: str | None,
     least: float | None,
 ) -> Response:
-    question = str(sample.get("id", "?"))
+    question = name_of(sample.get("id", "?"))
     name = f"{question}/{sample.get('epoch', 1)}" if epochs else question
     place = f"{file}, sample {name}"
     output = need_mapping(sample.get("output") or {}, place, "output")

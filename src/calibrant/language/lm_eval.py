@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant._arguments import check_text
 from calibrant._places import check_source, shown
-from calibrant.language._json import lines_of, need_list, need_log_prob, need_mapping, refuse_file
+from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, refuse_file
 from calibrant.language.log import Log, Option, Response
 
 __all__ = ["read_lm_eval"]
@@ -92,7 +92,7 @@ def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str]) 
     texts = _continuations(line["arguments"], place)
     answers = need_list(line.get("filtered_resps", line.get("resps")), place, "filtered_resps")
     scored = [_likelihood(one) for one in answers]
-    facts: dict[str, Any] = {"id": str(line["doc_id"]), "features": features}
+    facts: dict[str, Any] = {"id": name_of(line["doc_id"]), "features": features}
     if all(one is not None for one in scored) and len(scored) == len(texts) and len(texts) > 1:
         if len(set(texts)) < len(texts):
             raise refuse_file(

@@ -6,7 +6,7 @@ from typing import Any
 
 from calibrant._check import check_flag
 from calibrant._places import check_source, shown
-from calibrant.language._json import lines_of, need_list, need_log_prob, need_mapping, need_text, refuse_file
+from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, need_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 
 __all__ = ["read_openai"]
@@ -57,7 +57,7 @@ def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> L
             if skip_failed:
                 continue
             raise refuse_file(place, "a response", f"a failed request ({name})", _SKIP)
-        found += _responses(body, place, name or str(body.get("id") or len(found)))
+        found += _responses(body, place, name or name_of(body.get("id") or len(found)))
     if not found:
         raise refuse_file(shown(path), "a response", "failed requests alone", "check the batch's errors")
     return Log(tuple(found), shown(path))
@@ -67,7 +67,7 @@ def _body(line: Mapping[str, Any], place: str) -> tuple[Mapping[str, Any] | None
     """Return the response that a line holds and its custom id; or None and the reason why it has none."""
     if "custom_id" not in line and "response" not in line:
         return line, ""
-    name = str(line.get("custom_id") or "")
+    name = name_of(line.get("custom_id") or "")
     if line.get("error"):
         return None, str(line["error"])
     answer = need_mapping(line.get("response"), place, "response")
@@ -85,7 +85,7 @@ def _responses(body: Mapping[str, Any], place: str, name: str) -> list[Response]
     choices = need_list(body.get("choices"), place, "choices")
     if not choices:
         raise refuse_file(place, "at least one choice", "none", "drop the line")
-    features = {"model": str(body.get("model") or "unknown")}
+    features = {"model": name_of(body.get("model") or "unknown")}
     made = []
     for number, one in enumerate(choices):
         choice = need_mapping(one, place, "a choice")
