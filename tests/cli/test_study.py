@@ -1,6 +1,7 @@
 """``calibrant study``: list, run, show, on a study of a moment."""
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -191,3 +192,27 @@ def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: 
 def test_the_presets_are_listed(run: Run) -> None:
     shown = json.loads(run("study", "list", "--json").stdout)
     assert shown["digits"].startswith("Handwritten digits")
+
+
+def test_a_loss_beside_the_file_is_found(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # what a test adds to it goes again
+    file = tmp_path / "beside" / "mine.toml"
+    file.parent.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run("study", "init", file).exit_code == 0
+    text = file.read_text()
+    file.write_text(text.replace('"FocalLoss", gamma = 3.0', '"loss_of_my_own:Doubled"'))
+    lines = [
+        "from torch import nn",
+        "",
+        "class Doubled(nn.CrossEntropyLoss):",
+        "    def forward(self, logits, labels):",
+    ]
+    (file.parent / "loss_of_my_own.py").write_text(
+        "\n".join([*lines, "        return 2 * super().forward(logits, labels)"])
+    )
+    done = run("study", "run", file, "--dry-run", "--store", tmp_path / "store")
+    assert done.exit_code == 0, done.stderr
+    assert "30 trainings" in done.stdout
+    page = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
+    assert f"```toml\n{text}```" in page, "the page shows the file that is written"

@@ -25,6 +25,7 @@ from calibrant.cli._study import (
     tables_of,
     validation_note,
 )
+from calibrant.cli._study_file import load_study
 from calibrant.errors import CalibrantError, InputError
 from calibrant.report import Model, study_pictures, write_report, write_study_figures
 from calibrant.report.formats import check_format
@@ -35,7 +36,6 @@ from calibrant.study import (
     collect,
     describe,
     judge,
-    load_study,
     presets,
     record_of,
     summarise,
