@@ -157,23 +157,23 @@ class FeatureScaling(Calibrator):
         return found.x[0], float(found.gradient[0])
 
     def _transform(self, logits: Tensor) -> Tensor:
-        design = self.slopes.new_zeros(len(logits), len(self.slopes))
-        design[:, 0] = 1
-        return self._mapped(logits, design)
+        return self._mapped(logits, self.slopes[0], self.biases[0])
 
     def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
-        scale = _Scale(self._known, self.center, self.spread, self.lowest, self.highest)
+        if not self._known:
+            return self._transform(logits)
         table = _columns_of(features, self._known).to(self.slopes.device)
-        if self._known and len(table) != len(logits):
+        if len(table) != len(logits):
             raise refuse(f"features of {len(logits)} rows", str(len(table)), "pass the features of the same rows")
-        return self._mapped(logits, scale.design(table)) if self._known else self._transform(logits)
+        design = _Scale(self._known, self.center, self.spread, self.lowest, self.highest).design(table)
+        return self._mapped(logits, (design @ self.slopes)[:, None], design @ self.biases)
 
-    def _mapped(self, logits: Tensor, design: Tensor) -> Tensor:
+    def _mapped(self, logits: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
+        """Return the map of slopes (n, 1) and biases (n,), or of one slope and one bias."""
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        slope = (design @ self.slopes).to(wide.dtype)
-        x = lift_excluded(wide) * slope[:, None]
+        x = lift_excluded(wide) * slope.to(wide.dtype)
         if logits.shape[1] == 2:
-            x = x + torch.stack([torch.zeros_like(slope), (design @ self.biases).to(wide.dtype)], dim=1)
+            x = torch.stack([x[:, 0], x[:, 1] + bias.to(wide.dtype)], dim=1)
         return keep_excluded(x, logits)
 
 
