@@ -10,7 +10,7 @@ import torch
 
 from calibrant import load_predictions
 from calibrant.calibrators import TemperatureScaling
-from calibrant.operate import Deployed, abstain
+from calibrant.operate import Deployed, abstain, thresholds
 
 
 @pytest.fixture
@@ -54,3 +54,62 @@ def test_where_nothing_qualifies_nothing_is_written(file: Path, run: Any) -> Non
         done = run("decide", file, *arguments)
         assert done.exit_code == 2
         assert message in done.stderr
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-2 * rng.normal(size=2000)))
+    path = tmp_path / "two.npz"
+    np.savez(path, probs=np.stack([1 - p, p], axis=1), labels=(rng.random(2000) < p).astype(int))
+    return path
+
+
+COSTS = ",wait,treat\nhealthy,0,1\nill,5,0.5\n"
+
+
+def test_costs_are_weighed_drawn_and_saved(two: Path, run: Any) -> None:
+    costs, out, curve = (two.with_name(name) for name in ("costs.csv", "rule.safetensors", "curve.png"))
+    costs.write_text(COSTS)
+    done = run("decide", two, "--costs", costs, "--json", "-o", out, "--curve", curve)
+    assert done.exit_code == 0, done.output
+    rule, data = thresholds([[0, 1], [5, 0.5]]), load_predictions(two)
+    shown = json.loads(done.stdout)
+    interval = rule.expected_cost(data)  # type: ignore[arg-type]
+    assert (shown["expected_cost"]["low"], shown["expected_cost"]["high"]) == (interval.low, interval.high)
+    assert shown["threshold"] == rule.threshold == pytest.approx(1 / 5.5)
+    assert sum(shown["shares"].values()) == pytest.approx(1)
+    labels = data.labels.double()  # type: ignore[union-attr]
+    always = min(float(5 * labels.mean()), float(1 - labels.mean() + 0.5 * labels.mean()))
+    assert (shown["fixed_action"], shown["fixed_cost"]) == ("treat", pytest.approx(always))
+    assert torch.equal(Deployed.load(out)(data.logits), rule.decide(data))  # type: ignore[union-attr,arg-type]
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    text = " ".join(run("decide", two, "--costs", costs, "--reject", ".2").stdout.split())
+    assert "abstain" in text
+    assert "threshold" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("a,b\n1,x\n2,3\n", [], "expected numbers as costs"),
+        ("1,2\n3\n", [], "got 2, 1"),
+        ("", [], "got no line"),
+        ("0,1,1\n1,0,1\n1,1,0\n", [], "expected predictions of 3 classes"),
+        ("0,nan\n1,0\n", [], "finite costs"),
+        (",go,go\na,0,1\nb,1,0\n", [], "different names of actions"),
+        (COSTS, ["--error", ".1"], "got --error"),
+        (COSTS, ["--curve", "c.jpg"], "ends in .png"),
+        (None, ["--reject", ".1", "--error", ".1"], "got --reject for a call without --costs"),
+    ],
+)
+def test_costs_that_cannot_be_used_are_one_sentence(
+    two: Path, run: Any, content: str | None, arguments: list[str], message: str
+) -> None:
+    costs, out = two.with_name("costs.csv"), two.with_name("o.safetensors")
+    if content is not None:
+        costs.write_text(content)
+        arguments = ["--costs", str(costs), *arguments]
+    done = run("decide", two, *arguments, "-o", out)
+    assert (done.exit_code, done.stderr.count("\n"), out.exists()) == (2, 1, False)
+    assert message in done.stderr

@@ -95,3 +95,31 @@ def test_classes_have_the_names_of_a_file(good: Path, tmp_path: Path, run: Run) 
     done = run("report", good, "--class-names", tmp_path / "none.txt", "-o", tmp_path / "no.json")
     assert (done.exit_code, "expected a file, got no such file" in done.stderr) == (2, True)
     assert not (tmp_path / "no.json").exists()
+
+
+@pytest.mark.slow
+def test_decisions_stand_in_the_report_when_costs_or_errors_are_given(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-2 * rng.normal(size=1500)))
+    path, costs = tmp_path / "two.npz", tmp_path / "costs.csv"
+    np.savez(path, probs=np.stack([1 - p, p], axis=1), labels=(rng.random(1500) < p).astype(int))
+    costs.write_text(",wait,treat\nhealthy,0,1\nill,5,0.5\n")
+    done = run("report", path, "--costs", costs, "--error-limit", ".1", "-o", tmp_path / "r.html")
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "r.html").read_text()
+    data = calibrant.load_predictions(path)
+    assert isinstance(data, calibrant.Predictions)
+    cost = calibrant.operate.thresholds([[0, 1], [5, 0.5]]).expected_cost(data)
+    answer = calibrant.operate.abstain(data, coverage=0.8)
+    for text in (f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}", "rows with action treat", "Net benefit"):
+        assert text in page
+    assert f"{answer.threshold:.4f}" in page
+    assert "Decisions" not in _report_text(run, path, tmp_path)
+    done = run("report", path, "--error-limit", "2", "-o", tmp_path / "never.html")
+    assert (done.exit_code, (tmp_path / "never.html").exists()) == (2, False)
+    assert "expected error in (0, 1)" in done.stderr
+
+
+def _report_text(run: Run, path: Path, folder: Path) -> str:
+    assert run("report", path, "-o", folder / "plain.md").exit_code == 0
+    return (folder / "plain.md").read_text()

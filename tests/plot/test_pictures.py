@@ -30,6 +30,7 @@ CALLS: dict[str, Callable[..., Picture]] = {
     "risk_coverage": lambda ax=None: plot.risk_coverage(data(), ax),
     "classwise": lambda ax=None: plot.classwise(data(), ax, draws=10),
     "confidence_histogram": lambda ax=None: plot.confidence_histogram(data(), ax),
+    "decision_curve": lambda ax=None: plot.decision_curve(data(classes=2), ax),
     "temperature_path": lambda ax=None: plot.temperature_path(data(), ax),
 }
 

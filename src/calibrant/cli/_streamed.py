@@ -49,7 +49,7 @@ Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; wi
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
 
-_WHOLE = ("class_dim", "ignore_index", "draws", "by")  # options for files that are read whole
+_WHOLE = ("class_dim", "ignore_index", "draws", "by", "costs", "error_limit")  # options for files that are read whole
 _STREAMED = ("executor", "workers", "address")
 STREAMED_BYTES = (
     256 << 20

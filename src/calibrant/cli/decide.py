@@ -1,39 +1,54 @@
-"""``calibrant decide``: from which confidence on to answer."""
+"""``calibrant decide``: from which confidence on to answer, or what to do at the least cost."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import calibrant
+from calibrant._places import check_suffix
 from calibrant.calibrators import Identity
 from calibrant.cli._calibrators import with_logits
+from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import FILES, Inputs, at_path, with_inputs
+from calibrant.cli._options import FILES, Inputs, at_path, refuse_typed, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.errors import InputError
-from calibrant.operate import Deployed, abstain
+from calibrant.operate import CostRule, Deployed, abstain, thresholds
+from calibrant.operate.costs import weigh
+from calibrant.predictions import Predictions
 
 NONE_QUALIFIES = 3
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @with_inputs
 def decide(
+    context: typer.Context,
     inputs: Inputs,
     file: Annotated[str | None, typer.Argument(help=FILES)] = None,
     error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None,
     coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None,
     confidence: Annotated[float, typer.Option(help="Probability that the promise is kept.")] = 0.95,
     by: Annotated[Literal["class"] | None, typer.Option(help="A threshold for each predicted class.")] = None,
+    costs: Annotated[
+        str | None, typer.Option(metavar="CSV", help="Instead: costs, a line for each class, a column for each action.")
+    ] = None,
+    reject: Annotated[float | None, typer.Option(help="With --costs: the cost of abstaining.")] = None,
+    curve: Annotated[
+        Path | None, typer.Option(help="With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
+    ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Decide after this calibrator.")] = None,
     split: Annotated[str, typer.Option(help="The split to find it on, never one that was fitted on.")] = "test",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Save calibrator and threshold as one module (.safetensors).")
+        Path | None, typer.Option("-o", "--output", help="Save calibrator and rule as one module (.safetensors).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the confidence from which on answers are wrong at most as often as allowed, for new rows of the same kind.
+
+    With --costs: take the action of least expected cost, and say what that costs on the labelled rows.
 
     Exit code 0: there is one. 3: no threshold qualifies, and nothing is written. 2: an error.
 
@@ -42,21 +57,64 @@ def decide(
         calibrant decide predictions.npz --error .05 -c calibrator.safetensors -o deployed.safetensors
 
         calibrant decide predictions.npz --coverage .8
+
+        calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
+    table = _read_costs(context, costs)
     source = inputs.sources(file)[0]
-    check_outputs(output)
-    if output is not None and output.suffix != ".safetensors":
-        raise InputError(f"expected an output that ends in .safetensors, got {output.name}; rename it")
+    _check_places(
+        output, curve, inputs=[name for name in (file, calibrator, costs, *inputs.beside) if name is not None]
+    )
     with readable(source.path) as path:
         data = with_logits(inputs.pick(at_path(source, path), split), file=source.shown, split=split)
     fitted = calibrant.load(calibrator) if calibrator else Identity().fit(data.logits, data.need_labels())
-    with working("testing thresholds"):
-        calibrated = data if calibrator is None else data.calibrated_by(fitted)
-        rule = abstain(calibrated, error=error, coverage=coverage, confidence=confidence, by=by)
-    if output is not None and rule.qualifies:
-        Deployed(fitted, rule).save(output)
-    if as_json:
-        typer.echo(json.dumps(rule.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+    calibrated = data if calibrator is None else data.calibrated_by(fitted)
+    if table is not None:
+        rule: Any = thresholds(table.table, reject=reject)
+        found, qualifies = _weighed(rule, table, calibrated, curve), True
     else:
-        console().print(str(rule))
-    raise typer.Exit(0 if rule.qualifies else NONE_QUALIFIES)
+        with working("testing thresholds"):
+            rule = found = abstain(calibrated, error=error, coverage=coverage, confidence=confidence, by=by)
+        qualifies = rule.qualifies
+    if output is not None and qualifies:
+        Deployed(fitted, rule).save(output)
+    _say(found, as_json=as_json)
+    raise typer.Exit(0 if qualifies else NONE_QUALIFIES)
+
+
+def _read_costs(context: typer.Context, costs: str | None) -> Costs | None:
+    if costs is None:
+        refuse_typed(context, ["reject", "curve"], where="a call without --costs")
+        return None
+    refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
+    return read_costs(costs)
+
+
+def _say(found: Any, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        console().print(str(found))
+
+
+def _check_places(output: Path | None, curve: Path | None, *, inputs: list[str]) -> None:
+    check_outputs(output, curve, inputs=inputs)
+    if output is not None and output.suffix != ".safetensors":
+        raise InputError(f"expected an output that ends in .safetensors, got {output.name}; rename it")
+    if curve is not None:
+        check_suffix(curve, PICTURES, what="a figure")
+
+
+def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None) -> Any:
+    """Return the report on a rule of costs, and draw the net benefit where ``curve`` says."""
+    if curve is not None and data.classes != 2:
+        raise InputError(f"expected two classes for --curve, got {data.classes}; leave it out")
+    found = weigh(rule, costs.actions, data)
+    if curve is not None:
+        from calibrant._places import atomic_write
+        from calibrant.plot import decision_curve
+
+        figure = decision_curve(data).figure
+        with atomic_write(curve) as out:
+            figure.savefig(out, format=curve.suffix[1:].lower() or "png", dpi=140, bbox_inches="tight")
+    return found

@@ -11,6 +11,7 @@ import calibrant
 from calibrant._places import shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import readable, writable
 from calibrant.cli._options import (
     FILES,
@@ -25,14 +26,31 @@ from calibrant.cli._options import (
 )
 from calibrant.cli._output import console, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, FolderReport, Workers
-from calibrant.errors import LeakError
+from calibrant.errors import InputError, LeakError
+from calibrant.operate import thresholds
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report import MARGIN, Model, Section, write_report
+from calibrant.report import MARGIN, Model, Section, Table, write_report
+from calibrant.report.decisions import answer_table, benefit_picture, cost_table
 from calibrant.report.formats import check_format
 from calibrant.splits import UNNAMED, find_split, pick_split
 
 Margin = Annotated[
     float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
+]
+CostFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CSV", help="Also: decisions at these costs, a line for each class, a column for each action."
+    ),
+]
+ErrorLimit = Annotated[
+    float | None, typer.Option(help="Also: which rows to answer so that at most this fraction of answers is wrong.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        "--method", "-m", autocompletion=complete_method, help="auto, a calibrator, or none; auto if left out."
+    ),
 ]
 Splits = Mapping[str, Predictions | BinaryPairs]
 NONE = "none"
@@ -45,21 +63,15 @@ def report(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None,
     example: Example = None,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            autocompletion=complete_method,
-            help="auto, a calibrator, or none; auto if left out.",
-        ),
-    ] = None,
+    method: Method = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
     split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test",
     fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
     format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
     margin: Margin = MARGIN,
+    costs: CostFile = None,
+    error_limit: ErrorLimit = None,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
@@ -77,6 +89,8 @@ def report(
 
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
 
+        calibrant report predictions.npz --costs costs.csv --error-limit .05
+
         calibrant report folder/ --workers 8 -o report.html
     """
     _refuse_choices(context, method, calibrator)
@@ -85,7 +99,8 @@ def report(
     execution = Execution(context, executor, workers, address)
     saved = calibrant.load(calibrator) if calibrator else None
     folder = FolderReport(method, saved, split, fit_split, names, margin)
-    beside = filter(None, (calibrator, inputs.class_names, inputs.labels))
+    decided = Decided(None if costs is None else read_costs(costs), error_limit)
+    beside = filter(None, (calibrator, costs, inputs.class_names, inputs.labels))
     with writable(output, suffix=f".{format or 'html'}", inputs=[*(one.path for one in sources), *beside]) as target:
         check_format(target, format)
         models: list[Model | Section] = []
@@ -97,9 +112,40 @@ def report(
                 data = Data(at_path(source, path), inputs, split, fit_split, context)
                 models.append(_model_of(data, method=method, saved=saved))
         with working("reporting"):
-            write_report(models, target, title=title, format=format, margin=margin)
+            tables, pictures = decided.of(models)
+            write_report(models, target, title=title, format=format, margin=margin, tables=tables, pictures=pictures)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(output)}", style="dim")
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the report is to say of decisions: at which costs, and with how many wrong answers allowed."""
+
+    costs: Costs | None
+    error: float | None
+
+    def of(self, models: Sequence[Model | Section]) -> tuple[list[Table], list[tuple[str, str]]]:
+        """Return the tables and pictures of all models."""
+        found = [self._of_one(model) for model in models if isinstance(model, Model)]
+        return [table for tables, _ in found for table in tables], [one for _, pictures in found for one in pictures]
+
+    def _of_one(self, model: Model) -> tuple[list[Table], list[tuple[str, str]]]:
+        """Return the tables and pictures of one model, of its calibrated rows if there are such."""
+        if self.costs is None and self.error is None:
+            return [], []
+        data = model.before if model.after is None else model.after
+        if not isinstance(data, Predictions):
+            raise InputError(
+                f"expected probabilities of all classes for decisions, got top-label pairs in {model.source}; save the model's logits"
+            )
+        tables, pictures = [], []
+        if self.costs is not None:
+            tables.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
+            pictures += [benefit_picture(model.name, data)] if data.classes == 2 else []
+        if self.error is not None:
+            tables.append(answer_table(model.name, data, error=self.error))
+        return tables, pictures
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,21 @@ class CostRule(nn.Module):
         with torch.no_grad():
             return float(self._expected(predictions.logits).amin(dim=1).mean())
 
+    def fixed_cost(self, predictions: Predictions) -> tuple[int, float]:
+        """Return the one action that costs least if always taken, and its mean cost on labelled rows: −1 is to abstain.
+
+        Args:
+            predictions: Labelled, of independent rows.
+
+        Raises:
+            InputError: If they are not.
+        """
+        self._check(predictions)
+        need_independent(predictions, name="predictions")
+        means = self.table.cpu()[predictions.need_labels().cpu()].mean(dim=0)
+        best = int(means.argmin())
+        return (ABSTAIN if self.reject is not None and best == len(means) - 1 else best), float(means[best])
+
     def extra_repr(self) -> str:
         """Show classes, actions and the cost of abstaining."""
         reject = "" if self.reject is None else f", reject={self.reject:g}"

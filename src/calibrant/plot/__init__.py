@@ -2,6 +2,7 @@
 
 from calibrant.plot.classes import ClassError
 from calibrant.plot.corp import IsotonicDiagram, isotonic_diagram
+from calibrant.plot.decisions import DecisionCurve, decision_curve
 from calibrant.plot.diagrams import Bin, Diagram, diagram_of
 from calibrant.plot.display import CalibrationDisplay
 from calibrant.plot.path import TemperaturePath
@@ -21,6 +22,7 @@ __all__ = [
     "CalibrationDisplay",
     "ClassError",
     "Curve",
+    "DecisionCurve",
     "Diagram",
     "IsotonicDiagram",
     "Picture",
@@ -28,6 +30,7 @@ __all__ = [
     "classwise",
     "compare",
     "confidence_histogram",
+    "decision_curve",
     "diagram_of",
     "isotonic_diagram",
     "reliability",

@@ -1,0 +1,67 @@
+"""A table of costs from a CSV file."""
+
+import csv
+from dataclasses import dataclass
+
+from calibrant.cli._files import readable
+from calibrant.errors import FileFormatError
+
+__all__ = ["Costs", "read_costs"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each action costs where each class is true.
+
+    Args:
+        table: (K, A) costs[true, action].
+        actions: A names; their numbers where the file has none.
+    """
+
+    table: list[list[float]]
+    actions: list[str]
+
+
+def read_costs(path: str) -> Costs:
+    """Read costs: a line for each class in their order, a column for each action; names of either may stand beside them.
+
+    Raises:
+        FileFormatError: If a cell is no number, or lines differ in length.
+    """
+    with readable(path) as place, open(place, newline="", encoding="utf-8-sig") as file:
+        try:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if any(cell.strip() for cell in line)]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise FileFormatError(f"expected costs as CSV text, got another kind of file: {path} ({error})") from None
+    header = bool(lines) and not all(map(_is_number, lines[0][1:]))
+    body = lines[1:] if header else lines
+    named = bool(body) and not any(_is_number(line[0]) for line in body)
+    cells = [line[1:] if named else line for line in body]
+    if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
+        counts = ", ".join(str(len(line)) for line in cells) or "no line"
+        raise FileFormatError(
+            f"expected a line for each class and equally many costs in each, got {counts} in {path}; fill the table"
+        )
+    for line in cells:
+        for cell in line:
+            if not _is_number(cell):
+                raise FileFormatError(f"expected numbers as costs in {path}, got {cell!r}; correct it")
+    table = [[float(cell) for cell in line] for line in cells]
+    actions = lines[0][-len(table[0]) :] if header else [str(one) for one in range(len(table[0]))]
+    if len(actions) != len(table[0]):
+        raise FileFormatError(
+            f"expected a name for each action in the first line of {path}, got {len(actions)}; fill it"
+        )
+    if len({*actions, "abstain"}) != len(actions) + 1:
+        raise FileFormatError(
+            f"expected different names of actions other than abstain in {path}, got {', '.join(actions)}"
+        )
+    return Costs(table, actions)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

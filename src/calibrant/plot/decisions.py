@@ -1,0 +1,81 @@
+"""The decision curve: what acting on the probabilities gains, by the threshold at which one acts."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from calibrant.operate import NetBenefit, net_benefit
+from calibrant.plot.arguments import check_axes
+from calibrant.plot.pictures import Picture
+from calibrant.plot.style import LIGHT, Palette, axes_of, finish
+from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["DecisionCurve", "decision_curve", "draw_decisions"]
+
+_MOST = 0.5  # thresholds beyond are seldom meant: acting is then thought worse than not
+
+
+@dataclass(frozen=True)
+class DecisionCurve:
+    """The net benefit at each threshold.
+
+    Args:
+        points: In ascending order of the threshold.
+    """
+
+    points: tuple[NetBenefit, ...]
+
+
+def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positive: int = 1) -> Picture:
+    """Draw the net benefit of acting where p ≥ t, by t, with its 95 % bounds, beside acting always and never.
+
+    Args:
+        predictions: Labelled, of independent rows; ``operate.net_benefit`` computes the numbers.
+        ax: Where to draw; None makes a figure.
+        positive: The class to act on.
+
+    Returns:
+        The figure, with a ``DecisionCurve``.
+
+    Examples:
+        >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
+        >>> round(decision_curve(data).numbers.points[4].model, 3)
+        0.417
+
+    References:
+        Vickers & Elkin 2006.
+    """
+    check_axes(ax)
+    at = [one / 40 for one in range(1, round(40 * _MOST) + 1)]
+    numbers = DecisionCurve(tuple(net_benefit(predictions, at=at, positive=positive)))
+    chosen = axes_of(ax, height=3.2)
+    return Picture(draw_decisions(numbers, chosen), chosen, numbers)
+
+
+def draw_decisions(curve: DecisionCurve, ax: "Axes", *, palette: Palette = LIGHT) -> "Figure":
+    """Draw a decision curve.
+
+    Args:
+        curve: Its numbers.
+        ax: Where to draw.
+        palette: Colours.
+
+    Returns:
+        The figure of ``ax``.
+    """
+    at = [point.threshold for point in curve.points]
+    model, always = ([getattr(point, name) for point in curve.points] for name in ("model", "all"))
+    ax.fill_between(
+        at, [one.low for one in curve.points], [one.high for one in curve.points], color=palette.good, alpha=0.15, lw=0
+    )
+    ax.plot(at, model, color=palette.good, linewidth=1.6, label="act where p ≥ t")
+    ax.plot(at, always, color=palette.bad, linewidth=1.2, linestyle=(0, (4, 3)), label="always act")
+    ax.axhline(0, color=palette.faint, linewidth=1.2, linestyle=(0, (1, 2)), label="never act")
+    top = max([*model, *always, 0.01])
+    ax.set_xlim(0, max(at))
+    ax.set_ylim(-0.25 * top, 1.15 * top)  # far below 0 no rule is of interest
+    ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
+    return finish(ax, palette, x="threshold t", y="net benefit, in true positives a row", in_percent="x")

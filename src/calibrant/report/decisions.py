@@ -1,0 +1,92 @@
+"""What a report says of decisions: the cost of acting on the probabilities, and which rows to answer."""
+
+import base64
+import io
+from collections.abc import Sequence
+
+from calibrant.operate import Abstention, CostRule, abstain
+from calibrant.operate.costs import weigh
+from calibrant.plot.decisions import decision_curve
+from calibrant.predictions import Predictions
+from calibrant.report.model import Table
+from calibrant.report.theory_figures import steady
+
+__all__ = ["answer_table", "benefit_picture", "cost_table"]
+
+COVERAGE = 0.8  # "answer 80 %"
+
+
+def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequence[str]) -> Table:
+    """Return the table of a rule of costs: its cost with its interval, that of the best single action, and how often each is taken.
+
+    Args:
+        name: Of the model.
+        data: Labelled and calibrated, of independent rows that no calibrator was fitted on.
+        rule: Made by ``operate.thresholds``.
+        actions: A names.
+    """
+    found = weigh(rule, actions, data)
+    cost = found.expected_cost
+    rows = [
+        ["cost of a row, deciding by the probabilities", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
+        ["as the probabilities expected", f"{found.foreseen_cost:.4g}", ""],
+        [f"best single action ({found.fixed_action})", f"{found.fixed_cost:.4g}", ""],
+        *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
+    ]
+    if found.threshold is not None:
+        rows.append([f"probability of class 1 from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
+    note = f"{found.rows:,} rows. Bounds at 95 % that hold at every number of rows; each row gets the action of least expected cost."
+    return Table(f"Decisions at the least cost: {name}", ["", "value", "between"], rows, note)
+
+
+def answer_table(name: str, data: Predictions, *, error: float) -> Table:
+    """Return the table of what may be answered: at most ``error`` wrong with 95 % confidence, and 80 % of the rows.
+
+    Args:
+        name: Of the model.
+        data: As in ``cost_table``.
+        error: Largest error among the answers, in (0, 1).
+    """
+    promises = [
+        (f"at most {100 * error:g} % of answers wrong", abstain(data, error=error)),
+        (f"answer {100 * COVERAGE:g} %", abstain(data, coverage=COVERAGE)),
+    ]
+    rows = [_answers(label, rule) for label, rule in promises]
+    note = (
+        "Thresholds found on these rows, for new rows of the same kind; with 95 % confidence the error among the answers is "
+        "below the last column."
+    )
+    return Table(
+        f"Answer or abstain: {name}",
+        ["asked", "confidence from", "answered", "wrong of them", "error below"],
+        rows,
+        note,
+    )
+
+
+def benefit_picture(name: str, data: Predictions) -> tuple[str, str]:
+    """Return the decision curve of two classes as (caption, address) for ``write_report``.
+
+    Args:
+        name: Of the model.
+        data: As in ``cost_table``, of two classes.
+    """
+    text = io.StringIO()
+    decision_curve(data).figure.savefig(text, format="svg", metadata={"Date": None})
+    encoded = base64.b64encode(steady(text.getvalue()).encode()).decode()
+    caption = f"Net benefit of acting on class 1 where its probability reaches t, by t: {name}. The band holds at each t with 95 %."
+    return caption, f"data:image/svg+xml;base64,{encoded}"
+
+
+def _answers(label: str, rule: Abstention) -> list[str]:
+    (part,) = rule.parts
+    if not part.answered:
+        return [label, "none qualifies", "0 %", "", ""]
+    answered = f"{100 * part.answered / part.rows:.1f} % of {part.rows:,}"
+    return [
+        label,
+        f"{part.threshold:.4f}",
+        answered,
+        f"{part.errors:,} of {part.answered:,}",
+        f"{100 * part.error_high:.2f} %",
+    ]
