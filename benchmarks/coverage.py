@@ -1,6 +1,6 @@
 """How often the intervals miss, the levels if calibrated are exceeded, and the tests reject: the record of docs/uncertainty.md.
 
-    python -m benchmarks.coverage [--replicates 1000] [--only intervals|groups|tests] [--record docs/results/coverage.json]
+    python -m benchmarks.coverage [--replicates 1000] [--only intervals|groups|tests|former|lengths] [--record docs/results/coverage.json]
 
 Every cell draws from a population with a known truth (``benchmarks.populations``), many samples at once, and goes through the
 same functions as ``interval``, ``null_band`` and ``compare``. Cells that the record holds already with as many replicates are
@@ -10,14 +10,16 @@ not run again, so that a run that was stopped goes on. One thread.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.former import former_cells
 from benchmarks.groups import group_cells
+from benchmarks.lengths import length_cells
 from benchmarks.pairs import pair_cells
 from benchmarks.populations import MECHANISMS, Population, constant, population
 from benchmarks.samples import Samples, binned_hits, mean_hits
@@ -28,12 +30,16 @@ CONSTANT = ((0.999, 0.995), (0.995, 0.999))  # confidence and accuracy of the au
 SEED = 20261122
 
 
+def populations() -> list[Callable[[], Population]]:
+    """Return makers of the populations of single rows."""
+    made = [lambda c=c, a=a: constant(c, a) for c, a in CONSTANT]
+    return made + [lambda k=k, a=a, m=m: population(k, a, m) for k in CLASSES for a in ACCURACIES for m in MECHANISMS]
+
+
 def interval_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the figures of every metric for each population and number of rows."""
-    populations = [lambda c=c, a=a: constant(c, a) for c, a in CONSTANT]
-    populations += [lambda k=k, a=a, m=m: population(k, a, m) for k in CLASSES for a in ACCURACIES for m in MECHANISMS]
-    for make in populations:
-        drawn: Population = make()
+    for make in populations():
+        drawn = make()
         for rows in ROWS:
             count = min(replicates, 300) if rows == 10_000 and drawn.classes == 100 else replicates
             name = f"intervals | {drawn.name} | n = {rows}"
@@ -56,14 +62,18 @@ def interval_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replicates", type=int, default=1000)
-    parser.add_argument("--only", choices=["intervals", "groups", "tests"])
+    parser.add_argument("--only", choices=["intervals", "groups", "tests", "former", "lengths"])
     parser.add_argument("--record", type=Path, default=RECORD)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     record: list[dict[str, Any]] = json.loads(chosen.record.read_text())["cells"] if chosen.record.exists() else []
     parts = {
         "tests": lambda done: pair_cells(4 * chosen.replicates, done),
+        "former": lambda done: former_cells(4 * chosen.replicates, done),
         "groups": lambda done: group_cells(chosen.replicates, done),
+        "lengths": lambda done: (
+            cell for make in populations() for cell in length_cells(make(), ROWS, chosen.replicates // 10, SEED, done)
+        ),
         "intervals": lambda done: interval_cells(chosen.replicates, done),
     }
     for name, part in parts.items():

@@ -70,10 +70,10 @@ def _figures(groups: int, rows: int, effect: float, heat: float, *, replicates: 
             )
     shares = {
         name: {
-            "refused": round(h[0] / replicates, 4),
-            "too_high": round(h[1] / replicates, 4),
-            "too_low": round(h[2] / replicates, 4),
-            "length": round(h[3] / max(replicates - h[0], 1), 5),
+            "refused": round(float(h[0]) / replicates, 4),
+            "too_high": round(float(h[1]) / replicates, 4),
+            "too_low": round(float(h[2]) / replicates, 4),
+            "length": round(float(h[3]) / max(replicates - h[0], 1), 5),
         }
         for name, h in hits.items()
     }

@@ -93,8 +93,8 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
     """Return the figures of the binned errors that offer an interval, classwise only where it may be offered."""
     source, few = samples.population, samples.few
     found = {}
-    for name, index, bins in _binnings(samples):
-        table, delta, mass = _tables(samples, index, bins)
+    for name, index, bins in binnings(samples):
+        table, delta, mass = tables_of(samples, index, bins)
         estimate = corrected_error(table)
         estimate = type(estimate)(estimate.plug_in, estimate.corrected, table_error(table))
         refused = chance_decides(table, estimate).numpy()
@@ -102,7 +102,7 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
             wrong = samples.rows - samples.right.sum(axis=1)
             filled = (table.count > 0).sum(dim=1).numpy()
             refused = refused | few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
-        low, high = _ends(table, estimate, refused)
+        low, high = ends_of(table, estimate, refused)
         found[name] = figures(low, high, np.abs(delta).sum(axis=1), refused)
         if name == "ECE":
             square, error = squared_error(table), square_error(table)
@@ -116,7 +116,7 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
     return found
 
 
-def _binnings(samples: Samples) -> Iterator[tuple[str, Ints, int]]:
+def binnings(samples: Samples) -> Iterator[tuple[str, Ints, int]]:
     source = samples.population
     width = EqualWidth(BINS).assign(torch.from_numpy(source.confidence)).numpy()
     yield "ECE", width, BINS
@@ -138,7 +138,7 @@ def _equal_mass(samples: Samples) -> Ints:
     return index[:, home]
 
 
-def _tables(samples: Samples, index: Ints, bins: int) -> tuple[BinTable, Floats, Floats]:
+def tables_of(samples: Samples, index: Ints, bins: int) -> tuple[BinTable, Floats, Floats]:
     """Return the samples' tables (R, B) of filled bins, and the population's weighted gaps and masses in these bins."""
     source, replicates = samples.population, len(samples.count)
     gap = (source.confidence - source.accuracy) / len(source.p)
@@ -160,7 +160,7 @@ def _tables(samples: Samples, index: Ints, bins: int) -> tuple[BinTable, Floats,
     return BinTable(count, sum_p, sum_y, samples.rows), delta, mass
 
 
-def _ends(table: BinTable, found: Any, refused: Any) -> tuple[Floats, Floats]:
+def ends_of(table: BinTable, found: Any, refused: Any) -> tuple[Floats, Floats]:
     """Return both ends (R,); the level if calibrated is drawn where it matters: where the plug-in lies above its mean."""
     gate = torch.full_like(found.plug_in, torch.inf)
     matters = np.flatnonzero((found.corrected > Z * found.error).numpy() & ~refused)
@@ -208,7 +208,7 @@ def classwise_hits(samples: Samples) -> dict[str, float]:
         found = corrected_error(table)
         found = type(found)(found.plug_in, found.corrected, error)
         refused[block] = chance_decides(table, found).numpy()
-        ends = _ends(table, found, refused[block])
+        ends = ends_of(table, found, refused[block])
         low[block], high[block] = (end / classes for end in ends)
     return figures(low, high, truth, refused)
 
@@ -226,9 +226,9 @@ def two_class_hits(samples: Samples) -> dict[str, float]:
         right=hits.reshape(len(samples.count), size).astype(float),
     )
     index = EqualWidth(BINS).assign(torch.from_numpy(p)).numpy()
-    table, delta, _ = _tables(binary, index, BINS)
+    table, delta, _ = tables_of(binary, index, BINS)
     found = corrected_error(table)
     found = type(found)(found.plug_in, found.corrected, table_error(table))
     refused = chance_decides(table, found).numpy() | samples.few
-    low, high = _ends(table, found, refused)
+    low, high = ends_of(table, found, refused)
     return figures(low, high, np.abs(delta).sum(axis=1), refused)

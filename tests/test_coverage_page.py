@@ -12,19 +12,50 @@ RECORD = ROOT / coverage_page.RECORD
 
 def a_cell(name: str, missed: float, replicates: int = 1000) -> dict[str, object]:
     figures = {"refused": 0.1, "too_high": missed, "too_low": 0.0, "length": 0.1}
-    return {"cell": name, "replicates": replicates, "metrics": {"ECE": figures}, "cpu_s": 1.0}
+    metrics = dict.fromkeys(coverage_page.EVERYDAY, figures)
+    return {"cell": name, "replicates": replicates, "rows": 1000, "accuracy": 0.9, "metrics": metrics, "cpu_s": 1.0}
+
+
+def a_pair(name: str, equal: list[str], told_apart: float) -> dict[str, object]:
+    shares = dict.fromkeys((*coverage_page.METRICS, "any equal metric, Holm"), told_apart)
+    return {"cell": f"tests | {name} | n = 300", "replicates": 4000, "equal_in": equal, "metrics": shares, "cpu_s": 1.0}
 
 
 def test_the_worst_cell_is_named_and_cells_beyond_are_counted() -> None:
     cells = [a_cell("intervals | K = 2 | n = 100", 0.05), a_cell("intervals | K = 3 | n = 100", 0.2)]
-    (row,) = coverage_page.interval_rows(cells, "intervals")
+    *_, row = coverage_page.interval_rows(cells, "intervals")
     assert row == ["`ECE`", "2", "86.1 %", "20.0 %", "K = 3, n = 100", "1", "10.0 %"]
 
 
 @pytest.mark.parametrize(("missed", "beyond"), [(0.086, "0"), (0.087, "1")])
 def test_two_simulation_errors_are_allowed(missed: float, beyond: str) -> None:
-    (row,) = coverage_page.interval_rows([a_cell("intervals | x | n = 1", missed)], "intervals")
+    *_, row = coverage_page.interval_rows([a_cell("intervals | x | n = 1", missed)], "intervals")
     assert row[5] == beyond
+
+
+def test_tests_show_what_is_equal_and_count_what_exceeds_their_level() -> None:
+    cells = [a_pair("alike", ["NLL"], 0.056), a_pair("alike too", ["NLL"], 0.058), a_pair("power: apart", [], 0.3)]
+    assert next(iter(coverage_page.test_rows(cells))) == ["alike", "300", "–", "5.6 %", "–", "–", "5.6 %", "4,000"]
+    assert coverage_page.beyond_tests(cells) == (4, 2)
+    former = [{"cell": "former | power: apart | n = 300", "metrics": {"nominal": 0.4, "same size": 0.2}}]
+    assert list(coverage_page.power_rows(cells, former)) == [["apart", "30.0 %", "20.0 %", "40.0 %"]]
+
+
+def test_lengths_are_compared_where_the_former_interval_covered() -> None:
+    figures = {"offered": 100, "ratio": 1.2, "former_missed": 0.05}
+    cells = [
+        {"cell": "lengths | few | n = 100", "metrics": {"ECE": figures}},
+        {"cell": "lengths | many | n = 100", "metrics": {"ECE": {**figures, "ratio": 1.0}}},
+        {"cell": "lengths | missed | n = 100", "metrics": {"ECE": {**figures, "ratio": 9.0, "former_missed": 0.5}}},
+    ]
+    (row,) = coverage_page.length_rows(cells, {"few | n = 100": 3.0, "many | n = 100": 30.0})
+    assert row == ["`ECE`", "2 of 3", "1.10", "1.20", "few, n = 100", "1", "0"]
+
+
+def test_refusals_count_where_errors_are_expected() -> None:
+    cells = [a_cell("intervals | x | n = 1000", 0.05), {**a_cell("intervals | y | n = 1000", 0.05), "accuracy": 0.99}]
+    assert coverage_page.refusals(cells).startswith("In the 1 cells with at least 1,000 rows")
+    assert "at most 10.0 % of the samples" in coverage_page.refusals(cells)
 
 
 def test_only_the_generated_part_of_a_page_changes() -> None:

@@ -6,7 +6,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate import compare
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, SquaredECE
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, SquaredGaps
 
 
 def model(temperature: float = 1.0, *, noise: float = 0.0, rows: int = 2000, seed: int = 0) -> Predictions:
@@ -24,9 +24,9 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     assert by["Accuracy()"].winner is None
     assert by["NLL()"].winner == "b"
     assert by[repr(ECE())].winner is None
-    assert by[repr(SquaredECE())].winner == "b"
-    assert by[repr(SquaredECE())].high is not None
-    assert by[repr(SquaredECE())].high < 0
+    assert by[repr(SquaredGaps())].winner == "b"
+    assert by[repr(SquaredGaps())].high is not None
+    assert by[repr(SquaredGaps())].high < 0
     assert found.verdict.startswith("B is better than A: lower NLL by ")
     assert "In Accuracy they cannot be told apart." in str(found)
 
@@ -48,9 +48,9 @@ def test_a_model_against_itself_cannot_be_told_apart() -> None:
 
 def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
     sharp, blunt = model(0.3, noise=0.0, rows=20_000), model(1.0, noise=1.0, rows=20_000)
-    verdict = compare(sharp, blunt, metrics=[Accuracy(), SquaredECE()]).verdict
+    verdict = compare(sharp, blunt, metrics=[Accuracy(), SquaredGaps()]).verdict
     assert verdict.startswith("Neither is better in all: A has higher Accuracy by ")
-    assert "B has smaller SquaredECE by " in verdict
+    assert "B has smaller SquaredGaps by " in verdict
 
 
 def test_clustered_rows_widen_the_interval() -> None:
@@ -87,7 +87,7 @@ def test_an_infinite_loss_is_not_tested_but_shown() -> None:
 
 def test_pairs_get_the_metrics_that_apply() -> None:
     found = compare(model(0.4).top_label(), model().top_label())
-    assert [row.metric for row in found.rows] == ["Accuracy()", repr(ECE()), repr(SquaredECE())]
+    assert [row.metric for row in found.rows] == ["Accuracy()", repr(ECE()), repr(SquaredGaps())]
 
 
 def test_other_rows_are_refused() -> None:

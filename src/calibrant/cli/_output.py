@@ -16,10 +16,8 @@ from rich.table import Table
 from calibrant.calibrators.auto import Evidence
 from calibrant.report.tables import Row
 
-NARROW = 72  # columns of a terminal below which intervals and null levels are left out
-LEGEND = (
-    "null: below it a perfectly calibrated model of this size would stay, so an error below it cannot be told from none"
-)
+NARROW = 72  # columns of a terminal below which intervals and limits are left out
+LEGEND = "limit: 97.5 % of perfectly calibrated models of this size stay below it, so an error below it cannot be told from none"
 
 
 def console(*, err: bool = False) -> Console:
@@ -84,12 +82,12 @@ def _table(rows: list[Row], *, wide: bool) -> Table:
         if wide:
             table.add_column("95 %", style="dim", no_wrap=True)
     if wide:
-        table.add_column("null", justify="right", style="dim", no_wrap=True)
+        table.add_column("limit", justify="right", style="dim", no_wrap=True)
     for metric in dict.fromkeys(row.metric for row in rows):
         line = [row for row in rows if row.metric == metric]
         cells = [text for row in line for text in (_bare(row, row.value), row.interval)[: 1 + wide]]
-        null = [_bare(line[-1], line[-1].null_high)] if wide else []
-        table.add_row(line[0].label + (" %" if line[0].percent else ""), *cells, *null)
+        limit = [_bare(line[-1], line[-1].null_high)] if wide else []
+        table.add_row(line[0].label + (" %" if line[0].percent else ""), *cells, *limit)
     return table
 
 

@@ -59,7 +59,9 @@ def evaluate(
     by: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Also each group of this column; may be repeated.")
     ] = None,
-    draws: Annotated[int, typer.Option(min=0, help="Draws for intervals and null levels; 0 leaves them out.")] = 1000,
+    draws: Annotated[
+        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
+    ] = 1000,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,

@@ -7,9 +7,9 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from calibrant._check import check_number
-from calibrant.errors import InputError
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import check_metrics, default_metrics
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredECE
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredGaps
 from calibrant.predictions import Predictions
 from calibrant.statistics import PairedTest, holm, paired_test
 
@@ -74,13 +74,13 @@ def compare(
 
     Rows are paired, so that what makes a row hard for both cancels; rows of one group (``groups`` of ``a``) count as one
     unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
-    test of it is known to hold its level between models whose errors have different shapes. ``SquaredECE``, which is free of
-    the bias that depends on the shape, is tested in its place.
+    test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
+    and free of the bias that depends on their shape, is tested in its place.
 
     Args:
         a: Predictions of A.
         b: Predictions of B for the same rows in the same order.
-        metrics: Which; None takes accuracy, log-loss, Brier score, ECE and its unbiased square, as far as they apply.
+        metrics: Which; None takes accuracy, log-loss, Brier score, ECE and the squares of its gaps, as far as they apply.
         level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
 
     Raises:
@@ -94,13 +94,13 @@ def compare(
         'b'
 
     References:
-        Holm 1979; Hall 1992 (means); Kumar et al. 2019 (the unbiased square).
+        Holm 1979; Hall 1992 (means); Widmann et al. 2019 (the unbiased squares).
     """
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     _check_same_rows(a, b)
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
-        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredECE()]
+        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
     chosen = check_metrics(metrics)
     tests = _tests(chosen, a, b, level=level)
     rows = [_row(metric, metric(a), metric(b), test, level=level) for metric, test in zip(chosen, tests, strict=True)]
@@ -123,9 +123,12 @@ def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | None:
-    """Return the test of B − A, or None if none is known to hold its level, or losses are infinite."""
+    """Return the test of B − A, or None if none is known to hold its level (for so few groups), or losses are infinite."""
     if isinstance(metric, HasPairedTest):
-        return metric.paired_test(a, b, level=level)
+        try:
+            return metric.paired_test(a, b, level=level)
+        except NoIntervalError:
+            return None
     if not isinstance(metric, MeanMetric):
         return None
     counted = need_rows(a, what=metric)

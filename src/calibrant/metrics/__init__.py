@@ -6,7 +6,7 @@ from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE
 from calibrant.metrics.classwise import ClasswiseECE
 from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
-from calibrant.metrics.debiased import DebiasedECE, SquaredECE
+from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
 from calibrant.metrics.decomposition import CalibrationLoss, RefinementLoss
 from calibrant.metrics.kernel import SKCE, KernelECE
 from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
@@ -43,6 +43,7 @@ __all__ = [
     "SpiegelhalterZ",
     "SplitNLL",
     "SquaredECE",
+    "SquaredGaps",
     "SumMetric",
     "SweepECE",
     "TopLabelECE",

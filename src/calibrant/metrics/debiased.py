@@ -1,4 +1,4 @@
-"""Debiased calibration errors: the squared error with what sampling adds to it taken off, and its root."""
+"""Debiased calibration errors: squared errors with what sampling adds to them taken off, and a root."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,10 @@ from calibrant.statistics import (
     normal_quantile,
     paired_square_test,
     squared_error,
+    squared_gaps,
 )
 
-__all__ = ["DebiasedECE", "SquaredECE"]
+__all__ = ["DebiasedECE", "SquaredECE", "SquaredGaps"]
 
 FEWEST_BINS = 5.0  # bins that share the chance part; with fewer the square is far from normal where it is small
 CLEAR = 4.0  # half-widths by which the square exceeds 0, beyond which few bins do not matter
@@ -32,9 +33,8 @@ class SquaredECE(BinnedMetric):
     """Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1)), with a_b the accuracy and n_b the rows of bin b: unbiased.
 
     The mean of gap_b² over samples is the true squared gap plus the variance of a_b, of which the subtracted term is an
-    unbiased estimate. So a calibrated model shows 0 on average, values below 0 among them, and two models can be tested for
-    a difference, which holds for no sum of absolute gaps. Bins of a single row, whose variance cannot be estimated, are left
-    out. Its root, on the scale of a gap, is ``DebiasedECE``.
+    unbiased estimate. So a calibrated model shows 0 on average, values below 0 among them. Bins of a single row, whose variance
+    cannot be estimated, are left out. Its root, on the scale of a gap, is ``DebiasedECE``.
 
     Args:
         binning: As in ``ECE``.
@@ -57,8 +57,44 @@ class SquaredECE(BinnedMetric):
         """Return the squared error (…) of tables (…, B)."""
         return squared_error(table)
 
+
+@dataclass(frozen=True)
+class SquaredGaps(BinnedMetric):
+    """Σ_b d_b² with d_b = Σ_{i in b} (p_i − y_i) / N, the weighted gaps whose absolute sum is the ECE; unbiased.
+
+    The variance of each d_b is taken off its square. So a calibrated model shows 0 on average, values below 0 among them, and two
+    models can be tested for a difference, which holds for no sum of absolute gaps. Bins of few rows, whose gaps are mostly
+    chance, weigh little, unlike in ``SquaredECE``. It is the squared kernel
+    calibration error of the confidence, with the kernel that is 1 within a bin and else 0.
+
+    Args:
+        binning: As in ``ECE``.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> round(
+        ...     SquaredGaps()(
+        ...         BinaryPairs.from_probs([0.9] * 50 + [0.6] * 50, [1] * 35 + [0] * 15 + [1] * 30 + [0] * 20)
+        ...     ),
+        ...     4,
+        ... )
+        0.0076
+
+    References:
+        Widmann, Lindsten & Zachariah 2019 (the unbiased estimator of the squared kernel calibration error).
+    """
+
+    better = "zero"
+    bounds = (-1.0, 1.0)
+    notion = "confidence"
+    cite = "Widmann et al. 2019"
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the squared gaps (…) of tables (…, B)."""
+        return squared_gaps(table)
+
     def paired_test(self, a: Data, b: Data, *, level: float = 0.95) -> PairedTest:
-        """Return the test that two models have the same squared error in their bins (``statistics.paired_square_test``).
+        """Return the test that two models have the same squared gaps (``statistics.paired_square_test``).
 
         Args:
             a: First model's predictions; their ``groups`` are the independent units.

@@ -35,7 +35,8 @@ from calibrant.statistics.means import (
 )
 from calibrant.statistics.null import HasNull, null_band, null_draws, null_outcomes, redraw
 from calibrant.statistics.paired import PairedTest, holm, paired_bootstrap, two_sample_test
-from calibrant.statistics.squares import BinnedRows, left_over, paired_square_test, squared_error
+from calibrant.statistics.paired_squares import paired_square_test
+from calibrant.statistics.squares import BinnedRows, left_over, squared_error, squared_gaps
 
 __all__ = [
     "BinnedEstimate",
@@ -75,6 +76,7 @@ __all__ = [
     "sampled_errors",
     "share_interval",
     "squared_error",
+    "squared_gaps",
     "table_error",
     "two_sample_test",
     "wilson",

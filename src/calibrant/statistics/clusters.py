@@ -22,6 +22,9 @@ from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps", "sampled_errors"]
 
+# A group's effect on bins whose signs were read off the same rows partly cancels in their signed sum: in simulation its standard
+# error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
+SIGNS = 1.05
 _BLOCK = 1 << 22  # normal numbers drawn at once
 
 
@@ -104,7 +107,7 @@ def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
     apart = float(sums.square().sum().sqrt())
     probability = (1 + level) / 2
     wider = student_quantile(probability, sums.shape[0] - 1) / normal_quantile(probability)
-    return max(signed, apart, float(table_error(table, level=level))) * wider
+    return SIGNS * max(signed, apart, float(table_error(table, level=level))) * wider
 
 
 def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:

@@ -1,0 +1,150 @@
+"""Two models' squared gaps on the same rows: the estimate by hand, what the test keeps, its size and its power."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import pairs
+from scipy import stats
+
+from calibrant import BinaryPairs
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.evaluate import compare
+from calibrant.metrics import NLL, SquaredGaps
+from calibrant.statistics import BinnedRows, paired_square_test, paired_test, squared_gaps
+
+
+def rows_of(seed: int, *, rows: int = 300, gap: float = 0.0, bins: int = 4) -> BinnedRows:
+    """Return rows of ``bins`` bins whose confidence is ``gap`` too high."""
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randint(bins, (rows,), generator=torch.Generator().manual_seed(0))
+    p = 0.5 + index.double() / (2 * bins)
+    y = torch.rand(rows, generator=generator, dtype=torch.float64) < p - gap
+    return BinnedRows(index, p, y.double(), bins)
+
+
+def by_pairs(rows: BinnedRows) -> float:
+    """Return Σ_{i ≠ j in one bin} ε_i ε_j / (N (N − 1))."""
+    residual = rows.p.double() - rows.y.double()
+    products = torch.outer(residual, residual) * (rows.index[:, None] == rows.index[None]).double()
+    count = len(residual)
+    return float(products.sum() - products.diagonal().sum()) / (count * (count - 1))
+
+
+def test_the_squared_gaps_are_a_mean_over_pairs_of_rows() -> None:
+    a, b = rows_of(1, rows=80), rows_of(2, rows=80, gap=0.2)
+    assert float(squared_gaps(a.table())) == pytest.approx(by_pairs(a), abs=1e-15)
+    assert paired_square_test(a, b).difference == pytest.approx(by_pairs(b) - by_pairs(a), abs=1e-15)
+
+
+def test_swapped_models_swap_the_test() -> None:
+    a, b = rows_of(1), rows_of(2, gap=0.1)
+    there, back = paired_square_test(a, b), paired_square_test(b, a)
+    assert there.difference == pytest.approx(-back.difference, abs=1e-15)
+    assert there.p_value == pytest.approx(back.p_value, rel=1e-9)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-12)
+
+
+def test_the_same_rows_are_never_told_apart() -> None:
+    assert paired_square_test(rows_of(1, gap=0.3), rows_of(1, gap=0.3)).p_value == 1.0
+
+
+def test_rows_that_are_all_the_same_leave_no_doubt() -> None:
+    a, b = (BinnedRows(torch.zeros(50, dtype=torch.int64), torch.full((50,), p), torch.ones(50), 1) for p in (0.9, 0.6))
+    found = paired_square_test(a, b)
+    assert (found.difference, found.p_value) == (pytest.approx(0.4**2 - 0.1**2, rel=1e-6), 0.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_interval_leaves_out_0_only_where_the_test_rejects(seed: int) -> None:
+    found = paired_square_test(rows_of(seed), rows_of(seed + 100, gap=0.08))
+    assert (found.low >= 0 or found.high <= 0) == (found.p_value < 0.05)
+    assert found.low <= found.difference <= found.high
+
+
+def test_groups_of_one_row_are_rows_and_repeated_rows_count_once() -> None:
+    a, b = rows_of(1), rows_of(2, gap=0.2)
+    alone = paired_square_test(a, b)
+    assert paired_square_test(a, b, groups=torch.arange(300)).p_value == pytest.approx(alone.p_value, rel=1e-6)
+    thrice = [BinnedRows(*(part.repeat(3) for part in (rows.index, rows.p, rows.y)), rows.bins) for rows in (a, b)]
+    assert paired_square_test(*thrice).p_value < alone.p_value / 3
+    tied = paired_square_test(*thrice, groups=torch.arange(300).repeat(3))
+    assert tied.p_value == pytest.approx(alone.p_value, rel=1e-6)
+
+
+def test_the_same_seed_gives_the_same_p_value_and_another_hardly_another() -> None:
+    a, b = rows_of(1), rows_of(2, gap=0.1)
+    assert paired_square_test(a, b, seed=3) == paired_square_test(a, b, seed=3)
+    assert paired_square_test(a, b, seed=4).p_value == pytest.approx(paired_square_test(a, b).p_value, abs=0.02)
+
+
+def test_far_differences_have_small_p_values_that_fall_with_the_rows() -> None:
+    p_values = [paired_square_test(rows_of(1, rows=n), rows_of(2, rows=n, gap=0.3)).p_value for n in (500, 1000, 2000)]
+    assert 1e-3 > p_values[0] > p_values[1] > p_values[2] > 0
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(InputError, match="same rows, got 300 and 80"):
+        paired_square_test(rows_of(1), rows_of(1, rows=80))
+    with pytest.raises(NoIntervalError, match="at least 100 groups of rows"):
+        paired_square_test(rows_of(1), rows_of(2), groups=torch.arange(300) % 99)
+    with pytest.raises(NoIntervalError, match="at least two rows"):
+        paired_square_test(rows_of(1, rows=1), rows_of(2, rows=1))
+    with pytest.raises(InputError, match="draws"):
+        paired_square_test(rows_of(1), rows_of(2), draws=99)
+
+
+def test_the_simulation_finds_what_the_library_finds() -> None:
+    pair, rows = pairs.pairs()[2], 300
+    found = next(pairs.tested(pair, np.random.default_rng(5), rows=rows, samples=1))
+    rng = np.random.default_rng(5)
+    atom, luck = rng.integers(pairs.ATOMS, size=(1, rows)), rng.random((1, rows))
+    own = np.where(rng.random((1, rows)) < pair.shared, luck, rng.random((1, rows)))
+    data = []
+    for (p, truth), draw in ((pair.a, luck), (pair.b, own)):
+        seen, right = p[atom[0]], draw[0] < truth[atom[0]]
+        data.append(BinaryPairs.from_probs(seen, right.astype(np.int64)))
+    cells = [SquaredGaps().cells(one) for one in data]
+    assert found[3] == pytest.approx(paired_square_test(*cells, draws=pairs.DRAWS).p_value, rel=1e-9)
+    row = compare(*data, metrics=[SquaredGaps()]).rows[0]
+    assert row.p_value == pytest.approx(found[3], abs=0.15)  # of fewer draws
+    differences = data[1].correct.double() - data[0].correct.double()
+    assert found[0] == pytest.approx(paired_test(differences)[0].p_value, rel=1e-9)
+
+
+def test_equal_models_are_rarely_told_apart_and_different_ones_often() -> None:
+    same, other = (
+        next(p for p in pairs.pairs() if p.name.startswith(name)) for name in ("accuracy .75", "power: accuracy .93")
+    )
+    assert pairs.rejected(same, rows=300, replicates=150)["SquaredGaps"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
+    assert pairs.rejected(other, rows=1000, replicates=60)["SquaredGaps"] >= 0.75
+
+
+def test_pairs_are_equal_in_what_they_say() -> None:
+    assert [pair.name for pair in pairs.pairs() if not pairs.equal(pair) and not pair.name.startswith("power")] == []
+    assert {name for pair in pairs.pairs() for name in pairs.equal(pair)} == set(pairs.METRICS)
+
+
+def test_few_rows_that_decide_a_mean_count_as_few() -> None:
+    few = torch.cat([torch.ones(4, dtype=torch.float64), torch.zeros(296, dtype=torch.float64)])
+    assert paired_test(few)[0].p_value > 0.05  # by chance all four of four have one sign in one of eight samples
+    assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
+    assert (
+        compare(*(BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (296, 300))).rows[0].winner
+        is None
+    )
+
+
+def test_few_groups_are_shown_untested() -> None:
+    a, b = (BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
+    few = [BinaryPairs(one.p, one.y, groups=torch.arange(300) % 99) for one in (a, b)]
+    assert compare(*few).rows[-1].p_value is None
+    assert "Not tested: ECE, SquaredGaps." in str(compare(*few))
+
+
+def test_an_untested_metric_beside_it_changes_nothing() -> None:
+    a, b = (BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
+    assert compare(a, b).rows[-1].winner == "b"
+    assert compare(a, b, metrics=[SquaredGaps()]).rows[0].metric.startswith("SquaredGaps(")
+    assert NLL().better == "lower"
