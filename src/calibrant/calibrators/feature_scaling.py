@@ -133,7 +133,8 @@ class FeatureScaling(Calibrator):
         self.slopes = theta[: 1 + len(names)] / size
         self.biases = theta[1 + len(names) :].clone() if biased else torch.zeros_like(self.slopes)
         self.center, self.spread, self.lowest, self.highest = scale.center, scale.spread, lowest, highest
-        self.names = torch.tensor(list(json.dumps(list(names)).encode()), dtype=torch.uint8, device=device)
+        text = json.dumps(list(names)).encode() if names else b""
+        self.names = torch.tensor(list(text), dtype=torch.uint8, device=device)
         self.certificate = torch.tensor(certificate, dtype=torch.float64, device=device)
 
     def _newton(self, inputs: RowSource, mass: float, columns: int, biased: bool, size: float) -> tuple[Tensor, float]:
