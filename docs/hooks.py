@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "calibrant"
 METHODS = ("losses", "calibrators", "metrics")  # families whose names are linked wherever a table shows them
 # `Name` or `Name(…)`, unless it is a link's text already
 INLINE = re.compile(r"(?<!</span>)<code>([^<]*)</code>")  # of a sentence; blocks of code have an empty span before them
-OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*|'(?:\.|calibrant)\[[\w,]+\]'")  # --label, '.[sklearn]'
 CELL = re.compile(r"(<td[^>]*>)(.*?)(?=</td>)", re.DOTALL)
 HYPHENED = re.compile(r"(?<![\w.&;-])[\w.]+(?:-[\w.]+)+(?![^<]*>)")  # CIFAR-10, 1D-CNN; not inside a tag
 NAME = re.compile(r"(?<!\[)`(?P<name>\w+)(?P<call>\([^`]*\))?`")
