@@ -9,6 +9,7 @@ from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, T
 from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
 from calibrant.metrics.decomposition import CalibrationLoss, RefinementLoss
 from calibrant.metrics.kernel import SKCE, KernelECE
+from calibrant.metrics.multicalibration import MulticalibrationError
 from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
 from calibrant.metrics.proper import NLL, Brier
 from calibrant.metrics.selective import AURC, RiskCoverage, risk_coverage
@@ -36,6 +37,7 @@ __all__ = [
     "KuiperError",
     "MeanMetric",
     "Metric",
+    "MulticalibrationError",
     "RefinementLoss",
     "RiskCoverage",
     "RocCurve",

@@ -1,0 +1,157 @@
+"""The multicalibration error: the Kuiper error of the worst segment, in units of what chance makes of it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._beside import Column
+from calibrant._check import check_count, check_sequence, refuse, shown
+from calibrant._data import Data, need_rows
+from calibrant.metrics._base import Metric
+from calibrant.predictions import BinaryPairs
+
+__all__ = ["MulticalibrationError"]
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class MulticalibrationError(Metric):
+    """max_s (K_s / σ_s) · σ over segments s of the features: K_s the Kuiper error, σ_s its scale if calibrated, σ that of all rows.
+
+    K_s is the range of Σ_{p_i ≤ v} (y_i − p_i) / N_s over v, σ_s = √Σ p_i (1 − p_i) / N_s. Segments are all rows, the values of each
+    feature, and their intersections up to ``depth``; numbers are cut at quantiles, and rare names are taken together. The event is
+    the second class of two, else that the decision is right; of pairs their outcome. Without features it is the Kuiper error.
+
+    It is a maximum over segments, so chance raises it with their number: compare models on the same rows, and read
+    ``evaluate.subgroups`` for which groups are off.
+
+    Args:
+        columns: Names of features, or None for all.
+        depth: Largest number of features that meet in a segment.
+        values: Parts of a feature.
+        minimum: Fewest rows of a segment.
+        most: Segments after which no more features are crossed.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> pairs = BinaryPairs.from_probs(
+        ...     [0.5] * 40, [1] * 15 + [0] * 5 + [1] * 5 + [0] * 15, features={"site": [0] * 20 + [1] * 20}
+        ... )
+        >>> MulticalibrationError(depth=0)(pairs), round(MulticalibrationError()(pairs), 4)
+        (0.0, 0.1768)
+
+    References:
+        Guy et al. 2025, Measuring multi-calibration; Arrieta-Ibarra et al. 2022.
+    """
+
+    columns: tuple[str, ...] | None = None
+    depth: int = 3
+    values: int = 3
+    minimum: int = 10
+    most: int = 1000
+
+    better = "lower"
+    bounds = (0.0, math.inf)
+    notion = "multicalibration"
+    cite = "Guy et al. 2025"
+
+    def __post_init__(self) -> None:
+        if self.columns is not None:
+            names = check_sequence(self.columns, name="columns")
+            if not names or not all(isinstance(name, str) for name in names):
+                raise refuse("columns as names", shown(self.columns), 'write ("region", "sex"), or leave columns out')
+            object.__setattr__(self, "columns", tuple(names))
+        check_count(self.depth, name="depth", low=0)
+        check_count(self.values, name="values", low=2)
+        check_count(self.minimum, name="minimum")
+        check_count(self.most, name="most")
+
+    def __call__(self, data: Data) -> float:
+        """Return the error, in the unit of probabilities; +inf where a probability of 0 or 1 alone decides a segment and is wrong."""
+        data = need_rows(data, what=self)
+        pairs = (
+            data if isinstance(data, BinaryPairs) else (data.one_vs_rest(1) if data.classes == 2 else data.top_label())
+        )
+        p, y = (part.cpu().double().numpy() for part in (pairs.p, pairs.y))
+        once = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().double().numpy()
+        square = once**2 if pairs.weight_kind == "sampling" else once
+        noise = square * p * (1 - p)
+        codes = [_codes(column, self.values) for column in self._chosen(data)]
+        scale, worst, seen = math.sqrt(float(noise.sum())) / float(once.sum()), 0.0, 0
+        for code in _partitions(codes, self.depth, len(p)):
+            if seen >= self.most:
+                break
+            count = np.bincount(code)
+            kept = count >= min(self.minimum, len(p))
+            seen += int(kept.sum())
+            error = _ranges(code, p, once * (y - p))
+            spread = np.sqrt(np.bincount(code, weights=noise))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.where(spread > 0, error / spread, np.where(error > 0, np.inf, 0.0))
+            worst = max(worst, float(ratio[kept].max(initial=0.0)))
+        return worst * scale if math.isfinite(worst) else math.inf
+
+    def _chosen(self, data: Data) -> list[Column]:
+        own = data.features or {}
+        names = list(own) if self.columns is None else list(self.columns)
+        if missing := [name for name in names if name not in own]:
+            got = ", ".join(map(repr, sorted(own))) or "none"
+            raise refuse(f"the feature {missing[0]!r}", got, "pass it when making the predictions")
+        return [own[name] for name in names]
+
+
+def _codes(column: Column, values: int) -> Codes:
+    """Return the part (N,) of each row: rare names together, numbers between quantiles, NaN by itself."""
+    if isinstance(column, Tensor):
+        numbers = column.cpu().double().numpy()
+        missing = np.isnan(numbers)
+        code = np.unique(numbers, return_inverse=True)[1]
+        present = numbers[~missing]
+        if len(np.unique(present)) > values:
+            edges = np.unique(np.quantile(present, np.linspace(0, 1, values + 1)))
+            code = np.searchsorted(edges[1:-1], numbers, side="left")
+            code[missing] = len(edges)
+        return code.astype(np.int64)
+    names, code, count = np.unique(column, return_inverse=True, return_counts=True)
+    if len(names) > values:
+        order = np.argsort(-count, kind="stable")
+        place = np.empty(len(names), dtype=np.int64)
+        place[order] = np.arange(len(names)).clip(max=values - 1)
+        code = place[code]
+    return code.astype(np.int64)
+
+
+def _partitions(codes: Sequence[Codes], depth: int, rows: int) -> Iterator[Codes]:
+    """Yield the segment (N,) of each row: of all rows, by each feature, by two …"""
+    yield np.zeros(rows, dtype=np.int64)
+    for size in range(1, min(depth, len(codes)) + 1):
+        for chosen in combinations(codes, size):
+            code = chosen[0]
+            for other in chosen[1:]:
+                code = code * (int(other.max()) + 1) + other
+            yield np.unique(code, return_inverse=True)[1].astype(np.int64)
+
+
+def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
+    """Return the range (G,) of the residuals of each segment cumulated by probability, equal probabilities at once."""
+    order = np.lexsort((p, code))
+    code, p = code[order], p[order]
+    start = np.flatnonzero(np.r_[True, np.diff(code) > 0])
+    path = np.cumsum(residual[order])
+    before = np.r_[0.0, path[start[1:] - 1]]
+    path -= np.repeat(before, np.diff(np.r_[start, len(code)]))
+    inside = np.r_[(np.diff(code) == 0) & (np.diff(p) == 0), False]  # more rows of the same probability follow
+    path[inside] = np.nan
+    top, low = np.fmax.reduceat(path, start), np.fmin.reduceat(path, start)
+    spread: Floats = np.maximum(top, 0.0) - np.minimum(low, 0.0)
+    present = np.unique(code)
+    found = np.zeros(int(code.max()) + 1)
+    found[present] = spread
+    return found
