@@ -112,3 +112,29 @@ def test_the_pre_commit_hook_names_a_command_that_exists(run: Any) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "calibrant check"
     assert run(*hook["entry"].split()[1:], "--help").exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "code", "verdict"), [("0.9", 0, "Passed"), ("0.001", 1, "fail")])
+def test_pre_commit_runs_the_hook_in_a_repository(
+    good: Path, tmp_path: Path, limit: str, code: int, verdict: str
+) -> None:
+    """By pre-commit itself; only the environment is this one, where it would build one with the package in it."""
+    yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
+    pytest.importorskip("pre_commit", reason="optional package 'pre_commit' is not installed")
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    hook.update(language="system", args=[good.name, "--max", f"ece={limit}"])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / good.name).write_bytes(good.read_bytes())
+    (scratch / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]}))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {"PATH": path, "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path), "NO_COLOR": "1"}
+    for command in (
+        ["git", "init", "-q"],
+        ["git", "add", "."],
+        [sys.executable, "-m", "pre_commit", "run", "--all-files"],
+    ):
+        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert verdict in done.stdout

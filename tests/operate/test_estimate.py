@@ -82,6 +82,35 @@ def test_scores_that_have_not_moved_are_seldom_said_to_have() -> None:
     assert sum(one is not None and one.verdict == "moved" for one in said) <= 7
 
 
+def test_the_order_of_the_classes_changes_nothing() -> None:
+    """Elsewhere accuracy depended on how the classes' names sort (NannyML, issue 346)."""
+    reference, window = rows(600, seed=7), rows(400, seed=8, scale=2.0, tilt=0.3)
+    found = estimate(unlabelled(window), reference=reference)
+    order = torch.tensor([2, 0, 3, 1])  # new class j is the old class order[j]
+    renamed = [
+        Predictions.from_logits(data.logits[:, order], order.argsort()[data.need_labels()])
+        for data in (reference, window)
+    ]
+    other = estimate(unlabelled(renamed[1]), reference=renamed[0])
+    for one, two in ((found.accuracy, other.accuracy), (found.gap, other.gap), (found.nll, other.nll)):
+        assert one is not None
+        assert two is not None
+        assert (two.estimate, two.low, two.high) == pytest.approx((one.estimate, one.low, one.high), abs=1e-12)
+    assert found.confusion is not None
+    assert other.confusion is not None
+    np.testing.assert_allclose(other.confusion, found.confusion[order][:, order], atol=1e-12)
+
+
+def test_label_shift_is_named_with_its_remedy_where_scores_have_moved() -> None:
+    reference = rows(600, seed=9)
+    moved = estimate(rows(500, seed=10, scale=2.0, tilt=0.3), reference=reference)
+    assert "label shift): then adapt the calibrator by PriorShift" in str(moved)
+    assert "label shift" in moved.plain()["shift"]
+    same = estimate(rows(500, seed=11), reference=reference)
+    assert same.plain()["shift"] is None
+    assert "PriorShift" not in str(same)
+
+
 def test_labels_are_not_read() -> None:
     reference, window = rows(500, seed=3), rows(300, seed=4)
     assert str(estimate(window, reference=reference)) == str(estimate(unlabelled(window), reference=reference))

@@ -29,6 +29,12 @@ UNSEEN = (
     "No interval here counts it; labels of a few hundred new rows would show it."
 )
 
+SHIFTED = (
+    "The scores have moved. The intervals hold where rows of equal scores have the labels they had; they do not where the "
+    "classes have become more or less frequent (label shift): then adapt the calibrator by PriorShift, and estimate without "
+    "the reference."
+)
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -86,7 +92,7 @@ class Estimate:
         for key in ("accuracy", "gap", "nll", "moved"):
             shown[key] = None if shown[key] is None else asdict(shown[key])
         verdict = None if self.moved is None else self.moved.verdict
-        return {**shown, "scores": verdict, "unseen": UNSEEN}
+        return {**shown, "scores": verdict, "shift": SHIFTED if verdict == "moved" else None, "unseen": UNSEEN}
 
     def __str__(self) -> str:
         def percent(one: Interval) -> str:
@@ -105,6 +111,8 @@ class Estimate:
             lines.append("Without a reference the probabilities are taken to be right: intervals count chance alone.")
         else:
             lines.append(f"scores        {self.moved.verdict} (p = {self.moved.p_value:.3g})")
+        if self.moved is not None and self.moved.verdict == "moved":
+            lines.append(SHIFTED)
         return "\n".join([*lines, UNSEEN])
 
 
