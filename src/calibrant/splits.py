@@ -32,6 +32,7 @@ _STALE = [
     "correct",
     "decision",
 ]
+_NAMELESS_WEIGHTS = {"weights", "weight", "sample_weight", "sample_weights"}  # which do not say what they count
 _SPELLINGS = {"validation": "val", "valid": "val"}
 _SYNONYMS = (
     ("val", "dev", "calibration"),
@@ -243,6 +244,15 @@ def _take_apart(name: str) -> tuple[str, str]:
 def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[str]) -> None:
     """Refuse a split that has two arrays of one meaning."""
     there = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    known = {one for meanings in (_KINDS, *_NAMES.values()) for one in meanings}
+    for one in sorted(there):
+        if one not in known and one.casefold() in known & there:
+            raise _ambiguous([prefix + one.casefold(), prefix + one], path, "keep the one that is meant")
+    if nameless := sorted(there & _NAMELESS_WEIGHTS):
+        raise FileFormatError(
+            f"expected weights named frequency_weights or sampling_weights, got {prefix + nameless[0]} in {shown(path)}; "
+            "rename them, since intervals differ, or leave them out"
+        )
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in there]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")

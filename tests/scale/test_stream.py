@@ -335,7 +335,10 @@ def test_flipped_bits_in_pages_are_found(tmp_path: Path) -> None:
                 assert value == pytest.approx(truth.value, rel=1e-12), position
 
 
-@pytest.mark.parametrize("names", [("label", "labels"), ("group", "groups"), ("logits", "probs"), ("logits", "conf")])
+@pytest.mark.parametrize(
+    "names",
+    [("label", "labels"), ("group", "groups"), ("logits", "probs"), ("logits", "conf"), ("label", "Label")],
+)
 def test_columns_of_one_meaning_are_refused_as_in_memory(tmp_path: Path, names: tuple[str, str]) -> None:
     path = tmp_path / "a.parquet"
     column = pa.FixedSizeListArray.from_arrays(pa.array([0.5, 0.5, 0.25, 0.75]), 2)
@@ -344,6 +347,19 @@ def test_columns_of_one_meaning_are_refused_as_in_memory(tmp_path: Path, names: 
     for read in (ParquetRows, calibrant.load_predictions):
         with pytest.raises(FileFormatError, match="expected one array of each meaning, got"):
             read(path)
+
+
+def test_rows_of_a_folder_are_neither_left_out_nor_counted_twice(tmp_path: Path) -> None:
+    data = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    calibrant.save_predictions(tmp_path / "0.parquet", {"all": data})
+    for make in (os.link, os.symlink):
+        make(tmp_path / "0.parquet", tmp_path / "1.parquet")
+        with pytest.raises(FileFormatError, match=r"each shard once, got 0\.parquet and 1\.parquet in .* one file"):
+            ParquetRows(tmp_path)
+        (tmp_path / "1.parquet").unlink()
+    os.link(tmp_path / "0.parquet", tmp_path / "1.PARQUET")
+    with pytest.raises(FileFormatError, match=r"shards that end in \.parquet, got .*1\.PARQUET; rename it"):
+        ParquetRows(tmp_path)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a", ["a"]])

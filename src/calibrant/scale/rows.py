@@ -71,7 +71,7 @@ class ParquetRows:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = as_path(path)
         self._home = self.folder.absolute()  # a worker may have another working directory
-        files = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else [self.path]
+        files = _files_of(self.path) if self.path.is_dir() else [self.path]
         if not self.path.is_dir() and os.path.lexists(self.path):
             check_source(self.path)
         if not files or not os.path.lexists(files[0]):
@@ -230,6 +230,30 @@ def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
         if batch is None:
             return
         yield batch
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return a folder's Parquet files in order of their names.
+
+    Raises:
+        FileFormatError: If rows would be left out or counted twice: a suffix in capitals, or two names of one file.
+    """
+    named = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".parquet")
+    first: dict[tuple[int, int], Path] = {}
+    for file in named:
+        if file.suffix != ".parquet":
+            raise FileFormatError(f"expected shards that end in .parquet, got {shown(file)}; rename it")
+        try:
+            found = file.stat()
+        except OSError:  # a dangling link, which its reading reports
+            continue
+        other = first.setdefault((found.st_dev, found.st_ino), file)
+        if other is not file:
+            raise FileFormatError(
+                f"expected each shard once, got {shown(other.name)} and {shown(file.name)} in {shown(folder)}, which are one "
+                "file; leave one out"
+            )
+    return named
 
 
 def rows_of(path: "str | os.PathLike[str] | ParquetRows") -> ParquetRows:
