@@ -24,9 +24,9 @@ _places
 _files
 _formats
 _figures
-_beside | _outputs
+_beside | _outputs | _label_matrix
 _pairs
-predictions
+predictions | multilabel
 _data
 rows
 top_k

@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     )
     from calibrant._examples import examples, load_example
     from calibrant.calibrators import load
+    from calibrant.multilabel import MultiLabelPredictions
     from calibrant.predictions import BinaryPairs, Predictions
     from calibrant.splits import load_predictions, load_splits, read, save_predictions
     from calibrant.top_k import TopK
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BinaryPairs",
+    "MultiLabelPredictions",
     "Predictions",
     "TopK",
     "binning",
@@ -62,6 +64,7 @@ __all__ = [
 # and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
 _HOMES = {
     "BinaryPairs": "predictions",
+    "MultiLabelPredictions": "multilabel",
     "Predictions": "predictions",
     "TopK": "top_k",
     "examples": "_examples",

@@ -205,8 +205,8 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "rows of probs that sum to 1",
                 f"{sums[row].item():.6g} in row {start + row}",
-                "use from_logits if these are logits, BinaryPairs.from_probs class by class if several classes can be true at "
-                "once, or divide each row by its sum if it was rounded",
+                "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once (on the command "
+                "line: --multilabel), or divide each row by its sum if it was rounded",
             )
         start += chunk.shape[0]
     return probs
@@ -231,7 +231,7 @@ def check_labels(
         raise refuse(
             f"labels of shape ({rows},)",
             f"shape {tuple(labels.shape)}",
-            "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row",
+            _one_a_row(labels, rows),
         )
     labels = labels.to(torch.int64)
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
@@ -242,6 +242,14 @@ def check_labels(
             remedy,
         )
     return labels
+
+
+def _one_a_row(labels: Tensor, rows: int) -> str:
+    """Return the remedy for labels of a wrong shape: of several 0 or 1 a row it is another kind of predictions."""
+    several = labels.dim() == 2 and labels.shape[0] == rows and labels.shape[1] > 1
+    if several and all(-1 <= int(end) <= 1 for end in labels.aminmax()):
+        return "use MultiLabelPredictions for several labels a row (on the command line: --multilabel)"
+    return "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row"
 
 
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:

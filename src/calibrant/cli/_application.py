@@ -60,7 +60,11 @@ _REMEDIES = (
     (r", or unchecked_kind=True if they really are logits", ", or subtract 1 from each if they really are logits"),
     (r"use from_probs \(in a file: name the array probs\)", "name the array probs"),
     (r"use from_logits \(in a file: name the array logits\) if", "name the array logits if"),
-    (r"use from_logits if these are logits, BinaryPairs.from_probs class by class", "name the array logits, split the file by class"),
+    ((r"use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once \(on the command "
+      r"line: --multilabel\)"), "name the array logits, add --multilabel if several labels can be true at once"),
+    (r"use MultiLabelPredictions for several labels a row \(on the command line: --multilabel\)", "add --multilabel"),
+    (r"for one class a row use Predictions.from_logits or from_probs \(on the command line: leave --multilabel out\)[^;]*",
+     "leave --multilabel out for one class a row"),
     (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
     (r"pass classes=\[…\] to load", "load it in Python"),
     (r"pass kind='probs', or kind='logits', to calibrant\.read", "add --kind probs, or --kind logits"),

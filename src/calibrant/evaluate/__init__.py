@@ -1,6 +1,8 @@
 """Evaluation: the panel of metrics with their uncertainty, the comparison of models, and what needs both a metric and a fit."""
 
 from calibrant.evaluate.compare import Comparison, ComparisonRow, compare
+from calibrant.evaluate.labels import LabelRow, LabelTable, label_table
+from calibrant.evaluate.multilabel import MultiLabelRow, multilabel_panel
 from calibrant.evaluate.panel import PanelRow, default_metrics, panel
 from calibrant.evaluate.recalibration import (
     CalibrationLine,
@@ -17,6 +19,9 @@ __all__ = [
     "CalibrationLine",
     "Comparison",
     "ComparisonRow",
+    "LabelRow",
+    "LabelTable",
+    "MultiLabelRow",
     "OptimalECE",
     "PanelRow",
     "Refinement",
@@ -25,6 +30,8 @@ __all__ = [
     "calibration_line",
     "compare",
     "default_metrics",
+    "label_table",
+    "multilabel_panel",
     "optimal_ece",
     "panel",
     "panel_by",

@@ -179,11 +179,11 @@ def subgroups(
     if not found:
         return Subgroups((), event, 1.0, len(kept), level)
     covariance = covariance_of(rows, found)
-    statistic = np.array([_statistic(one, covariance[at, at], rows) for at, one in enumerate(found)])
+    statistic = np.array([statistic_of(one, covariance[at, at], rows) for at, one in enumerate(found)])
     largest = largest_drawn(covariance, degrees=rows.degrees, draws=draws, seed=seed)
     wide = float(np.quantile(largest, level))
     made = [
-        _row(one, rows, float(t), largest, count=len(found), wide=wide, level=level, seed=seed)
+        group_row(one, rows, float(t), largest, count=len(found), wide=wide, level=level, seed=seed)
         for one, t in zip(found, statistic, strict=True)
     ]
     order = sorted(range(len(made)), key=lambda at: (made[at].p_adjusted, made[at].p, -abs(made[at].gap)))
@@ -213,7 +213,7 @@ def _event(data: Data, class_index: int | None) -> tuple[BinaryPairs, str]:
     return data.one_vs_rest(index), f"class {index}"
 
 
-def _statistic(group: GroupSums, variance: float, rows: EventRows) -> float:
+def statistic_of(group: GroupSums, variance: float, rows: EventRows) -> float:
     """Return the gap over its standard error if calibrated, less what the skewness of rows that are independent adds."""
     if variance <= 0:
         return 0.0 if group.gap == 0 else math.copysign(40.0, group.gap)
@@ -225,7 +225,7 @@ def _statistic(group: GroupSums, variance: float, rows: EventRows) -> float:
     return bent if bent * z > 0 else 0.0
 
 
-def _row(
+def group_row(
     group: GroupSums,
     rows: EventRows,
     statistic: float,

@@ -1,0 +1,208 @@
+"""The table of labels: the calibration of each label's probability, and one test for the worst of them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from calibrant._arguments import check_level, check_sampling
+from calibrant._check import check_count
+from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, largest_drawn
+from calibrant.evaluate._label_sums import LabelSums
+from calibrant.evaluate._partition import parts_of
+from calibrant.evaluate.multilabel import counted, need_every_label
+from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
+from calibrant.multilabel import MultiLabelPredictions
+from calibrant.statistics import need_groups
+
+__all__ = ["LabelRow", "LabelTable", "label_table"]
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """One label; what few rows cannot show is None.
+
+    Args:
+        label: Its name.
+        n: Rows in which it is known, by their counts if they have any.
+        positives: Rows in which it is 1, likewise.
+        confidence: Mean probability.
+        rate: Frequency.
+        gap: confidence − rate: positive where the model is over-confident of the label.
+        nll: Mean log-loss in nats.
+        brier: Mean (p − y)².
+        ece: Calibration error in 15 bins of equal width.
+        low: Lower end of the gap's interval, for this label alone.
+        high: Upper end.
+        all_low: Lower end of an interval that holds for all labels at once.
+        all_high: Upper end.
+        ece_low: Lower end of the ECE's interval.
+        ece_high: Upper end.
+        p: Of the gap, if the label were calibrated; two-sided.
+        p_adjusted: The same for the worst of all labels.
+    """
+
+    label: str
+    n: int
+    positives: int
+    confidence: float
+    rate: float
+    gap: float
+    nll: float
+    brier: float
+    ece: float
+    low: float | None = None
+    high: float | None = None
+    all_low: float | None = None
+    all_high: float | None = None
+    ece_low: float | None = None
+    ece_high: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """What ``label_table`` found.
+
+    Args:
+        rows: One a label, the strongest evidence first; then those with too few rows or expected events to be tested.
+        p_value: Of the worst label: that no label is worse calibrated than chance.
+        level: Of the intervals.
+
+    Examples:
+        >>> LabelTable((), 1.0, 0.95).verdict
+        'No label has enough rows and events to be tested.'
+    """
+
+    rows: tuple[LabelRow, ...]
+    p_value: float
+    level: float
+
+    @property
+    def tested(self) -> tuple[LabelRow, ...]:
+        """The labels that were tested."""
+        return tuple(row for row in self.rows if row.p_adjusted is not None)
+
+    @property
+    def verdict(self) -> str:
+        """What the test says, in words."""
+        if not self.tested:
+            return "No label has enough rows and events to be tested."
+        worst = self.tested[0]
+        flagged = sum(1 for row in self.tested if row.p_adjusted is not None and row.p_adjusted < 1 - self.level)
+        if not flagged:
+            return (
+                f"No label is worse calibrated than chance explains (worst: {worst.label}, adjusted p = {worst.p_adjusted:.2g}); "
+                "rare labels may hide gaps that these rows cannot show."
+            )
+        side, verb = "over" if worst.gap > 0 else "under", "label is" if flagged == 1 else "labels are"
+        return (
+            f"{flagged} of {len(self.tested)} {verb} worse calibrated than chance explains; the clearest is {worst.label}: mean "
+            f"probability {worst.confidence:.3g}, frequency {worst.rate:.3g}, {side}-confident by {abs(worst.gap):.2g} "
+            f"(adjusted p = {worst.p_adjusted:.2g})."
+        )
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def label_table(
+    predictions: MultiLabelPredictions,
+    *,
+    minimum: int = 100,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> LabelTable:
+    """Return the calibration of every label, with one test for the worst of them.
+
+    A label's statistic is its gap over the standard error that it has if it is calibrated, which follows from its probabilities
+    alone, taken to the normal distribution by its skewness (Cornish & Fisher). How the labels of a row vary together is not known
+    even of a calibrated model: their correlations are those of the residuals p − y. The largest statistic is compared with that
+    of ``draws`` normal ones with these correlations: the chance of a false alarm for any label is at most 1 − ``level``.
+
+    Args:
+        predictions: Labelled predictions of several labels a row; ``groups`` and weights count.
+        minimum: Fewest rows of a label that is tested; those with fewer than 5 expected events are not tested either.
+        draws: Sets of statistics drawn.
+        seed: Same seed, same numbers.
+        level: Coverage of the intervals.
+
+    Raises:
+        InputError: If a label is missing in all rows, or there are more than 2,000.
+        NoIntervalError: For fewer than ten groups of rows.
+
+    Examples:
+        >>> y = [[1, 0]] * 70 + [[0, 1]] * 70 + [[0, 0]] * 60
+        >>> found = label_table(MultiLabelPredictions.from_probs([[0.35, 0.8]] * 200, y, names=["cat", "dog"]))
+        >>> found.rows[0].label, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
+        ('dog', 0.45, True)
+
+    References:
+        Westfall & Young 1993 (the maximum statistic); Cornish & Fisher 1938.
+    """
+    check_count(minimum, name="minimum")
+    check_sampling(draws=draws, seed=seed, level=check_level(level), low=100)
+    data = need_every_label(counted(predictions))
+    need_groups(data.groups, what="the table of labels")
+    pairs = data.pooled()
+    whole = EventRows.of(pairs)
+    # one label has one pair a row: within a label rows are independent unless they have groups of their own
+    rows = whole if data.groups is not None else replace(whole, cluster=None)
+    (parts,) = parts_of({"label": (pairs.features or {})["label"]}, pairs, depth=1, bins=2)
+    sums = [GroupSums.of(rows, parts, at) for at in range(len(parts.names))]
+    kept = [one for one in sums if one.n >= minimum and one.expected >= FEWEST_EVENTS]
+    tested: list[Subgroup] = []
+    if kept:
+        covariance = _covariance(whole, rows, kept)
+        largest = largest_drawn(covariance, degrees=rows.degrees, draws=draws, seed=seed)
+        wide, count = float(np.quantile(largest, level)), len(kept)
+        for at, one in enumerate(kept):
+            statistic = statistic_of(one, covariance[at, at], rows)
+            tested.append(group_row(one, rows, statistic, largest, count=count, wide=wide, level=level, seed=seed))
+    tested.sort(key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
+    made = _table(data, {row.columns[0][1]: row for row in tested})
+    return LabelTable(made, tested[0].p_adjusted if tested else 1.0, level)
+
+
+def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Floats:
+    """Return the covariance of the labels' gaps if calibrated: their own variances, the residuals' correlations."""
+    clustered = covariance_of(whole, kept)
+    if rows.cluster is not None:
+        return clustered
+    spread = np.sqrt(np.maximum(np.diag(clustered), 1e-300))
+    own = np.sqrt([one.noise for one in kept])
+    found = clustered * np.outer(own / spread, own / spread)
+    np.fill_diagonal(found, own**2)
+    return np.asarray(found)
+
+
+def _table(data: MultiLabelPredictions, tested: dict[str, Subgroup]) -> tuple[LabelRow, ...]:
+    """Return one row a label: the tested ones first, in their order, then the others, the largest gap first."""
+    sums = LabelSums.of(data)
+    frequency = data.weight_kind == "frequency"
+    count = sums.mass if frequency else sums.count
+    positives = (
+        sums.positives if frequency else (torch.zeros(()) if data.labels is None else (data.labels == 1).sum(dim=0))
+    )
+    nll, brier, bias, ece = (sums.means(metric).tolist() for metric in ("NLL", "Brier", "Bias", "ECE"))
+    rate = (sums.positives / sums.mass).tolist()
+    plain = {
+        name: LabelRow(
+            name,
+            int(count[at]),
+            int(positives[at]),
+            rate[at] + bias[at],
+            rate[at],
+            bias[at],
+            nll[at],
+            brier[at],
+            ece[at],
+        )
+        for at, name in enumerate(data.names)
+    }
+    ends = ("low", "high", "all_low", "all_high", "ece_low", "ece_high", "p", "p_adjusted")
+    made = [replace(plain[name], **{end: getattr(row, end) for end in ends}) for name, row in tested.items()]
+    others = sorted((row for name, row in plain.items() if name not in tested), key=lambda row: -abs(row.gap))
+    return (*made, *others)

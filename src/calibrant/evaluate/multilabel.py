@@ -1,0 +1,212 @@
+"""The panel of predictions with several labels a row: binary metrics of all labels pooled, and their mean over labels."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._arguments import check_kind, check_level, check_sampling
+from calibrant._check import refuse
+from calibrant._warn import warn_user
+from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
+from calibrant.evaluate._label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
+from calibrant.metrics import ECE
+from calibrant.multilabel import MultiLabelPredictions
+from calibrant.statistics import interval, mean_interval, need_groups
+
+__all__ = ["MultiLabelRow", "multilabel_panel"]
+
+FEWEST = 10.0  # rows (or groups) with and without an event, below which no interval is offered
+AVERAGES: tuple[Average, ...] = ("pooled", "macro")
+
+
+@dataclass(frozen=True)
+class MultiLabelRow:
+    """One binary metric over all labels; the event of each label is that it is 1.
+
+    Args:
+        metric: "NLL" (nats), "Brier" ((p − y)², 0 to 1), "Bias" (mean probability − frequency) or "ECE" (15 bins of equal width).
+        average: "pooled": over all known labels of all rows, so that frequent labels count most; "macro": the mean over labels.
+        value: Its value.
+        low: Lower end of its interval, or None where none is known to cover.
+        high: Upper end, or None.
+        null_mean: Of the macro ECE: its mean over perfectly calibrated models with these probabilities, which finite samples
+            do not reach 0; None for the others.
+        n: Rows, by their counts if they have any.
+        labels: L.
+        refused: Why there is no interval, or None.
+    """
+
+    metric: str
+    average: str
+    value: float
+    low: float | None
+    high: float | None
+    null_mean: float | None
+    n: int
+    labels: int
+    refused: str | None = None
+
+
+def multilabel_panel(
+    predictions: MultiLabelPredictions, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+) -> list[MultiLabelRow]:
+    """Return NLL, Brier, bias and ECE of each label's probability, pooled (micro) and averaged over labels (macro).
+
+    The labels of one row are never taken for independent: the rows (or their ``groups``) are the units of every interval.
+    Of a mean it is Student's t corrected for skewness, of each row's part in the pooled or averaged metric; of the pooled ECE
+    that of ``ECE()`` for rows in groups. The macro ECE has as many bins as 15 times the labels, of which chance decides most: it
+    has no interval, but what it would be if the model were calibrated.
+
+    Args:
+        predictions: Labelled predictions of several labels a row.
+        draws: Of the pooled ECE if calibrated, which its interval rests on; 0 leaves all intervals out.
+        seed: Same seed, same numbers.
+        level: Coverage of the intervals.
+
+    Raises:
+        InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
+
+    Examples:
+        >>> data = MultiLabelPredictions.from_probs(
+        ...     [[0.8, 0.3], [0.8, 0.3]] * 50, [[1, 0], [1, 1]] * 25 + [[1, 0], [0, 0]] * 25
+        ... )
+        >>> rows = multilabel_panel(data)
+        >>> [(row.metric, row.average, round(row.value, 3)) for row in rows][4:6]
+        [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
+    """
+    data = counted(predictions)
+    check_sampling(draws=max(draws, 1) if isinstance(draws, int) else draws, seed=seed, level=check_level(level))
+    if draws < 0:
+        raise refuse("draws ≥ 0", str(draws), "pass 0 to leave intervals out")
+    sums = LabelSums.of(need_every_label(data))
+    why = None if draws else "left out"
+    why = why or few_events(data)
+    made = [_mean_row(data, sums, metric, average, why, level) for metric in METRICS for average in AVERAGES]
+    found = None if why else _pooled_ece(data, draws=draws, seed=seed, level=level)
+    made.append(
+        _row(
+            data,
+            "ECE",
+            "pooled",
+            sums.value("ECE", "pooled"),
+            found if isinstance(found, tuple) else None,
+            why or found,
+        )
+    )
+    bins = "more bins than an interval is known for" if draws else "left out"
+    return [*made, _row(data, "ECE", "macro", sums.value("ECE", "macro"), None, bins, _null_mean(data))]
+
+
+def counted(predictions: Any) -> MultiLabelPredictions:
+    """Return labelled predictions of several labels a row without rows of weight 0.
+
+    Raises:
+        InputError: If they are anything else, or no row is left.
+    """
+    remedy = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+    data = check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy)
+    if data.weights is not None and not bool((data.weights > 0).all()):
+        data = data[data.weights > 0]
+    if not len(data):
+        raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
+    data.need_labels()
+    return data
+
+
+def need_every_label(data: MultiLabelPredictions) -> MultiLabelPredictions:
+    """Return ``data`` if each label is known in at least one row.
+
+    Raises:
+        InputError: If one is not.
+    """
+    unknown = [
+        name for name, any_known in zip(data.names, data.known.any(dim=0).tolist(), strict=True) if not any_known
+    ]
+    if unknown:
+        remedy = "leave it out with select(names)"
+        raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
+    return data
+
+
+def few_events(data: MultiLabelPredictions) -> str | None:
+    """Return why no interval is offered where few rows, or groups, hold an event or its absence; None where enough do."""
+    try:
+        need_groups(data.groups, what="several labels a row")
+    except NoIntervalError as error:
+        return str(error)
+    assert data.labels is not None
+    for value, kind in ((1, "positive"), (0, "negative")):
+        rows = (data.labels == value).any(dim=1)
+        if (found := _effective(data, rows)) < FEWEST:
+            return f"expected at least {FEWEST:g} rows with a {kind} label for an interval, got {found:.3g}; measure on more rows"
+    return None
+
+
+def _effective(data: MultiLabelPredictions, rows: Tensor) -> float:
+    """Return the chosen rows: those of equal weight that would vary as much, or their groups."""
+    if data.groups is not None:
+        return float(torch.unique(data.groups[rows.cpu()]).shape[0])
+    if data.weights is None:
+        return float(rows.sum())
+    weight = data.weights[rows].double()
+    if data.weight_kind == "frequency":
+        return float(weight.sum())
+    return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
+
+
+def _mean_row(
+    data: MultiLabelPredictions, sums: LabelSums, metric: str, average: Average, why: str | None, level: float
+) -> MultiLabelRow:
+    value = sums.value(metric, average)
+    if not math.isfinite(value):
+        if average == "pooled":
+            warn_user(
+                "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; give the "
+                "calibrator a floor",
+                ZeroProbabilityWarning,
+            )
+        return _row(data, metric, average, value, None, "an infinite log-loss has no interval")
+    if why is not None:
+        return _row(data, metric, average, value, None, why)
+    scores = row_scores(terms_of(data, metric), data, average)
+    found = mean_interval(scores, groups=data.groups, level=level, weight=data.weights)
+    return _row(data, metric, average, value, (found.low, found.high))
+
+
+def _row(
+    data: MultiLabelPredictions,
+    metric: str,
+    average: str,
+    value: float,
+    ends: tuple[float, float] | None,
+    refused: Any = None,
+    null_mean: float | None = None,
+) -> MultiLabelRow:
+    n = int(data.weights.sum()) if data.weights is not None and data.weight_kind == "frequency" else len(data)
+    low, high = (None, None) if ends is None else ends
+    why = None if ends is not None else refused
+    return MultiLabelRow(metric, average, value, low, high, null_mean, n, len(data.names), why)
+
+
+def _pooled_ece(data: MultiLabelPredictions, *, draws: int, seed: int, level: float) -> tuple[float, float] | str:
+    """Return both ends of the interval, or why there is none."""
+    try:
+        found = interval(ECE(), data.pooled(), draws=max(draws, 2), seed=seed, level=level)
+    except NoIntervalError as error:
+        return str(error)
+    return found.low, found.high
+
+
+def _null_mean(data: MultiLabelPredictions) -> float:
+    """Return the mean of the macro ECE over calibrated models: of each bin's gap the mean of a folded normal.
+
+    The mean of a sum does not depend on how the labels of a row depend on each other.
+    """
+    weight, p, columns = weights_of(data)[:, None] * data.known, data.probs.double(), len(data.names)
+    size = weight if data.weight_kind == "frequency" else weight.square()
+    variance = torch.bincount(homes(p), weights=(size * p * (1 - p)).reshape(-1), minlength=columns * BINS)
+    mean = variance.view(columns, -1).sqrt().sum(dim=1) * math.sqrt(2 / math.pi) / weight.sum(dim=0)
+    return float(mean.mean())

@@ -1,0 +1,156 @@
+"""Binary metrics over several labels a row: pooled, averaged, label by label, and the worst of them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import brier_score_loss, log_loss
+
+from calibrant import BinaryPairs, MultiLabelPredictions
+from calibrant.errors import InputError, ZeroProbabilityWarning
+from calibrant.evaluate import MultiLabelRow, label_table, multilabel_panel, subgroups
+from calibrant.evaluate._label_sums import LabelSums
+from calibrant.metrics import ECE
+from calibrant.statistics import mean_interval
+
+
+def sample(
+    rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float = 0.1, **more: object
+) -> MultiLabelPredictions:
+    """Return over-confident logits of three labels that depend on each other, some of which are missing."""
+    generator = torch.Generator().manual_seed(seed)
+    shared = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+    z = shared + torch.randn(rows, 3, generator=generator, dtype=torch.float64) + torch.tensor([0.0, -1.5, -3.0])
+    y = (torch.rand(rows, 3, generator=generator, dtype=torch.float64) < torch.sigmoid(z)).long()
+    y[torch.rand(rows, 3, generator=generator) < missing] = -1
+    return MultiLabelPredictions.from_logits(slope * z, y, names=["often", "some", "rare"], **more)  # type: ignore[arg-type]
+
+
+def values(data: MultiLabelPredictions) -> dict[tuple[str, str], MultiLabelRow]:
+    return {(row.metric, row.average): row for row in multilabel_panel(data, draws=50)}
+
+
+def test_values_are_those_of_scikit_learn_and_of_binary_pairs() -> None:
+    data = sample()
+    found = values(data)
+    parts = [data.label(name) for name in data.names]
+    p, y = torch.cat([one.p for one in parts]).numpy(), torch.cat([one.y for one in parts]).numpy()
+    assert found["NLL", "pooled"].value == pytest.approx(log_loss(y, p), rel=1e-12)
+    assert found["Brier", "pooled"].value == pytest.approx(brier_score_loss(y, p), rel=1e-12)
+    assert found["NLL", "macro"].value == pytest.approx(np.mean([log_loss(one.y, one.p) for one in parts]), rel=1e-12)
+    assert found["Bias", "macro"].value == pytest.approx(
+        np.mean([float((one.p - one.y).mean()) for one in parts]), rel=1e-9
+    )
+    assert found["ECE", "pooled"].value == pytest.approx(ECE()(BinaryPairs.from_probs(p, y.astype(int))), rel=1e-12)
+    assert found["ECE", "macro"].value == pytest.approx(np.mean([ECE()(one) for one in parts]), rel=1e-12)
+
+
+def test_without_missing_labels_an_average_varies_as_the_rows_means_do() -> None:
+    data = sample(missing=0.0)
+    rows = (data.probs - data.labels).mean(dim=1)  # type: ignore[operator]
+    expected = mean_interval(rows)
+    for average in ("pooled", "macro"):
+        found = values(data)["Bias", average]
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_labels_of_a_row_are_not_taken_for_independent() -> None:
+    data = sample(missing=0.0)
+    copies = MultiLabelPredictions.from_logits(data.logits[:, [0] * 6], data.labels[:, [0] * 6])  # type: ignore[index]
+    one = MultiLabelPredictions.from_logits(data.logits[:, :1], data.labels[:, :1])  # type: ignore[index]
+    for metric in ("NLL", "Brier", "Bias"):
+        many, single = values(copies)[metric, "pooled"], values(one)[metric, "pooled"]
+        assert (many.low, many.high) == pytest.approx((single.low, single.high), rel=1e-9)
+
+
+def test_counted_rows_are_repeated_rows_and_the_scale_of_sampling_weights_does_not_matter() -> None:
+    data, count = sample(), torch.arange(400) % 3
+    counted = sample(weights=count, weight_kind="frequency")
+    repeated = data[torch.repeat_interleave(torch.arange(400), count)]
+    for key, row in values(repeated).items():
+        other = values(counted)[key]
+        assert other.value == pytest.approx(row.value, rel=1e-12)
+        if row.low is not None and key[0] != "ECE":
+            assert (other.low, other.high) == pytest.approx((row.low, row.high), rel=1e-9)
+    weights = torch.rand(400, generator=torch.Generator().manual_seed(3)).double() + 0.1
+    one, other = (values(sample(weights=scale * weights, weight_kind="sampling")) for scale in (1, 50))
+    for key, row in one.items():
+        assert other[key].value == pytest.approx(row.value, rel=1e-9)
+        if row.low is not None:
+            assert other[key].low == pytest.approx(row.low, rel=1e-6, abs=1e-12)
+    assert (
+        one["NLL", "macro"].high - one["NLL", "macro"].low
+        > values(data)["NLL", "macro"].high - values(data)["NLL", "macro"].low
+    )  # type: ignore[operator]
+
+
+def test_sums_of_parts_add() -> None:
+    data = sample()
+    whole, parts = LabelSums.of(data), LabelSums.of(data[:100]) + LabelSums.of(data[100:])
+    for metric in ("NLL", "Brier", "Bias", "ECE"):
+        assert torch.allclose(parts.means(metric), whole.means(metric), rtol=1e-12)
+
+
+def test_an_interval_is_refused_with_few_events_and_for_the_macro_ece() -> None:
+    few = sample(60, missing=0.0, slope=1.0)
+    rare = MultiLabelPredictions.from_logits(few.logits[:, 2:], few.labels[:, 2:])  # type: ignore[index]
+    for row in multilabel_panel(rare):
+        assert row.low is None
+        assert row.refused is not None
+    assert "positive label" in str(values(rare)["NLL", "pooled"].refused)
+    macro = values(sample())["ECE", "macro"]
+    assert macro.low is None
+    assert macro.null_mean is not None
+    assert 0 < macro.null_mean < macro.value
+
+
+def test_a_certain_miss_is_infinite_with_a_warning() -> None:
+    data = MultiLabelPredictions.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
+    with pytest.warns(ZeroProbabilityWarning, match="floor"):
+        found = values(data)
+    assert math.isinf(found["NLL", "pooled"].value)
+    assert found["NLL", "macro"].low is None
+
+
+def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
+    data = sample(2000, slope=1.0)
+    calm = label_table(data, draws=500)
+    assert calm.p_value > 0.05
+    assert calm.verdict.startswith("No label is worse")
+    shifted = data.logits + torch.tensor([0.0, 0.8, 0.0])
+    found = label_table(MultiLabelPredictions.from_logits(shifted, data.labels, names=data.names), draws=500)
+    assert found.rows[0].label == "some"
+    assert found.rows[0].p_adjusted is not None
+    assert found.rows[0].p_adjusted < 0.001
+    assert "over-confident" in str(found)
+    row = next(row for row in found.rows if row.label == "rare")
+    pairs = data.label("rare")
+    assert (row.n, row.positives) == (len(pairs), int(pairs.y.sum()))
+    assert row.gap == pytest.approx(float((pairs.p - pairs.y).mean()), rel=1e-9)
+    alone = subgroups(pairs, {"all": ["x"] * len(pairs)}, draws=500).rows[0]
+    assert (row.low, row.high) == pytest.approx((alone.low, alone.high), rel=1e-9)
+
+
+def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
+    data = sample(150, missing=0.0)
+    z = data.logits.clone()
+    z[:, 2] -= 4
+    found = label_table(MultiLabelPredictions.from_logits(z, data.labels, names=data.names), draws=500)
+    assert len(found.rows) == 3
+    assert found.rows[-1].label == "rare"
+    assert found.rows[-1].p is None
+    assert len(found.tested) == 2
+
+
+def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
+    data = sample()
+    labels = data.labels.clone()  # type: ignore[union-attr]
+    labels[:, 1] = -1
+    broken = MultiLabelPredictions.from_logits(data.logits, labels, names=data.names)
+    for call in (multilabel_panel, label_table):
+        with pytest.raises(InputError, match=r"'some' missing .*select"):
+            call(broken)
+    assert len(multilabel_panel(broken.select(["often", "rare"]))) == 8
+    with pytest.raises(InputError, match="MultiLabelPredictions"):
+        multilabel_panel(data.label(0))  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Predictions of several labels a row: what they keep, what they reduce to, what they refuse."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import MultiLabelPredictions, Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InputError
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.5, 3.0, -4.0], [-0.5, 0.0, 1.0], [1.5, -2.0, 0.25]])
+LABELS = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, -1, 1], [1, 0, 0]])
+
+
+def made(**more: object) -> MultiLabelPredictions:
+    return MultiLabelPredictions.from_logits(LOGITS, LABELS, names=["cat", "dog", "owl"], **more)  # type: ignore[arg-type]
+
+
+def test_the_event_of_a_label_is_that_it_is_one_and_missing_rows_are_left_out() -> None:
+    pairs = made().label("owl")
+    assert torch.equal(pairs.p, torch.sigmoid(LOGITS[1:, 2].double()))
+    assert pairs.y.tolist() == [0.0, 1.0, 0.0]
+    assert pairs.groups is None
+    assert torch.equal(made().label(2).p, pairs.p)
+
+
+def test_pooled_pairs_are_all_known_labels_and_rows_are_their_groups() -> None:
+    pairs = made().pooled()
+    assert len(pairs) == 9
+    assert pairs.y.sum() == 4
+    assert pairs.groups is not None
+    assert pairs.groups.tolist() == [0, 0, 1, 1, 1, 2, 3, 3, 3]
+    assert pairs.features is not None
+    assert pairs.features["label"].tolist() == ["cat", "dog", "cat", "dog", "owl", "owl", "cat", "dog", "owl"]
+    grouped = made(groups=["a", "b", "a", "b"]).pooled()
+    assert grouped.groups is not None
+    assert grouped.groups.tolist() == [0, 0, 1, 1, 1, 0, 1, 1, 1]
+
+
+def test_rows_keep_what_lies_beside_them() -> None:
+    beside = {"weights": [1.0, 2.0, 0.5, 1.0], "weight_kind": "sampling", "groups": [3, 4, 5, 6]}
+    data = made(**beside, features={"site": ["x", "y", "x", "y"]})
+    part = data[[3, 0]]
+    assert part.names == ("cat", "dog", "owl")
+    assert torch.equal(part.labels, LABELS[[3, 0]])  # type: ignore[arg-type]
+    assert part.weights.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
+    assert part.groups.tolist() == [6, 3]  # type: ignore[union-attr]
+    assert part.features["site"].tolist() == ["y", "x"]  # type: ignore[index]
+    both = MultiLabelPredictions.cat([data[:2], data[2:]])
+    assert torch.equal(both.logits, data.logits)
+    assert torch.equal(both.pooled().p, data.pooled().p)
+    assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="the same labels"):
+        MultiLabelPredictions.cat(
+            [data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside, features=data.features)]
+        )
+
+
+def test_counted_rows_pool_as_repeated_ones() -> None:
+    counted = made(weights=[2, 1, 3, 0], weight_kind="frequency").pooled()
+    repeated = made()[[0, 0, 1, 2, 2, 2]].pooled()
+    assert torch.equal(counted.p, repeated.p)
+    assert torch.equal(counted.groups, repeated.groups)  # type: ignore[arg-type]
+    assert counted.weights is None
+
+
+def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None:
+    probs = torch.tensor([[0.0, 1.0], [0.25, 0.125]])
+    data = MultiLabelPredictions.from_probs(probs, [[0, 1], [1, 0]])
+    assert data.probs is not None
+    assert torch.equal(data.probs, probs)
+    assert data.logits[0].tolist() == [-math.inf, math.inf]
+    assert data.names == ("label 0", "label 1")
+
+
+def test_scikit_learns_two_shapes_are_one() -> None:
+    matrix = np.array([[0.1, 0.8], [0.3, 0.6]])
+    listed = [np.stack([1 - column, column], axis=1) for column in matrix.T]
+    for outputs in (matrix, listed):
+        assert torch.allclose(MultiLabelPredictions.from_outputs(outputs).probs, torch.from_numpy(matrix))
+    with pytest.raises(InputError, match="constant in training"):
+        MultiLabelPredictions.from_outputs([listed[0], listed[1][:, :1]])
+
+
+def test_a_model_is_run_over_a_loader() -> None:
+    model = torch.nn.Linear(3, 2)
+    loader = [(torch.randn(4, 3), torch.tensor([[1.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))] * 2
+    data = MultiLabelPredictions.collect(model, loader)
+    assert repr(data) == "MultiLabelPredictions(8 rows, 2 labels, labelled, 2 missing)"
+
+
+ONE_HOT = torch.eye(3)[[0, 1, 2, 0]]
+REFUSED = {
+    "one class a row": (lambda: MultiLabelPredictions.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
+    "softmax": (lambda: MultiLabelPredictions.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),
+    "probs as logits": (lambda: MultiLabelPredictions.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
+    "logits as probs": (lambda: MultiLabelPredictions.from_probs(LOGITS, LABELS), "use from_logits"),
+    "NaN": (lambda: MultiLabelPredictions.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
+    "NaN labels": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS.float()), "code missing labels"),
+    "label 2": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
+    "all missing": (lambda: MultiLabelPredictions.from_logits(LOGITS, torch.full((4, 3), -1)), "labels=None"),
+    "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),
+    "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
+    "names": (lambda: MultiLabelPredictions.from_logits(LOGITS, names=["a", "a", "b"]), "'a' twice"),
+    "unlabelled": (lambda: MultiLabelPredictions.from_logits(LOGITS).pooled(), "add the array labels"),
+    "another calibrator": (
+        lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])),  # type: ignore[arg-type]
+        "MultiLabelCalibrator",
+    ),
+    "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabelPredictions"),
+    "sigmoids as one class": (lambda: Predictions.from_probs(torch.sigmoid(LOGITS), [0, 1, 2, 0]), "MultiLabelPredictions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_with_the_remedy(case: str) -> None:
+    call, text = REFUSED[case]
+    with pytest.raises(InputError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
