@@ -46,6 +46,7 @@ class CalibratedLabels(Protocol):
     """What ``MultiLabelPredictions.calibrated_by`` needs of a calibrator."""
 
     fit_rows: Tensor
+    names: tuple[str, ...]
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, L)."""
@@ -84,7 +85,7 @@ class MultiLabelPredictions:
 
     def __post_init__(self) -> None:
         rows, columns = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape
-        object.__setattr__(self, "names", check_label_names(self.names or None, columns=columns))
+        object.__setattr__(self, "names", check_label_names(None if self.names == () else self.names, columns=columns))
         for name in ("labels", "given_probs"):
             values = getattr(self, name)
             if values is not None and check_row_tensor(values, name=name, dims=2, rows=rows).shape[1] != columns:
@@ -379,6 +380,7 @@ class MultiLabelPredictions:
             allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
 
         Raises:
+            InputError: If the labels' names are not those of the fit.
             LeakError: If 32 or more consecutive rows are fitting rows in fitting order.
         """
         if not isinstance(calibrator, nn.Module) or not getattr(calibrator, "multi_label", False):
@@ -386,4 +388,14 @@ class MultiLabelPredictions:
             raise refuse("a fitted MultiLabelCalibrator", type(calibrator).__name__, remedy)
         if not check_flag(allow_fit_rows, name="allow_fit_rows"):
             check_not_fitted_on(self.logits, calibrator.fit_rows)
+        unnamed = check_label_names(None, columns=len(self.names))
+        if calibrator.names != self.names and unnamed not in (calibrator.names, self.names):
+            pairs = zip(calibrator.names, self.names, strict=False)
+            differ = next((pair for pair in pairs if pair[0] != pair[1]), None)
+            got = f"{len(self.names)} others" if differ is None else f"{differ[1]!r} in place of {differ[0]!r}"
+            raise refuse(
+                "the labels of the fit in their order",
+                got,
+                "put the columns in that order with select(calibrator.names)",
+            )
         return replace(self, logits=calibrator(self.logits), given_probs=None)

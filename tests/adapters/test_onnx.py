@@ -11,6 +11,8 @@ from calibrant import calibrators
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.errors import CalibrantWarning, InputError, NotFittedError
 
+ONE_CLASS = [name for name in calibrators.__all__ if issubclass(getattr(calibrators, name), calibrators.Calibrator)]
+
 
 @pytest.fixture(autouse=True)
 def needs_onnx() -> None:
@@ -47,7 +49,7 @@ def fitted(name: str) -> Calibrator:
     "name",
     [
         pytest.param(n, marks=[] if n in ("TemperatureScaling", "FocalTemperatureScaling") else pytest.mark.slow)
-        for n in calibrators.__all__
+        for n in ONE_CLASS
     ],
 )
 def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
     assert float((answer(tmp_path / "c.onnx", logits[:1]).softmax(dim=1) - expected[:1]).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize("name", calibrators.__all__)
+@pytest.mark.parametrize("name", ONE_CLASS)
 def test_every_calibrator_traces(name: str) -> None:
     calibrator = fitted(name)
     logits = sample(30, seed=1)[0]

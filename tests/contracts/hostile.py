@@ -74,6 +74,7 @@ FAMILIES = [
     "rows",
     "calibrant",
     "language",
+    "multilabel",
 ]
 
 # Families that were made clean: test_hostile.py keeps them so.
@@ -94,6 +95,7 @@ CLEAN: tuple[str, ...] = (
     "language",
     "losses",
     "metrics",
+    "multilabel",
     "operate",
     "plot",
     "predictions",
@@ -149,6 +151,20 @@ def predictions() -> Predictions:
 @cache
 def fitted() -> Any:
     return calibrant.calibrators.TemperatureScaling().fit(*sample())
+
+
+def several() -> calibrant.MultiLabelPredictions:
+    """Return the same logits with several labels a row."""
+    return calibrant.MultiLabelPredictions.from_logits(sample()[0], _several_labels())
+
+
+def _several_labels() -> torch.Tensor:
+    return (torch.arange(ROWS)[:, None] + torch.arange(CLASSES)) % 3 % 2
+
+
+@cache
+def _fitted_several() -> Any:
+    return calibrant.calibrators.MultiLabelCalibrator().fit(several())
 
 
 def parquet() -> Path:
@@ -460,6 +476,24 @@ VALID |= {
     "ece": lambda: 0.1,
     "at": lambda: [0.5],
     "testing.check_metric.metric": lambda: calibrant.metrics.Accuracy(),
+    "evaluate.multilabel_panel.predictions": several,
+    "calibrators.MultiLabelCalibrator.fit.predictions": several,
+    "calibrators.MultiLabelCalibrator.fit.labels": lambda: None,
+    **{
+        f"losses.Binary{kind}Loss.forward.labels": _several_labels
+        for kind in ("CrossEntropy", "Focal", "LabelSmoothing")
+    },
+    "evaluate.label_table.predictions": several,
+    "multilabel.MultiLabelPredictions.labels": _several_labels,
+    "multilabel.MultiLabelPredictions.from_logits.labels": _several_labels,
+    "multilabel.MultiLabelPredictions.from_probs.labels": _several_labels,
+    "multilabel.MultiLabelPredictions.from_probs.probs": lambda: torch.sigmoid(sample()[0]),
+    "multilabel.MultiLabelPredictions.from_outputs.probs": lambda: torch.sigmoid(sample()[0]),
+    "multilabel.MultiLabelPredictions.calibrated_by.calibrator": _fitted_several,
+    "multilabel.MultiLabelPredictions.collect.loader": lambda: [(torch.randn(3, 8), torch.zeros(3, CLASSES))],
+    "multilabel.MultiLabelPredictions.cat.parts": lambda: [several(), several()],
+    "multilabel.MultiLabelPredictions.select.labels": lambda: [0, "label 2"],
+    "multilabel.MultiLabelPredictions.label.label": lambda: 0,
     "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
     "fold": lambda: 0,
     "inputs": lambda: 8,
@@ -671,7 +705,7 @@ USERS_CALL = {
     "state", "from_nll", "from_logits", "from_probs", "from_binary_logits", "from_binary_probs", "from_top_label", "collect",
     "cat", "calibrated_by", "one_vs_rest", "predict", "predict_proba", "from_predictions", "from_estimator", "adapt",
     "from_sampling_rates", "decide", "temperature", "read", "label", "expected_cost", "foreseen_cost", "from_file", "from_text",
-    "load", "merge", "watches", "updated",
+    "load", "merge", "watches", "updated", "from_outputs", "select", "pooled",
 }  # fmt: skip
 
 
@@ -684,8 +718,12 @@ def _method(where: str, cls: type, name: str) -> Callable[..., Any]:
 def _instance(where: str, cls: type) -> Any:
     if cls is Predictions:
         return predictions()
+    if cls is calibrant.MultiLabelPredictions:
+        return several()
     if cls is calibrant.BinaryPairs:
         return predictions().top_label()
+    if cls is calibrant.calibrators.MultiLabelCalibrator:
+        return copy.deepcopy(_fitted_several())
     if issubclass(cls, calibrant.calibrators.Calibrator):
         return copy.deepcopy(_fitted(where, cls))  # a fit is slow, and what is called may change it
     positional, keywords = arguments(where, cls, None)

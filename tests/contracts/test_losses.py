@@ -20,7 +20,8 @@ from calibrant.errors import InputError
 from calibrant.losses import BatchPenalty, Loss, Penalty
 from calibrant.testing import check_loss
 
-NAMES = [name for name in losses.__all__ if not inspect.isabstract(getattr(losses, name))]
+ONE_CLASS = [name for name in losses.__all__ if issubclass(getattr(losses, name), Loss)]
+NAMES = [name for name in ONE_CLASS if not inspect.isabstract(getattr(losses, name))]
 
 # How to make one where the constructor needs arguments, or where the defaults would leave a penalty at 0.
 MAKE: dict[str, Callable[..., Loss]] = {

@@ -36,7 +36,7 @@ from calibrant.rows import Chunk, RowSource
 from calibrant.scale import fit_streamed, processes, ray_cluster, rows
 
 MAKE: dict[str, Callable[[], Calibrator]] = {
-    **{name: getattr(calibrators, name) for name in calibrators.__all__},
+    **{name: getattr(calibrators, name) for name in calibrators.__all__ if name != "MultiLabelCalibrator"},
     "Chain": lambda: Chain(TemperatureScaling(), VectorScaling()),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.5),
     "AutoCalibrator": lambda: AutoCalibrator(

@@ -29,7 +29,8 @@ MAKE: dict[str, Callable[..., Loss]] = {
         (1.0, losses.BrierLoss(**common)), (0.5, losses.FocalLoss(2.0, **common))
     ),
 }
-NAMES = [name for name in losses.__all__ if not inspect.isabstract(getattr(losses, name))]
+ONE_CLASS = [name for name in losses.__all__ if issubclass(getattr(losses, name), Loss)]
+NAMES = [name for name in ONE_CLASS if not inspect.isabstract(getattr(losses, name))]
 BATCH = sorted(name for name in NAMES if issubclass(getattr(losses, name), BatchPenalty))
 BY_ROW = [name for name in NAMES if name not in BATCH]
 

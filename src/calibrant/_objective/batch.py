@@ -223,11 +223,10 @@ def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
     if labels.is_floating_point():
         _check_soft_shape(labels, logits.shape, shape)
     elif labels.shape != shape:
-        raise refuse(
-            f"labels of shape {tuple(shape)}",
-            f"shape {tuple(labels.shape)}",
-            "pass one class index a sample, without a class axis",
-        )
+        remedy = "pass one class index a sample, without a class axis"
+        if labels.shape == logits.shape:
+            remedy = f"{remedy}, or use a Binary… loss for several labels a row"
+        raise refuse(f"labels of shape {tuple(shape)}", f"shape {tuple(labels.shape)}", remedy)
     if labels.device != logits.device:
         got = f"logits on {logits.device} and labels on {labels.device}"
         raise refuse("logits and labels on one device", got, "move the labels with labels.to(logits.device)")

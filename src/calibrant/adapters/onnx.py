@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._check import refuse, shown
 from calibrant._places import as_path, atomic_write
-from calibrant.calibrators import Calibrator
+from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.errors import FitError, InputError, MissingExtraError
 
 __all__ = ["export"]
@@ -21,7 +21,8 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
         path: Ends in ``.onnx``.
         example: An input batch (rows first) of the model; None for a calibrator alone, whose input is float32 logits
-            (N, K). The input of the ONNX model is named "input", its output "logits"; their softmax is calibrated.
+            (N, K). The input of the ONNX model is named "input", its output "logits"; their softmax is calibrated
+            (of a ``MultiLabelCalibrator`` their sigmoid).
 
     Raises:
         InputError: If the path does not end in .onnx, or a model comes without an example.
@@ -46,10 +47,10 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
     if example is not None and (not isinstance(example, Tensor) or example.dim() < 1 or not len(example)):
         raise refuse("example as a batch of at least one row", shown(example), "pass a tensor that the model takes")
     if example is None:
-        if not isinstance(module, Calibrator):
+        if not isinstance(module, Calibrator | MultiLabelCalibrator):
             raise InputError(f"expected an example input for {type(module).__name__}, got none; pass example=batch")
         module._need_fit()
-        example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)
+        example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # of L labels: (2, L)
     program = _translate(module, example)
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:

@@ -21,6 +21,7 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicCalibration
 from calibrant.calibrators.matrix import MatrixScaling
+from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.platt import PlattScaling
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.quadratic import QuadraticScaling
@@ -48,6 +49,7 @@ __all__ = [
     "Identity",
     "IsotonicCalibration",
     "MatrixScaling",
+    "MultiLabelCalibrator",
     "PlattScaling",
     "PriorShift",
     "QuadraticScaling",
@@ -71,6 +73,6 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
 
     Raises:
         FileFormatError: If the file is not a whole calibrator.
-        InputError: If its class is unknown.
+        InputError: If its class is unknown, or it is for several labels a row (``MultiLabelCalibrator.load``).
     """
-    return load_calibrator(path, sys.modules[__name__], classes=classes)
+    return load_calibrator(path, sys.modules[__name__], Calibrator, classes=classes)  # type: ignore[type-abstract]

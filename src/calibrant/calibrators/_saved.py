@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,18 +15,22 @@ import calibrant._files as files
 from calibrant import _plain, binning
 from calibrant._places import as_path, shown
 from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._learned import Learned
 from calibrant.calibrators._pool_0_1_0 import CANDIDATES
 from calibrant.errors import FileFormatError, InputError
+
+L = TypeVar("L", bound=Learned)
 
 _FORMAT = "calibrant-calibrator-2"
 _FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that name what is meant only by leaving it out
 _ROUNDING = 1e-12  # by which a mean of zeros and ones may leave its range
 _MOST_CLASSES = 1 << 22
 _PROBED_VALUES = 1 << 24  # in the rows a file is tried on, so that a false number of classes asks for no more memory
+_SEVERAL = "load it with MultiLabelCalibrator.load (on the command line: --multilabel)"
 _PROBED_CLASSES = 16  # each of so many classes is once far ahead and once far behind in the rows a file is tried on
 
 
-def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
     """Write class, configuration, learned state, sketch of the fitting rows and a digest of it all, atomically.
 
     Args:
@@ -51,18 +55,19 @@ def save_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> Non
 
 
 def load_calibrator(
-    path: str | os.PathLike[str], family: Any, *, classes: Sequence[type[Calibrator]] = ()
-) -> Calibrator:
+    path: str | os.PathLike[str], family: Any, kind: type[L], *, classes: Sequence[type[Calibrator]] = ()
+) -> L:
     """Return the calibrator saved at ``path``.
 
     Args:
         path: A file made by ``save``.
         family: The module in whose ``__all__`` class names are looked up.
+        kind: What it must be: a ``Calibrator``, or the one for several labels a row.
         classes: Further classes that may be resolved.
 
     Raises:
         FileFormatError: If the file is not a calibrator or is broken.
-        InputError: If its class is unknown.
+        InputError: If its class is unknown, or of another kind.
     """
     known = _check_classes(classes)
     metadata = files.read_metadata(path)
@@ -72,21 +77,30 @@ def load_calibrator(
     if name not in family.__all__ and name not in known:
         names = ", ".join(sorted({*family.__all__, *known}))
         raise InputError(f"expected one of {names}, got {name!r} in {path}; pass classes=[…] to load")
+    _check_kind(known.get(name) or getattr(family, name), kind, path)
     try:
         arrays = files.read_arrays(path)
         if metadata["format"] == _FORMAT and metadata["digest"] != _digest(metadata, arrays):
             raise ValueError("its content is not what was saved")
         table = _as_now({"type": name, **json.loads(metadata["config"])})
-        calibrator: Calibrator = _plain.build(table, families=[family, binning], classes=classes)
+        calibrator: L = _plain.build(table, families=[family, binning], classes=classes)
         calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
         if "fit_rows" not in arrays:
             raise ValueError("no fit_rows")
-        _check_learned(calibrator)
+        for part in calibrator.loaded_parts():
+            _check_learned(part)
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
             f"expected a whole calibrator, got a broken one in {path} ({files.reason_of(error)}); save it again"
         ) from error
     return calibrator
+
+
+def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) -> None:
+    if not issubclass(found, kind):
+        several = issubclass(kind, Calibrator)
+        expected, remedy = ("one class", _SEVERAL) if several else ("several labels", "load it with calibrant.load")
+        raise InputError(f"expected a calibrator for {expected} a row, got {found.__name__} in {shown(path)}; {remedy}")
 
 
 def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:

@@ -2,6 +2,10 @@
 
 from calibrant.losses.acls import ACLSLoss
 from calibrant.losses.adafocal import AdaFocalLoss
+from calibrant.losses.binary import BinaryLoss
+from calibrant.losses.binary_cross_entropy import BinaryCrossEntropyLoss
+from calibrant.losses.binary_focal import BinaryFocalLoss
+from calibrant.losses.binary_label_smoothing import BinaryLabelSmoothingLoss
 from calibrant.losses.brier import BrierLoss
 from calibrant.losses.bsce import BSCELoss
 from calibrant.losses.cross_entropy import CrossEntropyLoss
@@ -28,6 +32,10 @@ __all__ = [
     "AdaFocalLoss",
     "BSCELoss",
     "BatchPenalty",
+    "BinaryCrossEntropyLoss",
+    "BinaryFocalLoss",
+    "BinaryLabelSmoothingLoss",
+    "BinaryLoss",
     "BrierLoss",
     "CrossEntropyLoss",
     "DualFocalLoss",

@@ -1,0 +1,160 @@
+"""Base class of losses of several labels a row: (N, L) logits of sigmoids, each label with a term of its own."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calibrant._check import refuse
+from calibrant._objective.arguments import check_common
+from calibrant._objective.batch import FLOATING, Reduction, kind_of, readable, reduce_rows
+from calibrant._plain import shown
+
+__all__ = ["BinaryLoss"]
+
+MISSING = -1
+
+
+class BinaryLoss(nn.Module, ABC):
+    """Base class of losses called on (N, L) logits and labels; subclasses return the loss of an outcome.
+
+    The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), with p = σ(logit) and ψ the subclass's loss
+    of an outcome with that probability. Missing labels (-1) have the term 0, and logits under them no gradient.
+
+    Args:
+        pos_weight: (L,) or () weight of each label's positive term, finite and ≥ 0, as in ``torch.nn.BCEWithLogitsLoss``; the
+            mean does not divide by it. None is 1.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> class SquaredMiss(BinaryLoss):
+        ...     def outcome_loss(self, log_p, log_not_p):
+        ...         return log_not_p.exp() ** 2
+        >>> SquaredMiss()(torch.zeros(2, 3), torch.tensor([[1, 0, -1], [0, 0, 1]]))
+        tensor(0.2500)
+    """
+
+    pos_weight: Tensor | None
+
+    def __init__(self, *, pos_weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_common(reduction, None, MISSING)
+        self.reduction: Reduction = reduction
+        self.register_buffer("pos_weight", check_pos_weight(pos_weight))
+
+    def extra_repr(self) -> str:
+        """Show the arguments that are not the defaults."""
+        return shown(self, defaults=False)
+
+    @abstractmethod
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return ψ(p), elementwise, from log p and log(1 − p) of what happened."""
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the reduced loss.
+
+        Args:
+            logits: (N, L), or any shape whose last axis is that of the labels, floating.
+            labels: Of the same shape: integers or bool 1, 0, and -1 where missing; or floating targets in [0, 1] and -1.
+
+        Returns:
+            A scalar (NaN if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
+
+        Raises:
+            InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label has another value.
+        """
+        check_binary_pair(logits, labels)
+        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        known = torch.ones_like(labels, dtype=torch.bool) if labels.dtype == torch.bool else labels >= 0
+        z = torch.where(known, z, 0)
+        weight = self._weight(z)
+        if labels.is_floating_point():
+            terms = self._soft_terms(z, labels.to(z.dtype), weight)
+        else:
+            hit = labels > 0
+            terms = self._outcome(torch.where(hit, z, -z))
+            terms = terms if weight is None else torch.where(hit, weight * terms, terms)
+        return reduce_rows(torch.where(known, terms, 0), known.to(z.dtype), self.reduction, labels.shape)
+
+    def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+        """Return t ψ(p) + (1 − t) ψ(1 − p); a part whose factor is 0 is never multiplied, since ψ may be infinite."""
+        one, other = targets > 0, targets < 1
+        hit = torch.where(one, targets * self._outcome(torch.where(one, z, 0)), 0)
+        miss = torch.where(other, (1 - targets) * self._outcome(torch.where(other, -z, 0)), 0)
+        return (hit if weight is None else weight * hit) + miss
+
+    def _outcome(self, signed: Tensor) -> Tensor:
+        """Return ψ of outcomes with the log-odds ``signed``."""
+        return self.outcome_loss(F.logsigmoid(signed), F.logsigmoid(-signed))
+
+    def _weight(self, z: Tensor) -> Tensor | None:
+        if self.pos_weight is None:
+            return None
+        if self.pos_weight.dim() and self.pos_weight.shape[0] != z.shape[-1]:
+            got = f"shape {tuple(self.pos_weight.shape)}"
+            raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight a label")
+        if self.pos_weight.device != z.device:
+            got = f"pos_weight on {self.pos_weight.device}"
+            raise refuse(f"pos_weight on {z.device}, as the logits", got, "move the loss with loss.to(logits.device)")
+        return self.pos_weight.to(z.dtype)
+
+
+def check_pos_weight(weight: Any) -> Tensor | None:
+    """Return ``weight`` as a floating tensor (L,) or () of finite numbers ≥ 0, or None.
+
+    Raises:
+        InputError: If it is anything else.
+    """
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        weight = torch.tensor(float(weight))
+    if weight is None:
+        return None
+    if (
+        not isinstance(weight, Tensor)
+        or weight.layout != torch.strided
+        or weight.dtype not in FLOATING
+        or weight.dim() > 1
+    ):
+        got = kind_of(weight) if not isinstance(weight, Tensor) else f"{weight.dtype} {tuple(weight.shape)}"
+        raise refuse("pos_weight as a number or a floating tensor of shape (L,)", got, "pass one weight a label")
+    if readable(weight) and not bool((weight.isfinite() & (weight >= 0)).all()):
+        raise refuse("finite pos_weight ≥ 0", "others", "choose such weights")
+    return weight
+
+
+def check_binary_pair(logits: Any, labels: Any) -> None:
+    """Refuse logits and labels of several labels a row that do not fit together.
+
+    Raises:
+        InputError: Naming what was expected, what was got and the remedy.
+    """
+    if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
+        kinds = f"{type(logits).__name__} and {type(labels).__name__}"
+        raise refuse("logits and labels as tensors", kinds, "convert with torch.as_tensor")
+    for name, one in (("logits", logits), ("labels", labels)):
+        if one.layout != torch.strided or one.is_quantized or one.is_complex():
+            raise refuse(f"{name} as a dense tensor of real numbers", kind_of(one), f"convert with {name}.to_dense()")
+    if logits.dtype not in FLOATING:
+        raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+    if logits.dim() == 0:
+        raise refuse("logits of shape (N, L)", "a scalar", "pass one row a sample, one column a label")
+    if labels.shape != logits.shape:
+        one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
+        remedy = (
+            "use FocalLoss, CrossEntropyLoss or LabelSmoothingLoss for one class a row"
+            if one_class
+            else "pass one label a logit"
+        )
+        raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
+    if labels.device != logits.device:
+        got = f"logits on {logits.device} and labels on {labels.device}"
+        raise refuse("logits and labels on one device", got, "move the labels with labels.to(logits.device)")
+    if readable(labels) and labels.dtype != torch.bool and labels.numel():
+        soft = labels.is_floating_point()
+        right = (labels == MISSING) | ((labels >= 0) & (labels <= 1))
+        if not bool(right.all()):
+            wrong = labels[~right].reshape(-1)[0].item()
+            expected = "targets in [0, 1], or -1 where missing" if soft else "labels 1, 0, or -1 where missing"
+            raise refuse(expected, f"{wrong:g}", "code missing labels as -1")

@@ -1,0 +1,48 @@
+"""Focal loss of several labels a row."""
+
+from torch import Tensor
+
+from calibrant._check import check_flag, check_number
+from calibrant._objective.batch import Reduction
+from calibrant.losses.binary import BinaryLoss
+from calibrant.scores import FocalScore, weighted_nll
+
+__all__ = ["BinaryFocalLoss"]
+
+
+class BinaryFocalLoss(BinaryLoss):
+    """(1 − p)^γ · (−log p) of the probability p of each label's outcome: what ``FocalLoss`` is for two classes.
+
+    Lin et al. (2017) trained detectors with it, whose boxes have several labels, nearly all of them negative.
+
+    Args:
+        gamma: γ ≥ 0; 0 is binary cross-entropy.
+        pos_weight: (L,) or () weight of the positive terms, or None. The α of Lin et al. is ``pos_weight`` = α / (1 − α), times
+            1 − α.
+        detach_weight: Treat (1 − p)^γ as a constant in the gradient.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> import torch
+        >>> BinaryFocalLoss(2.0)(torch.tensor([[2.0, -1.0]]), torch.tensor([[1, 1]]))
+        tensor(0.3518)
+
+    References:
+        Lin et al. 2017, Focal Loss for Dense Object Detection, Eq. 4 and 5.
+    """
+
+    def __init__(
+        self,
+        gamma: float,
+        pos_weight: Tensor | None = None,
+        *,
+        detach_weight: bool = False,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(pos_weight=pos_weight, reduction=reduction)
+        self.gamma = check_number(gamma, name="gamma", low=0)
+        self.detach_weight = check_flag(detach_weight, name="detach_weight")
+
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ · (−log p)."""
+        return weighted_nll(FocalScore(self.gamma).weight, log_p, log_not_p, detach_weight=self.detach_weight)

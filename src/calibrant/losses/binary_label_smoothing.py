@@ -1,0 +1,48 @@
+"""Label smoothing of several labels a row."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from calibrant._check import check_choice, check_number
+from calibrant._objective.batch import Reduction
+from calibrant._objective.rows import uniform_part
+from calibrant.losses.binary import BinaryLoss
+
+__all__ = ["BinaryLabelSmoothingLoss"]
+
+
+class BinaryLabelSmoothingLoss(BinaryLoss):
+    """Binary cross-entropy against smoothed targets: what ``LabelSmoothingLoss`` is for two classes.
+
+    Args:
+        smoothing: α in [0, 1).
+        spread: ``"all"`` takes the targets (1 − α) t + α/2; ``"others"`` takes 1 − α for a label that is 1, α for one that is 0.
+        pos_weight: (L,) or () weight of the positive labels' terms, or None.
+        reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
+
+    Examples:
+        >>> import torch
+        >>> BinaryLabelSmoothingLoss(0.1, spread="others")(torch.tensor([[2.0]]), torch.tensor([[1]]))
+        tensor(0.3269)
+
+    References:
+        Müller et al. 2019, When Does Label Smoothing Help?
+    """
+
+    def __init__(
+        self,
+        smoothing: float,
+        spread: Literal["all", "others"] = "all",
+        *,
+        pos_weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(pos_weight=pos_weight, reduction=reduction)
+        self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
+        self.spread = check_choice(spread, name="spread", choices=("all", "others"))
+
+    def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""
+        half = uniform_part(self.smoothing, self.spread, 2) / 2
+        return -log_p if half == 0 else -(1 - half) * log_p - half * log_not_p

@@ -1,0 +1,252 @@
+"""A calibrator a label, rare labels shrunk towards the pool."""
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import calibrant
+from calibrant import MultiLabelPredictions, Predictions
+from calibrant.calibrators import (
+    BetaCalibration,
+    Calibrator,
+    CentredIsotonic,
+    GroupScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    MultiLabelCalibrator,
+    PlattScaling,
+    SplineCalibration,
+    TemperatureScaling,
+)
+from calibrant.errors import CalibrantError, InputError, LeakError, NotFittedError
+from calibrant.evaluate import multilabel_panel
+
+NAMES = ["often", "some", "rare", "three", "none"]
+BASES = [PlattScaling, BetaCalibration, IsotonicCalibration, CentredIsotonic, TemperatureScaling, SplineCalibration]
+
+
+def sample(rows: int = 600, seed: int = 0, *, slope: float = 2.0) -> tuple[Tensor, Tensor]:
+    """Return over-confident logits of five labels, the fourth with three positives and the last with none."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(rows, 5, generator=generator, dtype=torch.float64) * 1.5 + torch.tensor(
+        [0.0, -1.0, -3.0, -5.0, -5.0]
+    )
+    y = (torch.rand(rows, 5, generator=generator, dtype=torch.float64) < torch.sigmoid(z)).long()
+    y[:, 3:] = 0
+    y[:3, 3] = 1
+    y[torch.rand(rows, 5, generator=generator) < 0.1] = -1
+    y[:3, 3] = 1
+    return slope * z, y
+
+
+def data(**more: object) -> MultiLabelPredictions:
+    return MultiLabelPredictions.from_logits(*sample(), names=NAMES, **more)  # type: ignore[arg-type]
+
+
+def pairs(z: Tensor) -> Tensor:
+    return torch.stack([torch.zeros_like(z), z], dim=1)
+
+
+def pool_of(found: MultiLabelPredictions, base: Calibrator) -> Calibrator:
+    rows = found.known
+    return base.fit(pairs(found.logits[rows]), found.labels[rows])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_label_without_events_keeps_the_pools_answer_and_others_lie_between(base: type[Calibrator]) -> None:
+    found = data()
+    fitted = MultiLabelCalibrator(base(), strength=10.0).fit(found)
+    pool, alone = pool_of(found, base()), MultiLabelCalibrator(base(), strength=0.0).fit(found)
+    fresh = sample(50, seed=5)[0]
+    expected = pool(pairs(fresh[:, 4]))
+    assert torch.allclose(torch.sigmoid(fitted(fresh)[:, 4]), torch.softmax(expected, dim=1)[:, 1], atol=1e-9)
+    facts = {fact.label: fact for fact in fitted.labels_fitted}
+    assert facts["none"].pooled == 1
+    assert facts["none"].positives == 0
+    assert facts["three"].positives == 3
+    assert facts["often"].pooled < 0.2 < facts["three"].pooled
+    # of the label with three positives the pool's answer is nearer than of its own fit alone
+    own, mixed, shared = (
+        torch.sigmoid(c(fresh))[:, 3] for c in (alone, fitted, MultiLabelCalibrator(base(), strength=None).fit(found))
+    )
+    assert float((mixed - shared).abs().mean()) <= float((own - shared).abs().mean()) + 1e-12
+
+
+def test_imagined_rows_are_those_of_the_formula() -> None:
+    found = data()
+    fitted = MultiLabelCalibrator(PlattScaling(), strength=7.0).fit(found)
+    pool = pool_of(found, PlattScaling())
+    rows = found.known[:, 2]
+    z, y = found.logits[rows, 2], found.labels[rows, 2]  # type: ignore[index]
+    q = torch.softmax(pool(pairs(z)), dim=1)[:, 1]
+    factor = 7.0 / float((q * (1 - q)).sum())
+    both, outcome = pairs(z.repeat(2)), torch.cat([torch.ones_like(y), torch.zeros_like(y)])
+    weight = torch.cat([y + factor * q, 1 - y + factor * (1 - q)])
+    expected = PlattScaling().fit(both, outcome, sample_weight=weight)
+    answer = expected(pairs(z))
+    assert torch.allclose(fitted(found.logits[rows])[:, 2], answer[:, 1] - answer[:, 0], atol=1e-9)
+    assert fitted.labels_fitted[2].pooled == pytest.approx(factor / (1 + factor))
+
+
+def test_strength_0_is_each_label_alone() -> None:
+    found = data()
+    fitted = MultiLabelCalibrator(PlattScaling(), strength=0.0).fit(found)
+    rows = found.known[:, 1]
+    alone = PlattScaling().fit(pairs(found.logits[rows, 1]), found.labels[rows, 1])(pairs(found.logits[rows, 1]))  # type: ignore[index]
+    assert torch.allclose(fitted(found.logits[rows])[:, 1], alone[:, 1] - alone[:, 0], atol=1e-9)
+
+
+def test_shrinking_beats_both_extremes_for_many_rare_labels() -> None:
+    def drawn(rows: int, seed: int) -> MultiLabelPredictions:
+        # each label is off by its own slope
+        slope = 0.8 + 1.6 * torch.rand(40, generator=torch.Generator().manual_seed(99))
+        generator = torch.Generator().manual_seed(seed)
+        z = 1.5 * torch.randn(rows, 40, generator=generator) - torch.linspace(0, 5, 40)
+        y = (torch.rand(rows, 40, generator=generator) < torch.sigmoid(z)).long()
+        return MultiLabelPredictions.from_logits(slope * z, y)
+
+    fit, test = drawn(400, 0), drawn(4000, 1)
+    loss = {}
+    for strength in (0.0, 10.0, None):
+        after = test.calibrated_by(MultiLabelCalibrator(strength=strength).fit(fit))
+        loss[strength] = multilabel_panel(after, draws=0)[1].value
+    assert loss[10.0] < loss[0.0]
+    assert loss[10.0] < loss[None]
+
+
+@pytest.mark.parametrize("base", [PlattScaling, IsotonicCalibration])
+def test_weights_are_repetitions_and_order_does_not_matter(base: type[Calibrator]) -> None:
+    count = torch.arange(600) % 3
+    weighted = MultiLabelCalibrator(base()).fit(data(weights=count, weight_kind="frequency"))
+    repeated = MultiLabelCalibrator(base()).fit(data()[torch.repeat_interleave(torch.arange(600), count)])
+    fresh = sample(50, seed=6)[0]
+    assert torch.allclose(torch.sigmoid(weighted(fresh)), torch.sigmoid(repeated(fresh)), atol=1e-5)
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(1))
+    one, other = MultiLabelCalibrator(base()).fit(data()), MultiLabelCalibrator(base()).fit(data()[order])
+    assert torch.allclose(torch.sigmoid(one(fresh)), torch.sigmoid(other(fresh)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "base", [PlattScaling(), IsotonicCalibration(), calibrant.calibrators.Chain(TemperatureScaling(), PlattScaling())]
+)
+def test_a_saved_one_answers_the_same(base: Calibrator, tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    fitted = MultiLabelCalibrator(base, strength=3.0).fit(data())
+    fitted.save(path)
+    again = MultiLabelCalibrator.load(path)
+    fresh = sample(50, seed=6)[0]
+    assert torch.equal(again(fresh), fitted(fresh))
+    assert again.names == tuple(NAMES)
+    assert again.labels_fitted == fitted.labels_fitted
+    assert repr(again) == repr(fitted)
+    assert torch.equal(again.fit_rows, fitted.fit_rows)
+    assert torch.equal(copy.deepcopy(fitted)(fresh), fitted(fresh))
+    empty = MultiLabelCalibrator(
+        type(base)() if not isinstance(base, calibrant.calibrators.Chain) else copy.deepcopy(base)
+    )
+    empty.load_state_dict(fitted.state_dict())
+    assert torch.equal(empty(fresh), fitted(fresh))
+    assert fitted.half()(fresh).dtype == torch.float64
+    with pytest.raises(InputError, match=r"MultiLabelCalibrator\.load"):
+        calibrant.load(path)
+    PlattScaling().fit(pairs(fresh[:, 0]), [0, 1] * 25).save(path)
+    with pytest.raises(InputError, match=r"calibrant\.load"):
+        MultiLabelCalibrator.load(path)
+
+
+def test_spoiled_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+    MultiLabelCalibrator().fit(data()).save(path)
+    whole = path.read_bytes()
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+    arrays = {key: value.clone() for key, value in load_file(path).items()}
+    metadata["format"] = "calibrant-calibrator-1"  # of files without a digest, so that each fault is found by itself
+    spoiled = {
+        "uses": arrays["uses"] + 7,
+        "facts": torch.full_like(arrays["facts"], math.nan),
+        "name_bytes": arrays["name_bytes"][:-4],
+        "classes": torch.tensor(3),
+        "own.0.coefficients": torch.full_like(arrays["own.0.coefficients"], math.nan),
+        "own.0.classes": torch.tensor(5),
+    }
+    for key, value in spoiled.items():
+        save_file({**arrays, key: value}, path, metadata=metadata)
+        with pytest.raises(CalibrantError, match=";"):
+            MultiLabelCalibrator.load(path)
+    for broken in ({k: v for k, v in arrays.items() if not k.startswith("own.2")}, {**arrays, "extra": torch.zeros(2)}):
+        save_file(broken, path, metadata=metadata)
+        with pytest.raises(CalibrantError, match=";"):
+            MultiLabelCalibrator.load(path)
+    path.write_bytes(whole[:-6] + b"\0" * 6)
+    with pytest.raises(CalibrantError, match=";"):
+        MultiLabelCalibrator.load(path)
+
+
+def test_infinite_logits_and_other_dtypes_pass_through() -> None:
+    fitted = MultiLabelCalibrator().fit(data())
+    z = torch.tensor([[-math.inf, math.inf, 0.0, 88.0, -88.0]])
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        answer = fitted(z.to(dtype))
+        assert answer.dtype == dtype
+        assert not bool(torch.isnan(answer).any())
+        assert answer[0, 0] < -20
+        assert answer[0, 1] > 20
+
+
+@pytest.mark.slow
+def test_it_traces_with_any_number_of_rows() -> None:
+    fitted = MultiLabelCalibrator().fit(data())
+    fresh = sample(30, seed=6)[0].float()
+    traced = torch.export.export(fitted, (fresh[:2],), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    assert torch.allclose(traced.module()(fresh), fitted(fresh), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [PlattScaling, IsotonicCalibration])
+def test_it_answers_the_same_in_onnxruntime(base: type[Calibrator], tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    from calibrant.adapters.onnx import export
+
+    fitted = MultiLabelCalibrator(base()).fit(data())
+    export(fitted, tmp_path / "c.onnx")
+    session = ort.InferenceSession(str(tmp_path / "c.onnx"), providers=["CPUExecutionProvider"])
+    fresh = sample(40, seed=6)[0].float()
+    for rows in (fresh, fresh[:1]):
+        (got,) = session.run(None, {"input": rows.numpy()})
+        assert float((torch.sigmoid(torch.from_numpy(got)) - torch.sigmoid(fitted(rows))).abs().max()) < 1e-6
+
+
+def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
+    found, fitted = data(), MultiLabelCalibrator().fit(data())
+    none = MultiLabelPredictions.from_logits(found.logits, torch.zeros_like(found.labels))  # type: ignore[arg-type]
+    sure = MultiLabelPredictions.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
+    features = Predictions.from_logits(found.logits[:, :2], found.labels[:, 0].clamp_min(0), features={"a": [0] * 600})  # type: ignore[index]
+    cases = [
+        (lambda: MultiLabelCalibrator(HistogramBinning()), "of the top label"),
+        (lambda: MultiLabelCalibrator(GroupScaling()), "needs features"),
+        (lambda: MultiLabelCalibrator("platt"), "PlattScaling"),
+        (lambda: MultiLabelCalibrator(strength=-1.0), "strength"),
+        (lambda: MultiLabelCalibrator().fit(none), "no|none in any column"),
+        (lambda: MultiLabelCalibrator().fit(sure), "-inf for a label 1 in row 0"),
+        (lambda: MultiLabelCalibrator().fit(features), "numeric tensor|MultiLabelPredictions"),
+        (lambda: MultiLabelCalibrator().fit(found.logits), "labels beside logits"),
+        (lambda: fitted(found.logits[:, :3]), r"\(N, 5\) as in fit"),
+        (lambda: found.select(NAMES[1:] + NAMES[:1]).calibrated_by(fitted, allow_fit_rows=True), "'some' in place of 'often'"),
+        (lambda: PlattScaling().fit(found), "MultiLabelCalibrator"),
+    ]  # fmt: skip
+    for call, text in cases:
+        with pytest.raises(InputError, match=text) as caught:
+            call()  # type: ignore[no-untyped-call]
+        assert "\n" not in str(caught.value)
+    with pytest.raises(NotFittedError):
+        MultiLabelCalibrator()(found.logits)
+    with pytest.raises(LeakError):
+        found[100:200].calibrated_by(fitted)
+    assert found.calibrated_by(fitted, allow_fit_rows=True).given_probs is None

@@ -1,0 +1,173 @@
+"""Losses of several labels a row: the values of the two-class losses, missing labels, extreme logits, compilation."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant import losses
+from calibrant._plain import build, config_of
+from calibrant.errors import InputError
+from calibrant.losses import BinaryCrossEntropyLoss, BinaryFocalLoss, BinaryLabelSmoothingLoss, BinaryLoss
+
+PAIRS: dict[str, tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]] = {
+    "cross-entropy": (BinaryCrossEntropyLoss, losses.CrossEntropyLoss),
+    "focal": (lambda **more: BinaryFocalLoss(2.5, **more), lambda **more: losses.FocalLoss(2.5, **more)),
+    "focal below 1": (lambda **more: BinaryFocalLoss(0.5, **more), lambda **more: losses.FocalLoss(0.5, **more)),
+    "detached": (
+        lambda **more: BinaryFocalLoss(2.0, detach_weight=True, **more),
+        lambda **more: losses.FocalLoss(2.0, True, **more),
+    ),
+    "smoothing": (lambda **more: BinaryLabelSmoothingLoss(0.1, **more), lambda **more: losses.LabelSmoothingLoss(0.1, **more)),
+    "smoothing others": (
+        lambda **more: BinaryLabelSmoothingLoss(0.1, "others", **more),
+        lambda **more: losses.LabelSmoothingLoss(0.1, "others", **more),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]:
+    return PAIRS[request.param]
+
+
+def sample(rows: int = 12, columns: int = 3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return 3 * torch.randn(rows, columns, generator=generator), torch.randint(
+        0, 2, (rows, columns), generator=generator
+    )
+
+
+def gradient(loss: torch.nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
+    leaf = logits.detach().clone().requires_grad_()
+    loss(leaf, labels).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def test_values_and_gradients_are_those_of_two_classes(
+    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
+) -> None:
+    ours, two = pair
+    for logits, labels in (sample(), (sample()[0].double(), sample()[1])):
+        flat = logits.reshape(-1)
+        wide = torch.stack([torch.zeros_like(flat), flat], dim=1)
+        expected = two(reduction="none")(wide, labels.reshape(-1)).view_as(labels)
+        assert torch.allclose(ours(reduction="none")(logits, labels), expected, rtol=1e-5, atol=1e-7)
+        assert torch.allclose(ours()(logits, labels), expected.mean(), rtol=1e-5)
+        assert torch.allclose(ours(reduction="sum")(logits, labels), expected.sum(), rtol=1e-5)
+        right = gradient(two(), wide, labels.reshape(-1))[:, 1].view_as(labels)
+        assert torch.allclose(gradient(ours(), logits, labels), right, rtol=1e-4, atol=1e-7)
+        assert torch.allclose(gradient(ours(), logits, labels.to(logits.dtype)), right, rtol=1e-4, atol=1e-7)
+
+
+def test_a_positive_weight_is_that_of_the_second_class(
+    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
+) -> None:
+    ours, two = pair
+    logits, labels = sample(columns=1)
+    wide = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    expected = two(reduction="sum", weight=torch.tensor([1.0, 3.0]))(wide, labels[:, 0])
+    for weight in (3.0, torch.tensor(3.0), torch.tensor([3.0])):
+        assert torch.allclose(ours(reduction="sum", pos_weight=weight)(logits, labels), expected, rtol=1e-5)
+        assert torch.allclose(ours(pos_weight=weight)(logits, labels.float()), expected / 12, rtol=1e-5)
+
+
+def test_cross_entropy_is_torchs_for_soft_targets_and_weights_too() -> None:
+    logits, _ = sample()
+    targets, weight = torch.rand(12, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, 2.0, 7.0])
+    for reduction in ("mean", "sum", "none"):
+        ours = BinaryCrossEntropyLoss(pos_weight=weight, reduction=reduction)
+        theirs = torch.nn.BCEWithLogitsLoss(pos_weight=weight, reduction=reduction)
+        assert torch.allclose(ours(logits, targets), theirs(logits, targets), rtol=1e-5)
+    smoothed = 0.9 * targets + 0.05
+    expected = F.binary_cross_entropy_with_logits(logits, smoothed)
+    assert torch.allclose(BinaryLabelSmoothingLoss(0.1)(logits, targets), expected, rtol=1e-5)
+
+
+def test_missing_labels_count_nothing(pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]]) -> None:
+    logits, labels = sample()
+    labels[::2, 1] = -1
+    logits[0, 1] = math.nan  # under a missing label
+    known = labels >= 0
+    for given in (labels, labels.float()):
+        terms = pair[0](reduction="none")(logits, given)
+        assert terms[~known].abs().sum() == 0
+        assert torch.allclose(pair[0]()(logits, given), terms[known].mean(), rtol=1e-6)
+        slope = gradient(pair[0](), logits, given)
+        assert slope.isfinite().all()
+        assert slope[~known].abs().sum() == 0
+    assert math.isnan(pair[0]()(logits, torch.full_like(labels, -1)).item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_gradients_are_finite_at_every_margin(
+    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]], dtype: torch.dtype
+) -> None:
+    margins = torch.tensor([0.0, 1e-3, 1, 17, 40, 88, 104, 745, 1e4, math.inf])
+    logits = torch.cat([margins, -margins])[:, None].expand(-1, 2).to(dtype)
+    labels = torch.tensor([0, 1]).expand(len(logits), 2)
+    for given in (labels, labels.float()):
+        value = pair[0](reduction="none")(logits, given)
+        assert value.dtype == torch.promote_types(dtype, torch.float32)
+        assert value[logits.isfinite()].isfinite().all()
+        assert not value.isnan().any()
+        assert gradient(pair[0](), logits, given).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "focal" else pytest.param(name, marks=pytest.mark.slow) for name in PAIRS]
+)
+def test_it_compiles_without_graph_breaks(name: str) -> None:
+    torch.compiler.reset()
+    logits, labels = sample()
+    labels[0, 0] = -1
+    loss = PAIRS[name][0](pos_weight=torch.tensor([1.0, 2.0, 3.0]))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(logits, labels), loss(logits, labels), rtol=1e-5)
+    assert torch.allclose(gradient(compiled, logits, labels), gradient(loss, logits, labels), atol=1e-6)
+
+
+def test_configurations_copies_and_states_come_back(
+    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]],
+) -> None:
+    logits, labels = sample()
+    loss = pair[0](reduction="sum")
+    again = build({"type": type(loss).__name__, **config_of(loss)}, families=[losses])
+    assert torch.equal(again(logits, labels), loss(logits, labels))
+    assert "reduction='sum'" in repr(loss)
+    weighted, fresh = pair[0](pos_weight=torch.tensor([1.0, 2.0, 3.0])), pair[0](pos_weight=torch.ones(3))
+    fresh.load_state_dict(weighted.state_dict())
+    assert torch.equal(fresh(logits, labels), copy.deepcopy(weighted)(logits, labels))
+
+
+def test_bool_labels_and_further_axes() -> None:
+    logits, labels = sample()
+    assert torch.equal(BinaryFocalLoss(2.0)(logits, labels > 0), BinaryFocalLoss(2.0)(logits, labels))
+    deep = BinaryFocalLoss(2.0, reduction="none")(logits.view(4, 3, 3), labels.view(4, 3, 3))
+    assert torch.equal(deep.view(12, 3), BinaryFocalLoss(2.0, reduction="none")(logits, labels))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    logits, labels = sample()
+    loss = BinaryFocalLoss(2.0, pos_weight=torch.ones(3))
+    cases = [
+        (lambda: loss(logits, labels[:, 0]), "for one class a row"),
+        (lambda: loss(logits, labels + 1), "got 2"),
+        (lambda: loss(logits, labels - 3.5), "-1 where missing"),
+        (lambda: loss(logits.long(), labels), "floating dtype"),
+        (lambda: loss(logits[:, :2], labels[:, :2]), r"pos_weight of shape \(2,\)"),
+        (lambda: BinaryFocalLoss(2.0, pos_weight=-1.0), "pos_weight"),
+        (lambda: BinaryFocalLoss(-1.0), "gamma"),
+        (lambda: BinaryLabelSmoothingLoss(1.5), "smoothing"),
+        (lambda: BinaryCrossEntropyLoss(reduction="average"), "reduction"),
+        (lambda: losses.FocalLoss(2.0)(logits, labels), "Binary"),
+    ]
+    for call, text in cases:
+        with pytest.raises(InputError, match=text) as caught:
+            call()
+        assert "\n" not in str(caught.value)
