@@ -32,6 +32,7 @@ rows
 top_k
 language
 splits
+multilabel_files
 _examples
 _tables
 binning

@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from calibrant._examples import examples, load_example
     from calibrant.calibrators import load
     from calibrant.multilabel import MultiLabelPredictions
+    from calibrant.multilabel_files import load_multilabel, read_multilabel, save_multilabel
     from calibrant.predictions import BinaryPairs, Predictions
     from calibrant.splits import load_predictions, load_splits, read, save_predictions
     from calibrant.top_k import TopK
@@ -46,6 +47,7 @@ __all__ = [
     "language",
     "load",
     "load_example",
+    "load_multilabel",
     "load_predictions",
     "load_splits",
     "losses",
@@ -53,6 +55,8 @@ __all__ = [
     "operate",
     "plot",
     "read",
+    "read_multilabel",
+    "save_multilabel",
     "save_predictions",
     "scores",
     "statistics",
@@ -70,9 +74,12 @@ _HOMES = {
     "examples": "_examples",
     "load": "calibrators",
     "load_example": "_examples",
+    "load_multilabel": "multilabel_files",
     "load_predictions": "splits",
     "load_splits": "splits",
     "read": "splits",
+    "read_multilabel": "multilabel_files",
+    "save_multilabel": "multilabel_files",
     "save_predictions": "splits",
 }
 

@@ -158,6 +158,16 @@ def pick_split(
         InputError: If ``split`` is no name.
         FileFormatError: If there is no such split.
     """
+    return splits[pick_name(splits, split, path)]
+
+
+def pick_name(splits: Iterable[str], split: str, path: str | os.PathLike[str]) -> str:
+    """Return which of the names ``splits`` is called ``split``, or the one unnamed split's.
+
+    Raises:
+        InputError: If ``split`` is no name.
+        FileFormatError: If there is no such split.
+    """
     if not isinstance(split, str):
         raise InputError(f"expected split as a name, got {type(split).__name__}; name one of {sorted(splits)}")
     found = find_split(splits, split)
@@ -165,7 +175,7 @@ def pick_split(
         raise FileFormatError(
             f"expected the split {split!r}, got only {sorted(splits)} in {shown(path)}; name one of these"
         )
-    return splits[found]
+    return found
 
 
 def find_split(names: Iterable[str], split: str) -> str | None:

@@ -10,7 +10,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import MultiLabelRow, label_table, multilabel_panel, subgroups
-from calibrant.evaluate._label_sums import LabelSums
+from calibrant.evaluate.label_sums import LabelSums
 from calibrant.metrics import ECE
 from calibrant.statistics import mean_interval
 

@@ -16,6 +16,7 @@ from calibrant._places import check_suffix, shown
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import with_logits
 from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._multilabel import MultiLabel, Request, apply_labels
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
 from calibrant.cli._output import console, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, apply_to_streamed
@@ -36,6 +37,7 @@ def apply(
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
+    multilabel: MultiLabel = False,
 ) -> None:
     """Write the calibrated logits of every split; whatever else is in the file stays as it is.
 
@@ -51,7 +53,12 @@ def apply(
         calibrant apply c.safetensors folder/ -o calibrated/ --workers 8
 
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
+
+        calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
+    if multilabel:
+        apply_labels(Request(context, inputs), calibrator, file, output=output)
+        return
     fitted = calibrant.load(calibrator)
     execution = Execution(context, executor, workers, address)
     sources = inputs.sources(file, example)

@@ -19,6 +19,7 @@ from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
 from calibrant.cli._files import readable
+from calibrant.cli._multilabel import MultiLabel, Request, evaluate_labels
 from calibrant.cli._options import FILES, Example, Inputs, Source, among, at_path, with_inputs
 from calibrant.cli._output import say_json, say_rows, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, measure_streamed
@@ -66,6 +67,7 @@ def evaluate(
     workers: Workers = 1,
     address: Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+    multilabel: MultiLabel = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
@@ -81,7 +83,14 @@ def evaluate(
         calibrant evaluate predictions.npz --calibrator c.safetensors --split test --json
 
         calibrant evaluate predictions.npz --metric ECE:bins=20 --metric NLL --by region
+
+        calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
+    if multilabel:
+        evaluate_labels(
+            Request(context, inputs), files, split=split, calibrator=calibrator, draws=draws, as_json=as_json
+        )
+        return
     fitted = calibrant.load(calibrator) if calibrator else None
     panel = Panel.of(metric or [], bins)
     execution = Execution(context, executor, workers, address)

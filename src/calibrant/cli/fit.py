@@ -7,6 +7,7 @@ import typer
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import AUTO, describe, evidence_of, make_calibrator, with_logits
 from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._multilabel import MultiLabel, Request, fit_labels
 from calibrant.cli._options import FILES, Example, Inputs, at_path, complete_method, with_inputs
 from calibrant.cli._output import say_evidence, say_json, say_rows, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, fit_streamed_file, parts_of
@@ -50,6 +51,7 @@ def fit(
     workers: Workers = 1,
     address: Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+    multilabel: MultiLabel = False,
 ) -> None:
     """Fit a calibrator on the validation split, and say what it did there.
 
@@ -67,7 +69,12 @@ def fit(
         calibrant fit people.parquet --features region,age -o c.safetensors
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
+
+        calibrant fit labels.npz --multilabel -o c.safetensors
     """
+    if multilabel:
+        fit_labels(Request(context, inputs), file, output=output, method=method, split=split, as_json=as_json)
+        return
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
     execution = Execution(context, executor, workers, address)

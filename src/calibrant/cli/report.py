@@ -13,6 +13,7 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import readable, writable
+from calibrant.cli._multilabel import MultiLabel, Request, report_labels
 from calibrant.cli._options import (
     FILES,
     Example,
@@ -75,6 +76,7 @@ def report(
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
+    multilabel: MultiLabel = False,
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
 
@@ -92,8 +94,14 @@ def report(
         calibrant report predictions.npz --costs costs.csv --error-limit .05
 
         calibrant report folder/ --workers 8 -o report.html
+
+        calibrant report labels.npz --multilabel -o report.html
     """
     _refuse_choices(context, method, calibrator)
+    if multilabel:
+        chosen: dict[str, Any] = {"method": method, "calibrator": calibrator, "split": split, "fit_split": fit_split}
+        report_labels(Request(context, inputs), files, output=output, format=format, title=title, **chosen)
+        return
     sources = inputs.sources(files, example)
     names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, executor, workers, address)

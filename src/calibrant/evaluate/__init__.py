@@ -1,8 +1,9 @@
 """Evaluation: the panel of metrics with their uncertainty, the comparison of models, and what needs both a metric and a fit."""
 
 from calibrant.evaluate.compare import Comparison, ComparisonRow, compare
+from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.labels import LabelRow, LabelTable, label_table
-from calibrant.evaluate.multilabel import MultiLabelRow, multilabel_panel
+from calibrant.evaluate.multilabel import MultiLabelRow, multilabel_panel, panel_of_sums
 from calibrant.evaluate.panel import PanelRow, default_metrics, panel
 from calibrant.evaluate.recalibration import (
     CalibrationLine,
@@ -20,6 +21,7 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "LabelRow",
+    "LabelSums",
     "LabelTable",
     "MultiLabelRow",
     "OptimalECE",
@@ -35,6 +37,7 @@ __all__ = [
     "optimal_ece",
     "panel",
     "panel_by",
+    "panel_of_sums",
     "refinement",
     "subgroups",
 ]

@@ -8,8 +8,8 @@ import torch
 from calibrant._arguments import check_level, check_sampling
 from calibrant._check import check_count
 from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, largest_drawn
-from calibrant.evaluate._label_sums import LabelSums
 from calibrant.evaluate._partition import parts_of
+from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.multilabel import counted, need_every_label
 from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
 from calibrant.multilabel import MultiLabelPredictions
@@ -96,7 +96,7 @@ class LabelTable:
                 f"No label is worse calibrated than chance explains (worst: {worst.label}, adjusted p = {worst.p_adjusted:.2g}); "
                 "rare labels may hide gaps that these rows cannot show."
             )
-        side, verb = "over" if worst.gap > 0 else "under", "label is" if flagged == 1 else "labels are"
+        side, verb = "over" if worst.gap > 0 else "under", "labels is" if flagged == 1 else "labels are"
         return (
             f"{flagged} of {len(self.tested)} {verb} worse calibrated than chance explains; the clearest is {worst.label}: mean "
             f"probability {worst.confidence:.3g}, frequency {worst.rate:.3g}, {side}-confident by {abs(worst.gap):.2g} "

@@ -11,12 +11,12 @@ from calibrant._arguments import check_kind, check_level, check_sampling
 from calibrant._check import refuse
 from calibrant._warn import warn_user
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
-from calibrant.evaluate._label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
+from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
 from calibrant.multilabel import MultiLabelPredictions
 from calibrant.statistics import interval, mean_interval, need_groups
 
-__all__ = ["MultiLabelRow", "multilabel_panel"]
+__all__ = ["MultiLabelRow", "multilabel_panel", "panel_of_sums"]
 
 FEWEST = 10.0  # rows (or groups) with and without an event, below which no interval is offered
 AVERAGES: tuple[Average, ...] = ("pooled", "macro")
@@ -98,6 +98,32 @@ def multilabel_panel(
     )
     bins = "more bins than an interval is known for" if draws else "left out"
     return [*made, _row(data, "ECE", "macro", sums.value("ECE", "macro"), None, bins, _null_mean(data))]
+
+
+def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
+    """Return the panel's figures of sums, without intervals: what sums over shards or batches leave.
+
+    Args:
+        sums: Of all rows.
+
+    Raises:
+        InputError: If a label is missing in all rows.
+
+    Examples:
+        >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
+        >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
+        0.5736
+    """
+    check_kind(sums, LabelSums, name="sums", remedy="make them with LabelSums.of(data)")
+    if bool((sums.mass <= 0).any()):
+        place = int(torch.nonzero(sums.mass <= 0)[0])
+        raise refuse("each label known in at least one row", f"column {place} missing (-1) in all", "leave it out")
+    why, labels = "of sums over batches no interval is known", int(sums.mass.shape[0])
+    return [
+        MultiLabelRow(metric, average, sums.value(metric, average), None, None, None, sums.n, labels, why)
+        for metric in (*METRICS, "ECE")
+        for average in AVERAGES
+    ]
 
 
 def counted(predictions: Any) -> MultiLabelPredictions:

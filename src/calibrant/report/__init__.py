@@ -1,5 +1,6 @@
 """Reports for people: tables and figures in one self-contained HTML, Markdown or JSON file."""
 
+from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.model import Model, Subject, Table
 from calibrant.report.render import Section, write_report
 from calibrant.report.streamed import diagnose_streamed
@@ -9,6 +10,7 @@ from calibrant.report.verdict import MARGIN, Verdict
 
 __all__ = [
     "MARGIN",
+    "LabelReport",
     "Model",
     "Row",
     "Section",
@@ -18,6 +20,7 @@ __all__ = [
     "diagnose_streamed",
     "measure",
     "study_pictures",
+    "write_label_report",
     "write_report",
     "write_study_figures",
 ]

@@ -289,21 +289,28 @@ def versions() -> dict[str, str]:
     }
 
 
-def _environment() -> Any:
+def environment(*, markdown: bool = False) -> Any:
+    """Return what renders the templates of reports.
+
+    Args:
+        markdown: Whether text is escaped so that Markdown renderers do not read it as HTML.
+    """
     import jinja2
 
-    environment = jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("calibrant.report"),
         autoescape=jinja2.select_autoescape(["html"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["soft"] = _soft
-    environment.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    environment.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
-    environment.globals.update(glossary=GLOSSARY)
-    return environment
+    made.filters["soft"] = _soft
+    made.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
+    made.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
+    made.globals.update(glossary=GLOSSARY)
+    if markdown:
+        made.finalize = _without_tags
+    return made
 
 
 def _soft(name: Any) -> Any:
@@ -317,7 +324,7 @@ def _html(context: dict[str, Any]) -> str:
     from calibrant.report.vector import figures_of
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
-    page = _environment().get_template("report.html").render(**context, figures=figures)
+    page = environment().get_template("report.html").render(**context, figures=figures)
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -325,9 +332,7 @@ def _html(context: dict[str, Any]) -> str:
 
 
 def _markdown(context: dict[str, Any]) -> str:
-    environment = _environment()
-    environment.finalize = _without_tags
-    return environment.get_template("report.md").render(**context)
+    return environment(markdown=True).get_template("report.md").render(**context)
 
 
 def _without_tags(value: Any) -> Any:

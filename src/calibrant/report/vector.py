@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Placeholder colours that no figure uses otherwise; each is replaced by the CSS variable of its role, so that one drawing
 # serves the light and the dark page.
 _ROLES = [field.name for field in fields(Palette)]
-_PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
+PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
 
 
 class Drawable(Protocol):
@@ -47,13 +47,13 @@ def figures_of(section: Drawable, *, prefix: str) -> dict[str, str]:
     drawn = {}
     for name, diagram, histogram in zip(("before", "after"), section.diagrams, section.histograms, strict=True):
         if diagram is not None:
-            figure = reliability_figure(diagram, histogram, palette=_PLACEHOLDERS, start=start)
+            figure = reliability_figure(diagram, histogram, palette=PLACEHOLDERS, start=start)
             drawn[name] = inline_svg(figure, prefix=f"{prefix}{name[0]}", titles=_titles(diagram))
-    drawn["risk"] = inline_svg(risk_figure(section.curves, palette=_PLACEHOLDERS), prefix=f"{prefix}r")
+    drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
     for kind, diagrams in section.panels.items():
         x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
         for number, (_, diagram) in enumerate(diagrams):
-            figure = panel_figure(diagram, palette=_PLACEHOLDERS, x=x, y=y)
+            figure = panel_figure(diagram, palette=PLACEHOLDERS, x=x, y=y)
             drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=_titles(diagram))
     return drawn
 
@@ -93,5 +93,5 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     svg = re.sub(r'\bid="([^"]+)"', lambda match: f'id="{names[match[1]]}"', svg)
     svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda match: match[1] + names.get(match[2], match[2]), svg)
     for role in _ROLES:
-        svg = svg.replace(getattr(_PLACEHOLDERS, role), f"var(--{role})")
+        svg = svg.replace(getattr(PLACEHOLDERS, role), f"var(--{role})")
     return re.sub(r"^<svg ", '<svg aria-hidden="true" focusable="false" ', svg)

@@ -3,6 +3,7 @@
 from calibrant.scale.apply import apply_streamed
 from calibrant.scale.execute import Executor, Processes, RayCluster, in_turn, processes, ray_cluster
 from calibrant.scale.fit import fit_streamed
+from calibrant.scale.labels import evaluate_multilabel_streamed
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import StreamedFigure, evaluate_streamed, shard_states, sum_metrics
 
@@ -14,6 +15,7 @@ __all__ = [
     "Shard",
     "StreamedFigure",
     "apply_streamed",
+    "evaluate_multilabel_streamed",
     "evaluate_streamed",
     "fit_streamed",
     "in_turn",

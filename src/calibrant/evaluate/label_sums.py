@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import refuse, shown
+from calibrant._arguments import check_kind
+from calibrant._check import check_choice, refuse, shown
 from calibrant.binning import EqualWidth
 from calibrant.multilabel import MultiLabelPredictions
+
+__all__ = ["LabelSums"]
 
 Average = Literal["pooled", "macro"]
 
@@ -23,6 +26,7 @@ class LabelSums:
     """Weighted sums of each of L labels; they add across batches, files and machines.
 
     Args:
+        n: Rows, by their counts if they have any.
         mass: (L,) weight of the rows in which each is known.
         positives: (L,) weight of those in which it is 1.
         count: (L,) rows in which it is known.
@@ -36,6 +40,7 @@ class LabelSums:
         True
     """
 
+    n: int
     mass: Tensor
     positives: Tensor
     count: Tensor
@@ -44,8 +49,16 @@ class LabelSums:
 
     @classmethod
     def of(cls, data: MultiLabelPredictions) -> "LabelSums":
-        """Return the sums of labelled predictions."""
-        data.need_labels()
+        """Return the sums of labelled predictions.
+
+        Args:
+            data: Predictions of several labels a row.
+
+        Raises:
+            InputError: If they are anything else, or without labels.
+        """
+        remedy = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+        check_kind(data, MultiLabelPredictions, name="data", remedy=remedy).need_labels()
         step = max(1, _CHUNK // data.logits.shape[1])
         parts = [cls._of(data[start : start + step]) for start in range(0, len(data), step)]
         whole = parts[0]
@@ -62,22 +75,26 @@ class LabelSums:
         flat = [(weight * (p - y)).reshape(-1), weight.reshape(-1)]
         bins = [torch.bincount(home, weights=one, minlength=columns * BINS).view(columns, BINS) for one in flat]
         totals = torch.stack([_weighted(terms_of(data, name), weight) for name in METRICS])
-        return cls(weight.sum(dim=0), (weight * y).sum(dim=0), known.sum(dim=0), totals, torch.stack(bins, dim=2))
+        n = int(data.weights.sum()) if data.weights is not None and data.weight_kind == "frequency" else len(data)
+        return cls(n, weight.sum(dim=0), (weight * y).sum(dim=0), known.sum(dim=0), totals, torch.stack(bins, dim=2))
 
     def __add__(self, other: "LabelSums") -> "LabelSums":
         if not isinstance(other, LabelSums) or other.mass.shape != self.mass.shape:
             raise refuse("sums of the same labels", shown(other), "make both with LabelSums.of")
-        parts = ("mass", "positives", "count", "totals", "bins")
+        parts = ("n", "mass", "positives", "count", "totals", "bins")
         return LabelSums(*(getattr(self, name) + getattr(other, name) for name in parts))
 
     def means(self, metric: str) -> Tensor:
-        """Return a metric (L,) of each label: one of ``METRICS`` or "ECE"; NaN where none of its labels is known."""
+        """Return a metric (L,) of each label: "NLL", "Brier", "Bias" or "ECE"; NaN where none of its labels is known."""
+        check_choice(metric, name="metric", choices=(*METRICS, "ECE"))
         if metric == "ECE":
             return self.bins[:, :, 0].abs().sum(dim=1) / self.mass
         return self.totals[METRICS.index(metric)] / self.mass
 
     def value(self, metric: str, average: Average) -> float:
         """Return a metric of all labels pooled, or its mean over labels."""
+        check_choice(metric, name="metric", choices=(*METRICS, "ECE"))
+        check_choice(average, name="average", choices=("pooled", "macro"))
         if average == "macro":
             return float(self.means(metric).mean())
         if metric == "ECE":

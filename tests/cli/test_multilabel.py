@@ -1,0 +1,124 @@
+"""``--multilabel``: fit, apply, evaluate and report on predictions of several labels a row."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.cli.conftest import Run
+
+from calibrant import MultiLabelPredictions, read_multilabel, save_multilabel
+from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.evaluate import multilabel_panel
+
+
+def made(rows: int, seed: int) -> MultiLabelPredictions:
+    generator = torch.Generator().manual_seed(seed)
+    z = 1.5 * torch.randn(rows, 3, generator=generator) - torch.tensor([0.0, 1.0, 3.0])
+    y = (torch.rand(rows, 3, generator=generator) < torch.sigmoid(z)).long()
+    y[torch.rand(rows, 3, generator=generator) < 0.05] = -1
+    return MultiLabelPredictions.from_logits(2 * z, y, names=["cat", "dog", "owl <b>"])
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.npz"
+    save_multilabel(path, {"val": made(300, 1), "test": made(250, 2)})
+    return path
+
+
+@pytest.fixture
+def saved(several: Path, run: Run) -> Path:
+    path = several.parent / "several.safetensors"
+    done = run("fit", several, "--multilabel", "-o", path)
+    assert done.exit_code == 0, done.output
+    assert "3 labels through PlattScaling" in done.output
+    return path
+
+
+def test_fit_evaluate_apply_and_report(several: Path, saved: Path, run: Run, tmp_path: Path) -> None:
+    done = run("evaluate", several, "--multilabel", "--split", "test", "-c", saved, "--draws", 50, "--json")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    before = [row for row in shown["rows"] if row["calibrator"] is None]
+    expected = multilabel_panel(made(250, 2), draws=50)
+    assert [(row["metric"], row["average"], row["value"]) for row in before] == [
+        (r.metric, r.average, r.value) for r in expected
+    ]
+    assert {row["label"] for row in shown["labels"]} == {"cat", "dog", "owl <b>"}
+    assert shown["fitted"]["type"] == "MultiLabelCalibrator"
+
+    out = tmp_path / "after.csv"
+    only = tmp_path / "test.npz"
+    save_multilabel(only, {"all": made(250, 2)})
+    assert run("apply", saved, only, "--multilabel", "-o", out).exit_code == 0
+    after = made(250, 2).calibrated_by(MultiLabelCalibrator.load(saved))
+    assert torch.allclose(read_multilabel(out).logits, after.logits.double(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(read_multilabel(out).labels, after.labels)  # type: ignore[arg-type]
+
+    for suffix in ("html", "md", "json"):
+        page = tmp_path / f"report.{suffix}"
+        done = run("report", several, "--multilabel", "-o", page, "--title", "Owls")
+        assert done.exit_code == 0, done.output
+        text = page.read_text()
+        assert "Owls" in text
+        assert "owl <b>" not in text or suffix == "json"
+        assert "PlattScaling a label" in text
+
+
+def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    whole = made(400, 7)
+    for part in range(4):
+        save_multilabel(folder / f"{part}.parquet", {"all": whole[100 * part : 100 * part + 100]})
+    done = run("evaluate", folder, "--multilabel", "-c", saved, "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    expected = {(row.metric, row.average): row.value for row in multilabel_panel(whole, draws=0)}
+    for row in rows[:8]:
+        assert row["value"] == pytest.approx(expected[row["metric"], row["average"]], rel=1e-6)
+        assert row["low"] is None
+    assert len(rows) == 16
+    assert "streamed" in run("evaluate", folder, "--multilabel").stdout
+
+
+def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    data = made(200, 3)
+    p = torch.sigmoid(data.logits).tolist()
+    lines = [",".join(map(str, [*row, *y])) for row, y in zip(p, data.labels.tolist(), strict=True)]  # type: ignore[union-attr]
+    file.write_text("p_cat,p_dog,p_owl,y_cat,y_dog,y_owl\n" + "\n".join(lines) + "\n")
+    done = run("evaluate", file, "--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs", "--draws", 50)
+    assert done.exit_code == 0, done.output
+    assert "owl" in done.stdout
+
+
+def test_wrong_use_is_one_sentence_and_writes_nothing(
+    several: Path, saved: Path, good: Path, fitted: Path, run: Run
+) -> None:
+    out = several.parent / "out.npz"
+    csv = several.parent / "a.csv"
+    csv.write_text("p_a,y_a\n0.5,1\n0.2,0\n")
+    cases = [
+        (["evaluate", several], "add --multilabel"),
+        (["fit", several, "-o", out.with_suffix(".safetensors")], "add --multilabel"),
+        (["evaluate", good, "--multilabel"], "leave --multilabel out"),
+        (["evaluate", several, "--multilabel", "--metric", "ECE"], "--metric"),
+        (["evaluate", several, "--multilabel", "-c", fitted], "leave --multilabel out"),
+        (["evaluate", good, "-c", saved], "add --multilabel"),
+        (["apply", saved, good, "-o", out], "add --multilabel"),
+        (
+            ["fit", several, "--multilabel", "--method", "HistogramBinning", "-o", out.with_suffix(".safetensors")],
+            "top label",
+        ),
+        (["evaluate", csv, "--multilabel"], "add --columns 'p_*' --label 'y_*' --kind probs"),
+        (["evaluate", several, "--multilabel", "--split", "train"], "train"),
+        (["report", several, "--multilabel", "--margin", "0.1", "-o", out.with_suffix(".html")], "--margin"),
+    ]
+    for arguments, text in cases:
+        done = run(*arguments)
+        assert done.exit_code == 2, (arguments, done.output)
+        assert text in " ".join(done.stderr.split()), (arguments, done.stderr)
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(several.parent.glob("out*"))
