@@ -252,8 +252,10 @@ class MultiLabelPredictions:
         if self.labels is not None and (missing := int((~self.known).sum())):
             extras.append(f"{missing} missing")
         beside: dict[str, Any] = {"groups": self.groups, "probs": self.given_probs}
-        beside[f"{self.weight_kind} weights"] = self.weights
-        beside["features " + "·".join(self.features or ())] = self.features
+        beside |= {
+            f"{self.weight_kind} weights": self.weights,
+            "features " + "·".join(self.features or ()): self.features,
+        }
         extras += [name for name, values in beside.items() if values is not None]
         return f"MultiLabelPredictions({len(self)} rows, {len(self.names)} labels, {', '.join(extras)})"
 

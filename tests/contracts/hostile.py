@@ -75,6 +75,7 @@ FAMILIES = [
     "calibrant",
     "language",
     "multilabel",
+    "multilabel_files",
 ]
 
 # Families that were made clean: test_hostile.py keeps them so.
@@ -96,6 +97,7 @@ CLEAN: tuple[str, ...] = (
     "losses",
     "metrics",
     "multilabel",
+    "multilabel_files",
     "operate",
     "plot",
     "predictions",
@@ -118,6 +120,7 @@ CLEAN: tuple[str, ...] = (
 
 # Callables that are not called with wrong arguments, each with its reason.
 EXCLUDED = {
+    "evaluate.LabelSums": "made by of",
     "scale.ray_cluster": "starts a cluster; tests/scale/test_execute.py holds its arguments",
     "scale.RayCluster": "the same",
     "scale.processes": "starts processes; tests/scale/test_execute.py holds its arguments",
@@ -160,6 +163,12 @@ def several() -> calibrant.MultiLabelPredictions:
 
 def _several_labels() -> torch.Tensor:
     return (torch.arange(ROWS)[:, None] + torch.arange(CLASSES)) % 3 % 2
+
+
+def _several_file() -> Path:
+    path = Path(tempfile.mkdtemp()) / "labels.parquet"
+    calibrant.save_multilabel(path, {"all": several()})
+    return path
 
 
 @cache
@@ -484,16 +493,6 @@ VALID |= {
         for kind in ("CrossEntropy", "Focal", "LabelSmoothing")
     },
     "evaluate.label_table.predictions": several,
-    "multilabel.MultiLabelPredictions.labels": _several_labels,
-    "multilabel.MultiLabelPredictions.from_logits.labels": _several_labels,
-    "multilabel.MultiLabelPredictions.from_probs.labels": _several_labels,
-    "multilabel.MultiLabelPredictions.from_probs.probs": lambda: torch.sigmoid(sample()[0]),
-    "multilabel.MultiLabelPredictions.from_outputs.probs": lambda: torch.sigmoid(sample()[0]),
-    "multilabel.MultiLabelPredictions.calibrated_by.calibrator": _fitted_several,
-    "multilabel.MultiLabelPredictions.collect.loader": lambda: [(torch.randn(3, 8), torch.zeros(3, CLASSES))],
-    "multilabel.MultiLabelPredictions.cat.parts": lambda: [several(), several()],
-    "multilabel.MultiLabelPredictions.select.labels": lambda: [0, "label 2"],
-    "multilabel.MultiLabelPredictions.label.label": lambda: 0,
     "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
     "fold": lambda: 0,
     "inputs": lambda: 8,
@@ -510,6 +509,39 @@ VALID |= {
     "study.trajectory.recalibrated.calibrator": fitted,
     "test": predictions,
     "correct": lambda: torch.ones(3, 4),
+}
+
+
+# Of predictions with several labels a row, which two families export.
+_SEVERAL: dict[str, Callable[[], Any]] = {
+    "labels": _several_labels,
+    "from_logits.labels": _several_labels,
+    "from_probs.labels": _several_labels,
+    "from_probs.probs": lambda: torch.sigmoid(sample()[0]),
+    "from_outputs.probs": lambda: torch.sigmoid(sample()[0]),
+    "calibrated_by.calibrator": _fitted_several,
+    "collect.loader": lambda: [(torch.randn(3, 8), torch.zeros(3, CLASSES))],
+    "cat.parts": lambda: [several(), several()],
+    "select.labels": lambda: [0, "label 2"],
+    "label.label": lambda: 0,
+}
+VALID |= {
+    f"{home}.MultiLabelPredictions.{name}": made
+    for home in ("multilabel", "calibrant")
+    for name, made in _SEVERAL.items()
+} | {
+    "multilabel_files.save_multilabel.splits": lambda: {"all": several()},
+    "calibrant.save_multilabel.splits": lambda: {"all": several()},
+    "evaluate.panel_of_sums.sums": lambda: calibrant.evaluate.LabelSums.of(several()),
+    "report.LabelReport.before": several,
+    "report.write_label_report.path": lambda: Path(tempfile.mkdtemp()) / "report.md",
+    "subject": lambda: calibrant.report.LabelReport("mine", several()),
+    "scale.evaluate_multilabel_streamed.source": _several_file,
+    **{
+        f"{home}.{name}.path": _several_file
+        for home in ("multilabel_files", "calibrant")
+        for name in ("load_multilabel", "read_multilabel", "multilabel_batches")
+    },
 }
 
 

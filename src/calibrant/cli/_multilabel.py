@@ -139,31 +139,32 @@ def apply_labels(request: Request, calibrator: str, file: str | None, *, output:
     console(err=True).print(f"{shown(name)} through {len(fitted.names)} calibrators to {shown(output)}", style="dim")
 
 
-def report_labels(
-    request: Request,
-    files: Sequence[str] | None,
-    *,
-    output: str,
-    method: str | None,
-    calibrator: str | None,
-    split: str,
-    fit_split: str,
-    format: str | None,
-    title: str,
-) -> None:
+@dataclass(frozen=True)
+class LabelsAsked:
+    """What the options of ``calibrant report --multilabel`` say."""
+
+    method: str | None
+    calibrator: str | None
+    split: str
+    fit_split: str
+    format: str | None
+    title: str
+
+
+def report_labels(request: Request, files: Sequence[str] | None, output: str, asked: LabelsAsked) -> None:
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
     request.refuse("margin")
     name = one_file(files)
-    saved = MultiLabelCalibrator.load(calibrator) if calibrator else None
-    with readable(name) as path, writable(output, suffix=f".{format or 'html'}", inputs=[name]) as target:
+    saved = MultiLabelCalibrator.load(asked.calibrator) if asked.calibrator else None
+    with readable(name) as path, writable(output, suffix=f".{asked.format or 'html'}", inputs=[name]) as target:
         with working(f"calibrating {shown(name)}"):
             splits = request.splits(path)
-            own = pick_name(splits, split, name)
-            fitted = saved if saved is not None else _fit_for_report(splits, own, fit_split, method)
+            own = pick_name(splits, asked.split, name)
+            fitted = saved if saved is not None else _fit_for_report(splits, own, asked.fit_split, asked.method)
             before = splits[own]
             after = None if fitted is None else before.calibrated_by(fitted)
             subject = LabelReport(Path(name).stem, before, after, fitted, source=Path(name).name, split=own)
-        write_label_report(subject, target, title=title, format=format)
+        write_label_report(subject, target, title=asked.title, format=asked.format)
     console(err=True).print(f"report on {shown(name)} written to {shown(output)}", style="dim")
 
 

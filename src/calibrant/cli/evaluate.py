@@ -87,10 +87,8 @@ def evaluate(
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
     if multilabel:
-        evaluate_labels(
-            Request(context, inputs), files, split=split, calibrator=calibrator, draws=draws, as_json=as_json
-        )
-        return
+        asked = Request(context, inputs)
+        return evaluate_labels(asked, files, split=split, calibrator=calibrator, draws=draws, as_json=as_json)
     fitted = calibrant.load(calibrator) if calibrator else None
     panel = Panel.of(metric or [], bins)
     execution = Execution(context, executor, workers, address)

@@ -13,7 +13,7 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import readable, writable
-from calibrant.cli._multilabel import MultiLabel, Request, report_labels
+from calibrant.cli._multilabel import LabelsAsked, MultiLabel, Request, report_labels
 from calibrant.cli._options import (
     FILES,
     Example,
@@ -99,9 +99,8 @@ def report(
     """
     _refuse_choices(context, method, calibrator)
     if multilabel:
-        chosen: dict[str, Any] = {"method": method, "calibrator": calibrator, "split": split, "fit_split": fit_split}
-        report_labels(Request(context, inputs), files, output=output, format=format, title=title, **chosen)
-        return
+        asked = LabelsAsked(method, calibrator, split, fit_split, format, title)
+        return report_labels(Request(context, inputs), files, output, asked)
     sources = inputs.sources(files, example)
     names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, executor, workers, address)
