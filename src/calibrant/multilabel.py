@@ -252,10 +252,8 @@ class MultiLabelPredictions:
         if self.labels is not None and (missing := int((~self.known).sum())):
             extras.append(f"{missing} missing")
         beside: dict[str, Any] = {"groups": self.groups, "probs": self.given_probs}
-        beside |= {
-            f"{self.weight_kind} weights": self.weights,
-            "features " + "·".join(self.features or ()): self.features,
-        }
+        beside[f"{self.weight_kind} weights"] = self.weights
+        beside["features " + "·".join(self.features or ())] = self.features
         extras += [name for name, values in beside.items() if values is not None]
         return f"MultiLabelPredictions({len(self)} rows, {len(self.names)} labels, {', '.join(extras)})"
 
@@ -304,14 +302,7 @@ class MultiLabelPredictions:
         raise refuse(f"a label in [0, {len(self.names)}) or one of {listed}", shown(label), "name one of these")
 
     def select(self, labels: Sequence[int | str]) -> "MultiLabelPredictions":
-        """Return the same rows with some of their labels.
-
-        Args:
-            labels: Columns or names, in the order they shall have.
-
-        Raises:
-            InputError: If there is no such label, or one is named twice.
-        """
+        """Return the same rows with some of their ``labels``: columns or names, each once, in the order they shall have."""
         if isinstance(labels, str) or not isinstance(labels, Sequence):
             raise refuse("labels as a list of names or columns", shown(labels), 'write ["cat", "dog"]')
         at = [self.place_of(one) for one in labels]

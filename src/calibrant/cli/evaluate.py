@@ -40,6 +40,16 @@ _BINNINGS = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
 complete_metric = among(lambda: _concrete())
 
 
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[:OPTION=VALUE,…]",
+        autocompletion=complete_metric,
+        help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
+    ),
+]
+
+
 @with_inputs
 def evaluate(
     context: typer.Context,
@@ -48,14 +58,7 @@ def evaluate(
     example: Example = None,
     split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:OPTION=VALUE,…]",
-            autocompletion=complete_metric,
-            help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
-        ),
-    ] = None,
+    metric: Metrics = None,
     bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None,
     by: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Also each group of this column; may be repeated.")
@@ -88,7 +91,8 @@ def evaluate(
     """
     if multilabel:
         asked = Request(context, inputs)
-        return evaluate_labels(asked, files, split=split, calibrator=calibrator, draws=draws, as_json=as_json)
+        evaluate_labels(asked, files, split=split, calibrator=calibrator, draws=draws, as_json=as_json)
+        return
     fitted = calibrant.load(calibrator) if calibrator else None
     panel = Panel.of(metric or [], bins)
     execution = Execution(context, executor, workers, address)

@@ -100,7 +100,8 @@ def report(
     _refuse_choices(context, method, calibrator)
     if multilabel:
         asked = LabelsAsked(method, calibrator, split, fit_split, format, title)
-        return report_labels(Request(context, inputs), files, output, asked)
+        report_labels(Request(context, inputs), files, output, asked)
+        return
     sources = inputs.sources(files, example)
     names = read_names(inputs.class_names) if inputs.class_names else None
     execution = Execution(context, executor, workers, address)
