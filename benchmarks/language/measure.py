@@ -113,3 +113,15 @@ def table(results: list[dict[str, Any]]) -> list[str]:
         f"{row['ece']:.1%} | {row['ece_limit']:.1%} |"
         for row in results
     ]
+
+
+def word_table(results: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of a page's table of free answers."""
+    head = [
+        "| | mean probability | log-loss | ECE | ECE if calibrated, 97.5 % limit |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    return head + [
+        f"| {row['method']} | {row['confidence']:.1%} | {row['nll']:.3f} | {row['ece']:.1%} | {row['ece_limit']:.1%} |"
+        for row in results
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.language.measure import sentiment, table, words, words_of
+from benchmarks.language.measure import sentiment, table, word_table, words, words_of
 
 from calibrant import Predictions
 
@@ -34,9 +34,25 @@ def test_the_figures_are_those_of_the_scores(record: dict[str, Any]) -> None:
         assert row == pytest.approx({name: expected[name] for name in row}, abs=1e-9)
 
 
+def test_the_figures_of_free_answers_are_those_of_the_scores(record: dict[str, Any]) -> None:
+    kept = record["words"]
+    sums = torch.tensor(kept["scores"]["log_prob_sum"], dtype=torch.float64)
+    length = torch.tensor(kept["scores"]["length"])
+    mean = (sums / length).clamp_max(-1e-9)
+    features = {"log_prob_sum": sums, "length": length}
+    data = Predictions.from_binary_logits(mean - (-mean.expm1()).log(), kept["scores"]["right"], features=features)
+    again = words(data)
+    assert again["right"] == kept["right"]
+    for row, expected in zip(again["results"], kept["results"], strict=True):
+        assert row.pop("method") == expected["method"]
+        assert row["nll"] == pytest.approx(expected["nll"], abs=1e-3)  # scores have four digits
+        assert row["confidence"] == pytest.approx(expected["confidence"], abs=1e-3)
+
+
 def test_the_page_shows_the_record(record: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "tutorials" / "language-models.md").read_text(encoding="utf-8")
     assert "\n".join(table(record["sentiment"]["results"])) in page
+    assert "\n".join(word_table(record["words"]["results"])) in page
     lost = record["sentiment"]["asked"] - sum(record["sentiment"]["rows"])
     assert f"In {lost} answers one of the two words was not among them" in page
     assert f"{record['sentiment']['other_mass'][0]:.1%} of the probability lies on other tokens" in page
