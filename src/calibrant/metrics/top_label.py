@@ -37,7 +37,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
     """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
 
     Stronger than ECE, in which over-confidence in one predicted class can hide under-confidence in another. With
-    K · B bins its plug-in is more biased than that of ECE: read it with its null level.
+    K · B bins its plug-in is more biased than that of ECE: read it with its level if calibrated.
 
     Args:
         binning: Bins of the confidence; equal-mass bins are made within each predicted class.
