@@ -53,6 +53,10 @@ def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
     assert "B has smaller SquaredGaps by " in verdict
 
 
+def test_small_differences_keep_two_digits() -> None:
+    assert "smaller SquaredGaps by 0.00043 (" in str(compare(model(0.75, rows=5000), model(rows=5000)))
+
+
 def test_clustered_rows_widen_the_interval() -> None:
     generator = torch.Generator().manual_seed(0)
     base = model(rows=200)

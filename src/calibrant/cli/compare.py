@@ -19,6 +19,7 @@ from calibrant.evaluate import compare as compare_predictions
 from calibrant.predictions import BinaryPairs, Predictions
 
 UNCALIBRATED = "none"
+SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 
 @with_inputs
@@ -73,12 +74,20 @@ def _table(found: Comparison) -> Table:
     for heading in ("A", "B", "B − A", "interval", "p"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in found.rows:
-        table.add_row(row.metric.split("(")[0], f"{row.a:.4f}", f"{row.b:.4f}", *_difference(row))
+        table.add_row(
+            row.metric.split("(")[0], f"{row.a:.{_places(row)}f}", f"{row.b:.{_places(row)}f}", *_difference(row)
+        )
     return table
 
 
 def _difference(row: ComparisonRow) -> tuple[str, str, str]:
     if row.low is None or row.high is None or row.p_value is None:
-        return f"{row.difference:+.4f}", "", ""
+        return f"{row.difference:+.{_places(row)}f}", "", ""
     p = "< 0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-    return f"{row.difference:+.4f}", f"[{row.low:+.4f}, {row.high:+.4f}]", p
+    places = _places(row)
+    return f"{row.difference:+.{places}f}", f"[{row.low:+.{places}f}, {row.high:+.{places}f}]", p
+
+
+def _places(row: ComparisonRow) -> int:
+    """Return the decimals that a row is printed with: squares of gaps are small."""
+    return 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4

@@ -17,6 +17,8 @@ __all__ = ["Comparison", "ComparisonRow", "compare"]
 
 from calibrant._data import Data, count_of, need_rows
 
+SMALL = 1e-3  # differences below are told in two significant digits
+
 
 @dataclass(frozen=True)
 class ComparisonRow:
@@ -184,11 +186,13 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
 
 def _reason(name: str, row: ComparisonRow, metric: Metric, *, level: float) -> str:
     ends = (row.low or 0.0, row.high or 0.0)
-    low, high = sorted(map(abs, ends))
-    low = 0.0 if ends[0] * ends[1] < 0 else low
+    near, far = sorted(map(abs, ends))
+    near = 0.0 if ends[0] * ends[1] < 0 else near
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
-    return f"{word} {name} by {abs(row.difference):.4f} ({100 * level:g} % interval {low:.4f} to {high:.4f}, {p})"
+    digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
+    size, low, high = (format(value, digits) for value in (abs(row.difference), near, far))
+    return f"{word} {name} by {size} ({100 * level:g} % interval {low} to {high}, {p})"
 
 
 def _list(names: Sequence[str]) -> str:
