@@ -91,6 +91,13 @@ def test_features_beyond_their_range_are_held_at_its_end(tmp_path: Path) -> None
     assert repr(again) == repr(fitted)
 
 
+@pytest.mark.parametrize("name", ["slopes", "biases", "center", "highest"])
+def test_a_state_with_too_few_numbers_is_refused(name: str) -> None:
+    state = FeatureScaling(["length"]).fit(answers(100, 7)).state_dict()
+    with pytest.raises((RuntimeError, ValueError), match="expected"):
+        FeatureScaling(["length"]).load_state_dict({**state, name: state[name][:0]})
+
+
 def test_separable_features_have_a_finite_fit() -> None:
     length = torch.arange(200)
     data = Predictions.from_logits(

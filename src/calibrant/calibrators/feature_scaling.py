@@ -93,10 +93,9 @@ class FeatureScaling(Calibrator):
     def _update_facts(self) -> None:
         self._known = _names_of(self.names)
         self.needs_features = bool(self._known) or not self.fitted
-        sizes = {len(part) for part in (self.center, self.spread, self.lowest, self.highest)}
-        if self.fitted and (
-            sizes != {len(self._known)} or self.slopes.shape != self.biases.shape != (1 + len(self._known),)
-        ):
+        columns, parameters = (len(self._known),), (1 + len(self._known),)
+        shapes = {one.shape for one in (self.center, self.spread, self.lowest, self.highest)}
+        if self.fitted and (shapes != {columns} or {self.slopes.shape, self.biases.shape} != {parameters}):
             raise ValueError("as many slopes as features were expected")
 
     @property

@@ -143,7 +143,7 @@ def pairwise(
     turned = choices(_without_targets(other)[[place[name] for name in log.ids]], options, missing=missing)
     first = found.logits[:, 1] - found.logits[:, 0]
     second = turned.logits[:, 0] - turned.logits[:, 1]
-    beside = {**(found.features or {}), "place_effect": (first - second) / 2}
+    beside: dict[str, Any] = {**(found.features or {}), "place_effect": (first - second) / 2}
     return Predictions.from_binary_logits((first + second) / 2, found.labels, groups=found.groups, features=beside)
 
 

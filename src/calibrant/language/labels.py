@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def option_numbers(log: Log, labels: Any, names: list[tuple[str, ...]]) -> Tenso
         names: The options of each answer.
     """
     given = labels_of(log, labels)
-    wanted = given if given is not None else [one.target for one in log]
+    wanted: Sequence[str | None] = given if given is not None else [one.target for one in log]
     if all(one is None for one in wanted):
         return None
     found = []

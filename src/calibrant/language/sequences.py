@@ -53,7 +53,7 @@ def sequences(log: Log, *, labels: Any = None, score: str = "mean") -> Predictio
     means = sums / lengths
     chosen = (means if score == "mean" else sums).clamp_max(-_CERTAIN)
     log_odds = chosen - torch.log(-torch.expm1(chosen))
-    beside = {**features_of(log), "log_prob_mean": means, "log_prob_sum": sums, "length": lengths}
+    beside: dict[str, Any] = {**features_of(log), "log_prob_mean": means, "log_prob_sum": sums, "length": lengths}
     return Predictions.from_binary_logits(log_odds, outcomes(log, labels), groups=groups_of(log), features=beside)
 
 

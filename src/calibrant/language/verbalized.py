@@ -106,6 +106,6 @@ def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Pre
         except InputError as error:
             raise InputError(f"{log.source}, {one.id!r}: {error}") from error
     p = torch.tensor(stated, dtype=torch.float64)
-    beside = {**features_of(log), "stated": p}
+    beside: dict[str, Any] = {**features_of(log), "stated": p}
     held = p.clamp(_ROUNDING, 1 - _ROUNDING)
     return Predictions.from_binary_probs(held, outcomes(log, labels), groups=groups_of(log), features=beside)
