@@ -70,6 +70,11 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
 
     Raises:
         InputError: If it holds top-label pairs only, or no rows.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> need_predictions(Predictions.from_logits([[2.0, 0.0]]), metric="my metric").classes
+        2
     """
     checked = need_rows(data, what=metric)
     if isinstance(checked, Predictions):

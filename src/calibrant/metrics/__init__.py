@@ -1,6 +1,6 @@
 """Measurement: one notion a file, each a frozen record called on predictions."""
 
-from calibrant._data import need_rows
+from calibrant._data import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE
@@ -51,6 +51,7 @@ __all__ = [
     "TopLabelECE",
     "TwoBinError",
     "entropy_rows",
+    "need_predictions",
     "need_rows",
     "ood_auroc",
     "ood_roc",
