@@ -112,7 +112,7 @@ def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
     Examples:
         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
         >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
-        0.5736
+        0.5737
     """
     check_kind(sums, LabelSums, name="sums", remedy="make them with LabelSums.of(data)")
     if bool((sums.mass <= 0).any()):
