@@ -121,6 +121,27 @@ def test_equal_models_are_rarely_told_apart_and_different_ones_often() -> None:
     assert pairs.rejected(other, rows=1000, replicates=60)["SquaredGaps"] >= 0.75
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["power: accuracy .75", "power: accuracy .93", "over-confident, accuracy .56"])
+def test_the_interval_of_a_difference_covers_it(name: str) -> None:
+    pair, samples, rng = (
+        next(pair for pair in pairs.pairs() if pair.name.startswith(name)),
+        400,
+        np.random.default_rng(2),
+    )
+    true = pairs.figures(pair.b)["SquaredGaps"] - pairs.figures(pair.a)["SquaredGaps"]
+    missed = 0
+    for _ in range(samples):
+        atom, luck = rng.integers(pairs.ATOMS, size=1000), rng.random(1000)
+        own, cells = np.where(rng.random(1000) < pair.shared, luck, rng.random(1000)), []
+        for (p, truth), draw, index in zip((pair.a, pair.b), (luck, own), pair.index, strict=True):
+            parts = (torch.from_numpy(part) for part in (index[atom], p[atom], (draw < truth[atom]).astype(float)))
+            cells.append(BinnedRows(*parts, pairs.BINS))
+        found = paired_square_test(*cells, draws=200)
+        missed += not found.low <= true <= found.high
+    assert missed / samples <= 0.07 + 2 * math.sqrt(0.07 * 0.93 / samples)
+
+
 def test_pairs_are_equal_in_what_they_say() -> None:
     assert [pair.name for pair in pairs.pairs() if not pairs.equal(pair) and not pair.name.startswith("power")] == []
     assert {name for pair in pairs.pairs() for name in pairs.equal(pair)} == set(pairs.METRICS)

@@ -163,7 +163,7 @@ class PairedGaps:
         value, error = float(found.value[0]) / CAUTION, float(found.error[0]) * CAUTION
         p_value = min(1.0, 2 * min(_tail(drawn, value), _tail(-drawn, -value)))
         lower, upper = (float(end) * error for end in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
-        half = normal_quantile((1 + level) / 2) * self._own_error(found)
+        half = normal_quantile((1 + level) / 2) * self._own_error(found) * CAUTION
         low, high = difference - max(upper, half), difference - min(lower, -half)
         if p_value >= 1 - level:
             low, high = min(low, 0.0), max(high, 0.0)
