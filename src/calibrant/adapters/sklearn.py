@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant import calibrators, errors
-from calibrant._check import check_choice, check_groups
+from calibrant._check import as_array, check_choice, check_groups
 from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureMixture
 from calibrant.errors import InputError, MissingExtraError
 
@@ -262,7 +262,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(self.estimator, str):
             X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)
         else:
-            X, y = indexable(X, _check_y(y))
+            X, y = indexable(as_array(X, name="X") if isinstance(X, torch.Tensor) else X, _check_y(y))
             if not len(y):
                 raise InputError("expected at least 2 rows, got 0 (0 samples in y); pass data to fit on")
         check_classification_targets(y)
