@@ -494,6 +494,8 @@ VALID |= {
     },
     "evaluate.label_table.predictions": several,
     "evaluate.refinement.calibrator": lambda: calibrant.calibrators.TemperatureScaling,
+    "study.FigureSpec.kind": lambda: "reliability",
+    "study.FigureSpec.name": lambda: "mine",
     "fold": lambda: 0,
     "inputs": lambda: 8,
     "vocabulary": lambda: 50,

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from calibrant._arguments import check_mapping, check_text
 from calibrant._check import check_choice, check_number, refuse, shown
 from calibrant.errors import InputError
 
@@ -23,7 +24,7 @@ def check_optimizer(plan: Any) -> None:
     """
     check_choice(plan.precision, name="precision", choices=PRECISIONS)
     check_number(plan.momentum, name="momentum", low=0, high=1, open_high=True)
-    for prefix, rate in plan.rates.items():
+    for prefix, rate in check_mapping(plan.rates, name="rates", example="{'embedding': 0.1}").items():
         check_number(rate, name=f"the rate of {prefix!r}", low=0)
     if plan.optimizer != "sgd" and (plan.momentum or plan.nesterov):
         raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(plan.optimizer), "leave them out")
@@ -37,19 +38,20 @@ def check_seed_of_study(seed: Any) -> None:
         raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {shown(seed)}; choose another")
 
 
-def check_file_name(value: str, *, name: str) -> None:
+def check_file_name(value: Any, *, name: str) -> None:
     """Raise unless ``value`` can name a file in any folder of any system.
 
     Args:
-        value: Text.
+        value: What was passed.
         name: What it is, for the message.
 
     Raises:
-        InputError: If it is empty, begins with a dot, or holds a separator or a control character.
+        InputError: If it is no text, is empty, begins with a dot, or holds a separator or a control character.
 
     Examples:
         >>> check_file_name("reliability", name="the figure's name")
     """
+    check_text(value, name=name)
     if (
         not value.strip()
         or value.startswith(".")

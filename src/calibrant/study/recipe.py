@@ -326,7 +326,9 @@ class Study:
         for seed in check_sequence(self.seeds, name="seeds"):
             check_seed_of_study(seed)
         check_file_name(self.name, name="the name of a study")
-        if not self.columns:
+        for name in ("columns", "papers"):
+            check_list_of(getattr(self, name), str, name=name, remedy="name them in a list")
+        if not list(self.columns):
             raise refuse("at least one of columns", "none", 'write columns = ["main"]')
         kinds = {
             "settings": Setting,
