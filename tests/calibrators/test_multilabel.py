@@ -211,7 +211,10 @@ def test_it_traces_with_any_number_of_rows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("base", [PlattScaling, IsotonicCalibration])
 def test_it_answers_the_same_in_onnxruntime(base: type[Calibrator], tmp_path: Path) -> None:
-    ort = pytest.importorskip("onnxruntime")
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"optional package '{package}' is not installed")
+    import onnxruntime as ort
+
     from calibrant.adapters.onnx import export
 
     fitted = MultiLabelCalibrator(base()).fit(data())
