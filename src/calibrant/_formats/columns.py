@@ -62,8 +62,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         classes = Classes(tuple(chosen), parts, numbers_of(chosen)) if len(chosen) > 1 else Classes()
     else:
         spread = _spread_columns(names, path)
-        first = next(iter(spread.values()), [])
-        classes = Classes((), (), numbers_of(first))
+        classes = Classes((), (), numbers_of(next(iter(spread.values()), [])))
     used = {name for group in spread.values() for name in group}
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():

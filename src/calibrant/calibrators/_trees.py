@@ -1,7 +1,7 @@
 """Regression trees as plain arrays, made of scikit-learn's and applied in PyTorch: nothing is pickled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,8 @@ class Trees:
         if count >= len(self):
             return self
         end = int(self.roots[count])
-        kept = [getattr(self, name)[:end] for name in BUFFERS[:-2]]
-        return Trees(*kept, self.bits, self.roots[:count])
+        kept = {name: getattr(self, name)[:end] for name in BUFFERS[:-2]}
+        return replace(self, roots=self.roots[:count], **kept)
 
     def depth(self) -> int:
         """Return the most steps from a root to a leaf.
@@ -127,7 +127,8 @@ def _of_nodes(nodes: Any, ranks: Sequence[Tensor | None], base: float) -> Trees:
     """Return the tree of scikit-learn's table of nodes; a threshold between ranks becomes the set of categories below."""
     leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
     feature = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64)
-    members, bits = np.full(len(nodes), -1, dtype=np.int64), []
+    members = np.full(len(nodes), -1, dtype=np.int64)
+    bits: list[Tensor] = []
     for node in np.flatnonzero(~leaf).tolist():
         rank = ranks[feature[node]]
         if rank is not None:
@@ -143,7 +144,8 @@ def _of_nodes(nodes: Any, ranks: Sequence[Tensor | None], base: float) -> Trees:
         members,
     )
     sets = torch.stack(bits) if bits else torch.empty(0, _WORDS, dtype=torch.int64)
-    return Trees(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts), sets, torch.zeros(1).long())
+    arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
+    return Trees(*[*arrays, sets, torch.zeros(1).long()])
 
 
 def _bits(inside: Tensor) -> Tensor:

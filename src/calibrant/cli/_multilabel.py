@@ -184,10 +184,11 @@ def _measured(
     inputs, place = request.inputs, Path(path)
     if place.is_dir() and not any(place.glob("*.npy")):
         refuse_typed(request.context, ["draws", "split"], where=f"the folder {name}, which is streamed")
-        options = {"columns": inputs.columns, "label": inputs.label, "kind": inputs.kind}
         found = []
         for which in (None, fitted) if fitted is not None else (None,):
-            sums, _ = evaluate_multilabel_streamed(path, calibrator=which, **options)
+            sums, _ = evaluate_multilabel_streamed(
+                path, calibrator=which, columns=inputs.columns, label=inputs.label, kind=inputs.kind
+            )
             rows = panel_of_sums(sums)
             found.append(
                 _found(

@@ -59,7 +59,8 @@ def alternating_low(moments: Moments, confidences: Floats, *, alpha: float) -> F
         slopes = quantile * spread / (2 * root[..., None])
         lost = (spread * np.interp(slopes, _SLOPES, costs)).sum(axis=-1) + quantile * root / 2
         best = np.minimum(best, lost)
-    return np.maximum(seen - best, 0.0)
+    left: Floats = np.maximum(seen - best, 0.0)
+    return left
 
 
 @cache

@@ -55,7 +55,8 @@ def bounded(metric: str, data: Data, *, alpha: float) -> Bounded:
     if metric == "ece":
         x, index = _gaps(data)
         moments = Moments.of(x, index, bins=_BINS.bins)
-        confidences = np.bincount(index, data.confidence.cpu().double().numpy(), minlength=_BINS.bins)
+        weight = data.confidence.cpu().double().numpy()
+        confidences = np.bincount(index, weight, minlength=_BINS.bins).astype(np.float64)
         ends = calibration_ends(moments, confidences=confidences, alpha=alpha)
         centre = _centre(moments)
     elif metric == "brier":
