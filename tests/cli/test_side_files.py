@@ -94,8 +94,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+class Waited(BaseException):
+    """The command waited for a file; no OSError, since commands turn that into a sentence."""
+
+
 def _stop(*_: object) -> None:
-    raise TimeoutError("waited")
+    raise Waited
 
 
 def refused(run: Run, command: str, arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 import csv
 from dataclasses import dataclass
 
+from calibrant._files import read_text
 from calibrant.cli._files import readable
 from calibrant.errors import FileFormatError
 
@@ -26,13 +27,15 @@ def read_costs(path: str) -> Costs:
     """Read costs: a line for each class in their order, a column for each action; names of either may stand beside them.
 
     Raises:
-        FileFormatError: If a cell is no number, or lines differ in length.
+        FileFormatError: If it is no regular file of text, a cell is no number, or lines differ in length.
     """
-    with readable(path) as place, open(place, newline="", encoding="utf-8-sig") as file:
-        try:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if any(cell.strip() for cell in line)]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise FileFormatError(f"expected costs as CSV text, got another kind of file: {path} ({error})") from None
+    with readable(path) as place:
+        text = read_text(place)
+    try:
+        read = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines())]
+    except csv.Error as error:
+        raise FileFormatError(f"expected costs as CSV text, got another kind of file: {path} ({error})") from None
+    lines = [line for line in read if any(line)]
     header = bool(lines) and not all(map(_is_number, lines[0][1:]))
     body = lines[1:] if header else lines
     named = bool(body) and not any(_is_number(line[0]) for line in body)

@@ -1,7 +1,6 @@
 """Multiple choice: the probability of each answer option."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 
 from calibrant._check import check_choice, refuse, shown
+from calibrant._warn import warn_user
 from calibrant.errors import InputError, UsageWarning
 from calibrant.language.labels import features_of, groups_of, need_log, option_numbers
 from calibrant.language.log import Log, Response, Token
@@ -192,11 +192,7 @@ def _plain(token: str) -> str:
 def _say_dropped(count: int, total: int, source: str) -> None:
     if count == total:
         raise refuse("an answer with every option", f"none of {total:,} in {source}", "name the options' first tokens")
-    warnings.warn(
-        f"{source}: left out {count:,} of {total:,} answers, whose top tokens lack an option",
-        UsageWarning,
-        stacklevel=4,
-    )
+    warn_user(f"{source}: left out {count:,} of {total:,} answers, whose top tokens lack an option", UsageWarning)
 
 
 def _scored(log: Log, labels: Any, normalize: str) -> Predictions:

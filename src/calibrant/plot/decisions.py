@@ -42,8 +42,9 @@ def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positi
 
     Examples:
         >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
-        >>> round(decision_curve(data).numbers.points[4].model, 3)
-        0.417
+        >>> curve = decision_curve(data).numbers
+        >>> [(point.threshold, round(point.model, 3)) for point in curve.points if round(point.threshold, 3) == 0.25]
+        [(0.25, 0.417)]
 
     References:
         Vickers & Elkin 2006.
