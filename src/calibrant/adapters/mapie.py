@@ -38,6 +38,7 @@ class PredictionSets:
         InputError: For unlabelled or weighted rows, or options that are none.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> z = 3 * torch.eye(3).repeat(100, 1)
         >>> sets = PredictionSets(Predictions.from_logits(z, torch.arange(3).repeat(100)), confidence=0.9)
         >>> sets(Predictions.from_logits(z[:1])).tolist()

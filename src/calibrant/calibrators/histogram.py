@@ -33,6 +33,7 @@ class HistogramBinning(Calibrator):
         confidences: (B,) the new confidence of each bin; −1 where the old one is kept.
 
     Examples:
+        >>> from calibrant.binning import EqualWidth
         >>> z, y = torch.tensor([[2.0, 0.0]] * 4 + [[0.5, 0.0]] * 2), torch.tensor([0, 0, 0, 1, 0, 1])
         >>> HistogramBinning(EqualWidth(5)).fit(z, y)(z[:1]).exp()
         tensor([[0.7500, 0.2500]])

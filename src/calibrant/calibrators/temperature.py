@@ -42,6 +42,7 @@ class TemperatureScaling(Calibrator):
         gradient: d log-loss / d log T at a continuously fitted T, in nats: the certificate; NaN after a grid.
 
     Examples:
+        >>> import math
         >>> z = torch.tensor([[2 * math.log(4), 0.0]] * 10)
         >>> y = torch.tensor([0] * 8 + [1] * 2)
         >>> round(TemperatureScaling().fit(z, y).temperature, 6)

@@ -34,6 +34,7 @@ class TemperatureMixture(Calibrator):
         mixing_share: The ε in use.
 
     Examples:
+        >>> import math
         >>> z = torch.tensor([[2 * math.log(4), 0.0]] * 10)
         >>> y = torch.tensor([0] * 8 + [1] * 2)
         >>> fitted = TemperatureMixture().fit(z, y)

@@ -89,6 +89,7 @@ def compare(
         InputError: If the two do not hold the same labelled rows.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> labels = [0, 1] * 100
         >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 100, labels)
         >>> blunt = Predictions.from_logits([[0.5, 0.0], [0.0, 0.5]] * 100, labels)

@@ -34,6 +34,7 @@ class LabelSums:
         bins: (L, 15, 2) Σ w (p − y) and Σ w of each bin of equal width.
 
     Examples:
+        >>> from calibrant import MultiLabelPredictions
         >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]])
         >>> one, other = LabelSums.of(data[:1]), LabelSums.of(data[1:])
         >>> (one + other).value("Brier", "macro") == LabelSums.of(data).value("Brier", "macro")

@@ -134,6 +134,7 @@ def label_table(
         NoIntervalError: For fewer than ten groups of rows.
 
     Examples:
+        >>> from calibrant import MultiLabelPredictions
         >>> y = [[1, 0]] * 70 + [[0, 1]] * 70 + [[0, 0]] * 60
         >>> found = label_table(MultiLabelPredictions.from_probs([[0.35, 0.8]] * 200, y, names=["cat", "dog"]))
         >>> found.rows[0].label, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001

@@ -70,6 +70,7 @@ def multilabel_panel(
         InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
 
     Examples:
+        >>> from calibrant import MultiLabelPredictions
         >>> data = MultiLabelPredictions.from_probs(
         ...     [[0.8, 0.3], [0.8, 0.3]] * 50, [[1, 0], [1, 1]] * 25 + [[1, 0], [0, 0]] * 25
         ... )
@@ -110,6 +111,8 @@ def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
         InputError: If a label is missing in all rows.
 
     Examples:
+        >>> from calibrant import MultiLabelPredictions
+        >>> from calibrant.evaluate import LabelSums
         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
         >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
         0.5737

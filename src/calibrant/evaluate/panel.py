@@ -93,6 +93,7 @@ def panel(
         One row a metric, in their order.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> [row.value for row in panel(data, uncertainty=False)][0]
         0.8

@@ -57,6 +57,7 @@ def optimal_ece(
             its best. T = 1 is always tried.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[2.0, 0.0]] * 100, [0] * 70 + [1] * 30)
         >>> round(optimal_ece(data).temperature, 2)
         2.36
@@ -124,6 +125,7 @@ def refinement(
         level: Coverage of the interval.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> _ = torch.manual_seed(0)
         >>> logits = torch.randn(500, 3)
         >>> labels = torch.multinomial(logits.softmax(dim=1), 1)[:, 0]

@@ -44,6 +44,7 @@ class AdaFocalLoss(WeightedNLL):
         ignore_index: Rows with this label are ignored.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> loss = AdaFocalLoss(bins=2)
         >>> loss.update(Predictions.from_logits([[2.0, 0.0], [3.0, 0.0], [4.0, 0.0]], [1, 1, 0]))
         >>> loss

@@ -47,6 +47,7 @@ class Metric(ABC):
         needs_classes: Whether it needs the probabilities of all classes, so that top-label pairs do not do.
 
     Examples:
+        >>> from dataclasses import dataclass
         >>> from calibrant import BinaryPairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class SumMetric(Metric, Generic[S]):
     """A metric that is a function of a sum: its state adds across batches, processes and machines.
 
     Examples:
+        >>> from dataclasses import dataclass
         >>> from calibrant import BinaryPairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
@@ -141,6 +143,7 @@ class MeanMetric(SumMetric[MeanState]):
     """A metric that is the mean of one number a row; a subclass gives the rows, and gets intervals and tests.
 
     Examples:
+        >>> from dataclasses import dataclass
         >>> from calibrant import BinaryPairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)

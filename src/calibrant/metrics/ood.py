@@ -52,6 +52,7 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
             is the same question either way round.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
         >>> ood_auroc(inside, outside)
         1.0
@@ -71,6 +72,7 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
         score: As there.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
         >>> ood_roc(inside, outside).true_positive
         tensor([0., 1., 1.], dtype=torch.float64)

@@ -206,6 +206,7 @@ def abstain(
         InputError: For rows that are not labelled and independent, or not one of error and coverage.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> probs = torch.linspace(0.5, 0.999, 4000).double()
         >>> wrong = torch.rand(4000, generator=torch.Generator().manual_seed(0)).double() > probs
         >>> rule = abstain(Predictions.from_binary_probs(probs, (~wrong).long()), error=0.05)

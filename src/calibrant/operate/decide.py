@@ -154,6 +154,7 @@ def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
         InputError: If costs are no finite (K ≥ 2, A ≥ 2) table.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> rule = thresholds([[0, 1], [5, 0]])  # to miss class 1 costs five times a false alarm
         >>> round(rule.threshold, 4)
         0.1667
@@ -199,6 +200,7 @@ def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, 
         InputError: For rows without labels, or thresholds outside (0, 1).
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
         >>> net_benefit(data, at=[0.5])[0].model
         0.5

@@ -135,6 +135,7 @@ def estimate(
         InputError: For predictions of another kind, weighted or dependent rows, or another number of classes.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> z = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
         >>> y = torch.multinomial(z.softmax(dim=1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
         >>> found = estimate(Predictions.from_logits(z[:1000]), reference=Predictions.from_logits(z[1000:], y[1000:]))

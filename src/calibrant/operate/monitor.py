@@ -47,6 +47,7 @@ class Monitor:
         by: Names of columns in their features: each value that the reference has is also watched as a group of its own.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> good = Predictions.from_binary_probs([0.9] * 1000, ([1] * 9 + [0]) * 100)
         >>> monitor = Monitor(good)
         >>> monitor.update(good[:500]).verdict

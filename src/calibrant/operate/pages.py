@@ -21,6 +21,7 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
         model: The label "model" of every line.
 
     Examples:
+        >>> from calibrant.operate import Monitor
         >>> from calibrant import Predictions
         >>> text = to_prometheus(Monitor(Predictions.from_binary_probs([0.9] * 100, [1] * 90 + [0] * 10)))
         >>> text.splitlines()[2]

@@ -41,6 +41,7 @@ def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positi
         The figure, with a ``DecisionCurve``.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0])
         >>> curve = decision_curve(data).numbers
         >>> [(point.threshold, round(point.model, 3)) for point in curve.points if round(point.threshold, 3) == 0.25]

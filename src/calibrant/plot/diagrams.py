@@ -82,6 +82,7 @@ def is_event(data: Data) -> bool:
         data: Predictions or pairs.
 
     Examples:
+        >>> from calibrant import BinaryPairs
         >>> is_event(BinaryPairs.from_probs([0.2], [0]))
         True
     """
@@ -109,6 +110,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
         binning: How rows are put into bins; None is ``EqualMass(15)``.
 
     Examples:
+        >>> from calibrant import BinaryPairs
         >>> diagram = diagram_of(BinaryPairs.from_probs([0.9] * 10, [1] * 6 + [0] * 4))
         >>> [(bin.count, bin.off) for bin in diagram.bins]
         [(10, True)]

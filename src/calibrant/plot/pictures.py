@@ -88,6 +88,7 @@ def reliability(
         InputError: If there are no rows or no labels.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> picture = reliability(data)
         >>> picture.ax.get_xlabel(), picture.numbers.n
@@ -141,6 +142,7 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         InputError: If there are none, or one has no rows.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> compare({"before": data, "after": data})
         Picture(before, after)
@@ -163,6 +165,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
         The figure, with a ``Curve``, or one ``Curve`` per name.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[2.0, 0.0], [0.5, 0.0]], [0, 1])
         >>> risk_coverage(data).numbers
         Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
@@ -231,6 +234,7 @@ def classwise(
         InputError: If class names are not K, or there are only pairs.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[1.4, 0.0, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> classwise(data).numbers[0].name
         '2'
@@ -264,6 +268,7 @@ def temperature_path(
         InputError: If a temperature is not positive, or there are only pairs.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[4.0, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> round(temperature_path(data).numbers.best, 2)
         2.89

@@ -87,6 +87,7 @@ def write_label_report(
         FileFormatError: If the file cannot be written.
 
     Examples:
+        >>> from calibrant import MultiLabelPredictions
         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]] * 60, [[1, 0], [1, 1]] * 60)
         >>> write_label_report(LabelReport("mine", data), "labels.md", draws=10).name
         'labels.md'

@@ -35,6 +35,7 @@ class Model:
             recommends; empty takes the source.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
         >>> Model("mine", data)
         Model('mine', 2 rows)

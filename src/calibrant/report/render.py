@@ -181,6 +181,7 @@ def write_report(
         FileFormatError: If the file cannot be written.
 
     Examples:
+        >>> from calibrant.report import Model
         >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[4.0, 0.0], [3.0, 0.0], [0.0, 3.0]], [0, 1, 1])
         >>> write_report([Model("tiny", data)], "report.md", draws=10).name

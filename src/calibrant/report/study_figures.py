@@ -36,6 +36,7 @@ def draw_study_panel(panel: Panel, ax: "Axes") -> "Figure":
         The figure of ``ax``.
 
     Examples:
+        >>> from calibrant.study.figures import Line, Plot
         >>> from matplotlib.figure import Figure
         >>> lines = (Line("Cross-entropy", (1.0, 2.0), (0.4, 0.3)),)
         >>> figure = draw_study_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())

@@ -61,6 +61,7 @@ class ParquetRows:
             rows are read: if a file has changed since it was listed, or a page does not match its checksum.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> import tempfile, pathlib, calibrant
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
         >>> calibrant.save_predictions(path, {"all": Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])})

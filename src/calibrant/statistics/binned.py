@@ -83,6 +83,7 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         spread: Standard errors (…, B) of weight_b · gap_b; None takes those of independent rows.
 
     Examples:
+        >>> from calibrant.binning import BinTable
         >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([79.0]).double(), 100)
         >>> estimate = corrected_error(one)
         >>> estimate.plug_in.item() > estimate.corrected.item()
@@ -245,6 +246,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
         binomial with that mean; of sampling weights that of as many rows of equal weight as would vary as much.
 
     Examples:
+        >>> from calibrant.binning import BinTable
         >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([60.0]).double(), 100)
         >>> low, high = consistency_bars(one)
         >>> low.item(), high.item()

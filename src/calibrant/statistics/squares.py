@@ -60,6 +60,7 @@ def squared_error(table: BinTable) -> Tensor:
         table: Counts and sums.
 
     Examples:
+        >>> from calibrant.binning import BinTable
         >>> one = BinTable(torch.tensor([10]), torch.tensor([9.0]).double(), torch.tensor([8.0]).double(), 10)
         >>> round(float(squared_error(one)), 4)
         -0.0078
@@ -95,6 +96,7 @@ def squared_gaps(table: BinTable) -> Tensor:
         table: Counts and sums.
 
     Examples:
+        >>> from calibrant.binning import BinTable
         >>> one = BinTable(torch.tensor([10]), torch.tensor([9.0]).double(), torch.tensor([8.0]).double(), 10)
         >>> round(float(squared_gaps(one)), 4)
         -0.0078

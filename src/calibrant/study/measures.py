@@ -117,6 +117,7 @@ class Fits:
         ends: The last entry of each fold's trajectory.
 
     Examples:
+        >>> import math
         >>> from calibrant import Predictions
         >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
         >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])], [{}])

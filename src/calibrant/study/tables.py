@@ -269,6 +269,7 @@ def verdict_of(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, float]
         by_seed: For each objective of ``claim.falls``, seed → figure; only shared seeds are used, if there are any.
 
     Examples:
+        >>> from calibrant.study import Claim
         >>> claim = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
         >>> verdict_of(claim, "digits", [{0: 0.10, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}]).outcome
         'shows'

@@ -37,6 +37,7 @@ def assert_calibrated(
         MissingExtraError: If pytest is not installed and the rows are too few.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9] * 2000, [1] * 1800 + [0] * 200)
         >>> assert_calibrated(data, ece=0.05).verdict
         'pass'

@@ -29,6 +29,7 @@ class LinearLogits:
         InputError: If shapes or dtypes do not match.
 
     Examples:
+        >>> from calibrant.calibrators import TemperatureScaling
         >>> from calibrant.metrics import NLL, Accuracy
         >>> source = LinearLogits(2 * torch.eye(3), torch.eye(3))
         >>> [round(value, 4) for value in source.measure([Accuracy(), NLL()], [0, 1, 1])]
