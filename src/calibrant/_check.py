@@ -248,7 +248,8 @@ def _one_a_row(labels: Tensor, rows: int) -> str:
     """Return the remedy for labels of a wrong shape: of several 0 or 1 a row it is another kind of predictions."""
     several = labels.dim() == 2 and labels.shape[0] == rows and labels.shape[1] > 1
     if several and all(-1 <= int(end) <= 1 for end in labels.aminmax()):
-        return "use MultiLabelPredictions for several labels a row (on the command line: --multilabel)"
+        one_hot = "pass their argmax(1) if they are one-hot, or " if bool((labels.sum(dim=1) == 1).all()) else ""
+        return f"{one_hot}use MultiLabelPredictions for several labels a row (on the command line: --multilabel)"
     return "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row"
 
 

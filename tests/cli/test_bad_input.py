@@ -223,6 +223,7 @@ def test_the_installed_command_says_the_same(
         ("b.csv", "id;logits_0;logits_1;label\n0;0,1;0,2;1\n", "utf-8", "sep=';', decimal=','"),
         ("c.csv", "logits_0|logits_1|label\n.1|.2|1\n", "utf-8", "pandas.read_csv(old, sep='|')"),
         ("d.csv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-16", "got UTF-16 in"),
+        ("h.csv", "0.1,0.9,1\n0.7,0.3,0\n", "utf-8", "logits_0,logits_1,label above them"),
         ("e.tsv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-8", "to_csv(new, sep=chr(9), index=False)"),
     ],
 )

@@ -298,6 +298,12 @@ def first_screen(home: Path) -> None:
     csv(home / "word.csv", holes | {"p_2": ["0.5x", *PROBS[1:, 2]]})
     (home / "hole.csv.gz").write_bytes(gzip.compress((home / "hole.csv").read_bytes()))
     (home / "book.xlsx").write_bytes(b"PK")
+    csv(home / "blank.csv", spread("p_", PROBS, NAMES) | {"truth": [*TEXT[:3], "", *TEXT[4:]]})
+    csv(home / "percent.csv", spread("p_", 100 * PROBS, NAMES) | {"truth": TEXT}, digits=1)
+    csv(home / "shop.csv", {"y_true": LABELS, "y_pred": PROBS.argmax(1), "y_score": PROBS.max(1)})
+    np.savez(home / "log.npz", val_log_probs=np.log(PROBS), val_labels=LABELS)
+    np.savez(home / "hot.npz", logits=LOGITS, labels=np.eye(4)[LABELS])
+    np.savez(home / "words.npz", logits=LOGITS, labels=TEXT)
     csv(home / "far.csv", spread("p", 2 * PROBS) | {"y": LABELS})
     np.save(home / "z.npy", LOGITS)
     np.save(home / "y.npy", LABELS)
@@ -350,6 +356,23 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
             "convert hole.csv whole.parquet --columns 'p_*' --label truth --kind probs",
             "an empty cell in the column 'p_2' at row 7 (line 9) of hole.csv and 1 more",
         ),
+        (
+            "evaluate blank.csv --columns 'p_*' --label truth --kind probs",
+            "an empty cell in the column 'truth' at row 3 (line 5) of blank.csv",
+        ),
+        ("evaluate percent.csv", "run: calibrant evaluate percent.csv --columns 'p_*' --label truth --kind probs"),
+        (
+            "evaluate percent.csv --columns 'p_*' --label truth --kind probs",
+            "got rows that sum to 100 in percent.csv; divide these percentages by 100",
+        ),
+        (
+            "evaluate percent.csv --columns 'p_*' --label truth --kind logits",
+            "got rows that sum to 100 in percent.csv; divide these percentages by 100",
+        ),
+        ("evaluate shop.csv", "of predicted classes, rename the columns to confidence, prediction, label; else run: "),
+        ("evaluate log.npz", "got val_log_probs in log.npz; name it val_logits: log-probabilities are logits"),
+        ("evaluate hot.npz", "got shape (300, 4); pass their argmax(1) if they are one-hot, or add --multilabel"),
+        ("evaluate words.npz", "write them to names.txt, one a line in the order of the scores, and add --class-names"),
         ("evaluate hole.csv", "run: calibrant evaluate hole.csv --columns 'p_*' --label truth --kind probs"),
         (
             "evaluate word.csv --columns 'p_*' --label truth --kind probs",

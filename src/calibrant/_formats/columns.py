@@ -77,8 +77,21 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         if name in used or name in arrays:
             continue
         role = stem_and_name(name)[1] in _ROLES or name == layout.label
-        arrays[name] = column_array(table.column(name), name, path, strict=role, first=first)
+        column = table.column(name)
+        if stem_and_name(name)[1] in LABELS or name == layout.label:
+            column = _without_blanks(column)
+        arrays[name] = column_array(column, name, path, strict=role, first=first)
     return arrays, classes
+
+
+def _without_blanks(column: Any) -> Any:
+    """Return a column of text with its empty cells, which a CSV file keeps as "", null as those of numbers are."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    return pa.compute.if_else(pa.compute.equal(column, ""), pa.scalar(None, column.type), column)
 
 
 def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> tuple[list[str], tuple[str, ...]]:

@@ -11,6 +11,7 @@ from calibrant._files import Array, read_text
 from calibrant._formats import suggest
 from calibrant._formats.columns import Classes, arrays_of_table, is_text
 from calibrant._formats.foreign import refuse_foreign
+from calibrant._formats.kinds import refuse_log_probs, refuse_other_kinds
 from calibrant._formats.labels import encode_labels, encode_pair
 from calibrant._formats.layout import ARRAYS, LABELS, READABLE, SCORES, SPLITS, TABLES, TOLERANCE, Layout, stem_and_name
 from calibrant._formats.tables import read_table
@@ -75,13 +76,14 @@ def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Na
 
 def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: Layout) -> Named:
     """Return the arrays of a file under the names that say what they hold; as ``read_named``, of what was opened."""
+    refuse_log_probs(arrays, place)
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
     arrays = _with_labels(arrays, layout, place)
     matched = _has_text(arrays)
     _check_count(names if matched else (), arrays, place)
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
-    _refuse_probs_as_logits(arrays, layout, place)
+    refuse_other_kinds(arrays, layout, place)
     arrays, off = _normalized(arrays, layout, place)
     return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched)
 
@@ -163,7 +165,8 @@ def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
         if advice := suggest.for_table(table, place):
             raise FileFormatError(
                 f"expected columns that say what they hold (logits, probs, probs_0 …), got "
-                f"{', '.join(table.column_names[:12])} in {shown(place)}; pass {advice} to calibrant.read"
+                f"{', '.join(table.column_names[:12])} in {shown(place)}; {suggest.for_pairs(table.column_names)}pass {advice} to "
+                "calibrant.read"
             )
     return arrays, classes
 
@@ -294,18 +297,6 @@ def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) 
                 f"expected {classes} class_names, one a class, got {len(names)} for {shown(place)}; name each class once, in "
                 "the order of the scores"
             )
-
-
-def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Path) -> None:
-    """Refuse rounded probabilities that are called logits; unrounded ones are refused where predictions are made."""
-    if layout.kind != "logits":
-        return
-    for name, values in arrays.items():
-        if stem_and_name(name)[1] == "logits" and values.ndim == 2 and len(values) and values.dtype.kind == "f":
-            if (values >= 0).all() and (values <= 1).all() and (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
-                raise InputError(
-                    f"expected logits, got rows between 0 and 1 that sum to 1 in {shown(place)}; call them by their kind, probs"
-                )
 
 
 def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], float | None]:

@@ -10,8 +10,10 @@ import numpy as np
 from calibrant._check import PROBABILITY_TOLERANCE
 from calibrant._files import Array
 from calibrant._formats.columns import column_array, numbers_of
+from calibrant._formats.kinds import are_percentages
 from calibrant._formats.layout import LABELS, SCORES, TOLERANCE, stem_and_name
 
+_PREDICTED = {"y_pred", "y_hat", "predicted_label", "predicted_class", "pred_label", "pred_class", "pred_labels"}
 _TRUTHS = {"y", "y_true", "target", "targets", "true", "truth", "gold", "class", "true_label", "label_id", "answer"}
 
 
@@ -32,6 +34,13 @@ def for_table(table: Any, path: Path) -> str | None:
         values = values[~np.isnan(values).reshape(len(values), -1).any(axis=1)]
     pattern = _pattern_of(chosen, list(types))
     return _joined(pattern, _label_among(list(types), others), values)
+
+
+def for_pairs(names: Sequence[str]) -> str:
+    """Return what to do where a column holds predicted classes, before the advice for other files; or nothing."""
+    if not any(name.lower() in _PREDICTED for name in names):
+        return ""
+    return "if these are confidences of predicted classes, rename the columns to confidence, prediction, label; else "
 
 
 def for_arrays(arrays: Mapping[str, Array]) -> str | None:
@@ -102,10 +111,10 @@ def _joined(pattern: str | None, label: str | None, values: Array) -> str | None
     inside = bool(values.size and (values >= 0).all() and (values <= 1).all())
     sums = values.sum(axis=-1) if values.ndim > 1 else np.ones(1)
     off = float(np.abs(sums - 1).max()) if values.size else 0.0
-    kind = "probs" if inside and off <= TOLERANCE else "logits"
+    kind = "probs" if (inside and off <= TOLERANCE) or are_percentages(values) else "logits"
     said = [f"columns='{pattern}'"] if pattern else []
     said += [f"label='{label}'"] if label else []
     said.append(f"kind='{kind}'")
-    if kind == "probs" and off > PROBABILITY_TOLERANCE:
+    if inside and kind == "probs" and off > PROBABILITY_TOLERANCE:
         said.append("normalize=True")
     return ", ".join(said)

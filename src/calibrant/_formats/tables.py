@@ -1,6 +1,7 @@
 """Tables in files as Arrow: CSV, TSV, JSON lines, Parquet, Arrow and Feather, whole or in batches."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,7 @@ def _check_delimiter(path: Path) -> None:
             f"expected text in UTF-8, got UTF-16 in {shown(path)}; save it as UTF-8, or rewrite it in Python: "
             "pandas.read_csv(old, encoding='utf-16').to_csv(new, index=False)"
         )
+    _check_header(header, path)
     wanted, name = (b"\t", "tabs") if path.suffix.lower() == ".tsv" else (b",", "commas")
     got = next((sign for sign in (b";", b"|", b"\t", b",") if sign in header), None)
     if got is None or wanted in header or header.startswith(b'"'):
@@ -166,6 +168,18 @@ def _check_delimiter(path: Path) -> None:
         f"pandas.read_csv(old, sep={sign}).to_csv(new, {'sep=chr(9), ' if name == 'tabs' else ''}index=False)"
         + (f", with sep={sign}{comma} where numbers are written 0,5" if comma else "")
     )
+
+
+def _check_header(header: bytes, path: Path) -> None:
+    """Refuse a first line of numbers with decimals: it is a row of data, not names (columns may be called 0, 1, 2)."""
+    words = header.decode(errors="replace").strip().replace("\t", ",").split(",")
+    if all(re.fullmatch(r"[-+]?\d*\.?\d*(e[-+]?\d+)?", word.strip(), re.IGNORECASE) for word in words) and (
+        sum("." in word for word in words) > 1
+    ):
+        raise FileFormatError(
+            f"expected the names of the columns in the first line, got numbers in {shown(path)}; put a line such as "
+            "logits_0,logits_1,label above them"
+        )
 
 
 def _ipc_batches(source: Any) -> Iterator[Any]:

@@ -86,6 +86,8 @@ _REMEDIES = (
     (r"pass least,", "add --least,"),
     (r"pass labels", "pass --labels"),
     (r"pass scale=", "add --scale "),
+    (r"pass class_names, one name a class in the order of the scores",
+     "write them to names.txt, one a line in the order of the scores, and add --class-names names.txt"),
     (r"(?<![-\w])class_names", "--class-names"),
     (r"(?<![-\w])ignore_index", "--ignore-index"),
     (r"(?<![-\w])class_dim", "--class-dim"),
