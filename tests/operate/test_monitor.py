@@ -77,6 +77,17 @@ def test_an_alarm_stays(reference: Predictions) -> None:
     assert monitor.alarm
 
 
+def test_an_alarm_that_faded_advises_no_fit(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    assert monitor.update(three(100, seed=1, sharp=3.0)).advice.startswith("re-fit all")
+    for seed in range(2, 6):
+        status = monitor.update(three(1000, seed=seed))
+    assert status.verdict == "alarm"
+    assert status.evidence < 20.4
+    assert status.direction == "as confident as before"
+    assert status.advice.startswith("nothing for now: the evidence has faded")
+
+
 def test_parts_merge_to_the_whole_in_any_order(reference: Predictions) -> None:
     batches = [three(150, seed=seed, sharp=1.1) for seed in range(1, 7)]
     whole, odd, even = Monitor(reference), Monitor(reference), Monitor(reference)
@@ -200,6 +211,21 @@ def test_prometheus_is_read_by_its_own_parser(reference: Predictions) -> None:
     }
     assert found["calibrant_alarm"] == ({"model": 'a "b"\\'}, 1.0)
     assert found["calibrant_labels_total"][1] == 500
+
+
+def test_prometheus_has_a_line_for_each_group() -> None:
+    parser = pytest.importorskip(
+        "prometheus_client.parser", reason="optional package 'prometheus_client' is not installed"
+    )
+    monitor = Monitor(grouped(2000, seed=0), by=["region"])
+    monitor.update(grouped(1500, seed=2, worse="south"))
+    found = {
+        (sample.labels["column"], sample.labels["value"]): sample.value
+        for family in parser.text_string_to_metric_families(to_prometheus(monitor))
+        for sample in family.samples
+        if sample.name == "calibrant_group_changed"
+    }
+    assert found == {("region", "north"): 0, ("region", "south"): 1, ("region", "west"): 0}
 
 
 def test_the_page_holds_verdict_advice_and_both_charts_and_loads_nothing(reference: Predictions) -> None:

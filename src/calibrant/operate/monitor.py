@@ -183,6 +183,11 @@ class Monitor:
         return tuple(dict.fromkeys(column for column, _ in self._state.groups))
 
     @property
+    def groups(self) -> tuple[tuple[str, str], ...]:
+        """Column and value of each group that is watched by itself."""
+        return self._state.groups
+
+    @property
     def timeline(self) -> tuple[Block, ...]:
         """The blocks of labels, in order."""
         return self._state.blocks
@@ -279,13 +284,19 @@ class Monitor:
             classes=classes,
             groups=tuple(f"{name} ({_sense(found, name)})" for name in groups),
             advice=self._advice(
-                moved=moved, classes=bool(classes), groups=bool(groups), worse="loss" in own and high < state.accuracy
+                own=bool(own),
+                moved=moved,
+                classes=bool(classes),
+                groups=bool(groups),
+                worse="loss" in own and high < state.accuracy,
             ),
         )
 
-    def _advice(self, *, moved: bool, classes: bool, groups: bool, worse: bool) -> str:
+    def _advice(self, *, own: bool, moved: bool, classes: bool, groups: bool, worse: bool) -> str:
         if not self.alarm:
             return "nothing to do"
+        if not own:
+            return "nothing for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
         if worse:
             return "retrain: accuracy and log-loss are worse, which no calibrator can put right"
         if classes and not moved:

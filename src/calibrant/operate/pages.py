@@ -18,7 +18,7 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
 
     Args:
         monitor: It.
-        model: The label "model" of every line.
+        model: The label "model" of every line. Groups that are watched have a line each, with the labels "column" and "value".
 
     Examples:
         >>> from calibrant.operate import Monitor
@@ -28,7 +28,7 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
         'calibrant_alarm{model="model"} 0'
     """
     status = _checked(monitor).status
-    name = check_text(model, name="model").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    name = _label(check_text(model, name="model"))
     lines = []
     for metric, kind, meaning, value in (
         ("alarm", "gauge", "1 from the first alarm on", int(monitor.alarm)),
@@ -39,7 +39,17 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
     ):
         full = f"calibrant_{metric}"
         lines += [f"# HELP {full} {meaning}", f"# TYPE {full} {kind}", f'{full}{{model="{name}"}} {value:.10g}']
+    if monitor.groups:
+        full = "calibrant_group_changed"
+        lines += [f"# HELP {full} 1 where a group has evidence of its own of a change", f"# TYPE {full} gauge"]
+    for column, value in monitor.groups:
+        changed = any(f"{column} = {value} ({sense})" in status.groups for sense in ("overconfident", "underconfident"))
+        lines.append(f'{full}{{model="{name}",column="{_label(column)}",value="{_label(value)}"}} {int(changed)}')
     return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
