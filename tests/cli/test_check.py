@@ -53,9 +53,9 @@ def test_github_gets_a_summary_and_annotations(
         (["--max", "ece"], "expected --max METRIC=NUMBER, got 'ece'"),
         (["--max", "worst-group-ece=.1"], "--by"),
         (["--max", "worst-group-ece=.1", "--by", "region"], "expected the column 'region' in"),
-        (["--no-worse", "nll=.1"], "expected a baseline"),
+        (["--no-worse", "nll=.1"], "in the shell: --baseline"),
         (["--policy", "nowhere.toml", "--max", "ece=.1"], "got no such file: nowhere.toml"),
-        ([], "expected at least one limit"),
+        ([], "in the shell: --max ece=0.03"),
         (["--max", "ece=.1", "--junit", "no/such/folder.xml"], "no such folder"),
     ],
 )

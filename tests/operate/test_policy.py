@@ -30,6 +30,7 @@ def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None
         ("by = 3\n[maximum]\nece = 0.1", "as names of columns"),
         ("", "at least one limit"),
         ("[maximum", "expected TOML in the policy"),
+        ("[maximum]\nece = .03", "correct it (a number is 0.03, not .03)"),
         ("[maximum]\nece = 1" + "0" * 400, "ece under [maximum] in the policy in (-inf, inf), got inf"),
         ("[maximum]\nece = nan", "got nan"),
         ("[maximum]\nece = 1" + "0" * 5000, "expected TOML in the policy"),

@@ -152,7 +152,9 @@ def check(
         named = check_mapping(limits, name=kind, example="{'ece': 0.03}")
         asked += [(kind, name, _check_limit(kind, name, limit)) for name, limit in named.items()]
     if not asked:
-        raise refuse("at least one limit", "none", "pass for example maximum={'ece': 0.03}")
+        raise refuse(
+            "at least one limit", "none", "pass for example maximum={'ece': 0.03} (in the shell: --max ece=0.03)"
+        )
     need_independent(predictions, name="predictions")
     _check_baseline(baseline, needed=bool(no_worse))
     alpha = min(DIRECTION, TOGETHER / len(asked))
@@ -254,7 +256,7 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
     if name == "nll" and kind != "no_worse":
         raise InputError(
             f"expected a bounded metric to limit ({', '.join(LIMITED)}), got nll, whose mean has no bound that holds for "
-            "every model; compare it with a baseline (no_worse), or limit brier"
+            "every model; compare it with a baseline (no_worse, in the shell --no-worse), or limit brier"
         )
     if metric not in known or (kind == "no_worse" and name != metric):
         worst = "" if kind == "no_worse" else f", or {WORST} before one of them"
@@ -269,7 +271,11 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
 
 def _check_baseline(baseline: Data | None, *, needed: bool) -> None:
     if needed and baseline is None:
-        raise refuse("a baseline to be no worse than", "none", "pass the predictions of the model before")
+        raise refuse(
+            "a baseline to be no worse than",
+            "none",
+            "pass the predictions of the model before (in the shell: --baseline)",
+        )
     if baseline is not None:
         need_independent(baseline, name="baseline")
         if not needed:

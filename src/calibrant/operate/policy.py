@@ -65,7 +65,9 @@ class Policy:
         try:
             found = tomllib.loads(check_text(text, name="a policy"))
         except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
-            raise FileFormatError(f"expected TOML in {name}, got {error}; correct it") from error
+            raise FileFormatError(
+                f"expected TOML in {name}, got {error}; correct it (a number is 0.03, not .03)"
+            ) from error
         unknown = sorted(set(found) - {*_TABLES, "by"})
         if unknown:
             tables = ", ".join(f"[{table}]" for table in _TABLES)
