@@ -100,6 +100,18 @@ def test_parts_merge_to_the_whole_in_any_order(reference: Predictions) -> None:
     np.testing.assert_allclose(
         sum(block.sums for block in odd.timeline), sum(block.sums for block in whole.timeline), atol=1e-9
     )
+    assert [block.weight for block in odd.timeline] == [block.weight for block in whole.timeline]
+    assert odd.status.evidence == pytest.approx(whole.status.evidence)
+
+
+def test_a_change_after_a_merge_is_seen(reference: Predictions) -> None:
+    monitor, late = Monitor(reference), Monitor(reference)
+    monitor.update(three(300, seed=1), time=2)
+    late.update(three(300, seed=2), time=1)
+    assert monitor.merge(late).verdict == "quiet"
+    status = monitor.update(three(800, seed=3, sharp=3.0), time=3)
+    assert (status.verdict, status.changed_rows) == ("alarm", 800)
+    assert 0 < sum(block.weight for block in monitor.timeline) <= 1
 
 
 def test_top_label_pairs_are_watched(reference: Predictions) -> None:

@@ -21,7 +21,7 @@ from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_independent
 from calibrant.operate.seen import marks
 from calibrant.operate.status import Status, show_time
-from calibrant.operate.timeline import appended, joined
+from calibrant.operate.timeline import appended, in_order
 from calibrant.operate.watched import Block, State, load_state, save_state
 from calibrant.predictions import Predictions
 
@@ -155,7 +155,7 @@ class Monitor:
             blocks = tuple(sorted(blocks, key=lambda block: (block.first or 0.0, block.last or 0.0)))
         self._state = replace(
             mine,
-            blocks=joined(blocks),
+            blocks=in_order(blocks),
             batches=np.union1d(mine.batches, theirs.batches),
             ids=np.union1d(mine.ids, theirs.ids),
             peak=max(mine.peak, theirs.peak),
