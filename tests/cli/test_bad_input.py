@@ -184,6 +184,13 @@ def test_evaluate_refuses_wrong_options(arguments: list[str], match: str, good: 
     assert_refused(run("evaluate", good, *resolved), match)
 
 
+def test_an_option_of_one_value_given_twice_is_refused(good: Path, run: Callable[..., Any]) -> None:
+    done = run("report", "--example", "cifar10", "--example=sst", "-o", good.with_name("page.html"))
+    assert_refused(done, r"expected --example once, got it 2 times; keep one of them")
+    assert not good.with_name("page.html").exists()
+    assert run("evaluate", good, "--draws", "0", "--metric", "NLL", "--metric", "ECE").exit_code == 0
+
+
 def test_an_empty_stdin_is_refused(run: Callable[..., Any]) -> None:
     assert_refused(run("evaluate", "-", input=b""), "expected predictions on stdin, got nothing; ")
     assert_refused(run("evaluate", "-", input=b"no such thing"), "expected a readable .safetensors file")

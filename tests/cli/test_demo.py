@@ -24,7 +24,10 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
 
     monkeypatch.setattr(importlib.import_module("calibrant.cli.demo"), "load_study", small)
-    return lambda *options: CliRunner().invoke(main, ["demo", "--workers", "1", "--store", str(tmp_path), *options])
+    store = ("--store", str(tmp_path))
+    return lambda *options: CliRunner().invoke(
+        main, ["demo", "--workers", "1", *(() if "--store" in options else store), *options]
+    )
 
 
 @pytest.mark.slow

@@ -188,10 +188,24 @@ def load_command(name: str) -> Any:
         command: Any = typer.main.get_group(found)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        app.command(name=name)(guarded(found))
+        app.command(name=name, cls=OnceCommand)(guarded(found))
         command = typer.main.get_command(app)
     command.name = name
     return command
+
+
+class OnceCommand(TyperCommand):
+    """A command that refuses an option of one value given twice, of which the last would have taken effect alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Return what the arguments say, after a count of the options in them."""
+        words = [word.partition("=")[0] for word in args[: args.index("--") if "--" in args else None]]
+        for option in self.get_params(ctx):
+            names = [name for name in option.opts if name.startswith("-")]
+            single = names and not getattr(option, "multiple", False) and not getattr(option, "is_flag", False)
+            if single and (count := sum(words.count(name) for name in names)) > 1:
+                fail(f"expected {names[0]} once, got it {count} times; keep one of them")
+        return super().parse_args(ctx, args)
 
 
 def summary_of(name: str) -> str:
