@@ -12,7 +12,7 @@ from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE
-from calibrant.plot import confidence_histogram
+from calibrant.plot import temperature_path
 from calibrant.scale import evaluate_streamed, fit_streamed
 
 KINDS = ("frequency", "sampling")
@@ -180,7 +180,7 @@ def test_what_does_not_honour_weights_refuses_them() -> None:
     with pytest.raises(
         InputError, match="expected rows without weights for a picture or a report, got sampling weights"
     ):
-        confidence_histogram(sample())
+        temperature_path(sample())
 
 
 def test_a_file_with_both_kinds_of_weights_is_refused(tmp_path: Path) -> None:

@@ -123,3 +123,37 @@ def test_decisions_stand_in_the_report_when_costs_or_errors_are_given(tmp_path: 
 def _report_text(run: Run, path: Path, folder: Path) -> str:
     assert run("report", path, "-o", folder / "plain.md").exit_code == 0
     return (folder / "plain.md").read_text()
+
+
+def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
+    path, place = tmp_path / "g.npz", tmp_path / "r.json"
+    region = np.array(["north", "south"])[np.arange(400) % 2]
+    np.savez(path, **arrays, test_region=region, val_region=region, test_age=np.arange(400) % 60)
+    done = run("report", path, "--method", "none", "--by", "region,age", "-o", place)
+    assert done.exit_code == 0, done.stderr
+    audit = json.loads(place.read_text())["models"][0]["for_whom"]
+    data = calibrant.load_predictions(path, "test")
+    found = calibrant.evaluate.subgroups(data, {"region": region, "age": np.arange(400) % 60})
+    assert audit["columns"] == ["region", "age"]
+    assert [row["p_adjusted"] for row in audit["before"]["rows"]] == [row.p_adjusted for row in found.rows]
+    place.unlink()
+    for by, words in (
+        ("town", "expected the column 'town'"),
+        ("region,", "expected names of columns for --by, got 'region,'"),
+    ):
+        done = run("report", path, "--method", "none", "--by", by, "-o", place)
+        assert (done.exit_code, words in " ".join(done.stderr.split()), place.exists()) == (2, True, False)
+
+
+def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndarray], tmp_path: Path, run: Run) -> None:
+    path, place = tmp_path / "w.npz", tmp_path / "r.json"
+    weights = np.random.default_rng(0).random(400) + 0.1
+    np.savez(path, **arrays, val_sampling_weights=weights, test_sampling_weights=weights)
+    done = run("report", path, "--method", "TemperatureScaling", "-o", place)
+    assert done.exit_code == 0, done.stderr
+    shown = json.loads(place.read_text())
+    test = calibrant.load_predictions(path, "test")
+    after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(calibrant.load_predictions(path, "val")))
+    values = [row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())]
+    assert values == pytest.approx([ECE()(test), ECE()(after)])
+    assert "by their sampling weights" in shown["models"][0]["remarks"][0]

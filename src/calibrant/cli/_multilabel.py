@@ -153,7 +153,7 @@ class LabelsAsked:
 
 def report_labels(request: Request, files: Sequence[str] | None, output: str, asked: LabelsAsked) -> None:
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
-    request.refuse("margin")
+    request.refuse("margin", "by", "costs", "error_limit")
     name = one_file(files)
     saved = MultiLabelCalibrator.load(asked.calibrator) if asked.calibrator else None
     with readable(name) as path, writable(output, suffix=f".{asked.format or 'html'}", inputs=[name]) as target:

@@ -13,11 +13,11 @@ import typer
 
 import calibrant
 from calibrant import metrics
-from calibrant._files import Array
-from calibrant._formats import Named, read_columns
+from calibrant._formats import Named
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
+from calibrant.cli._columns import column_of
 from calibrant.cli._files import readable
 from calibrant.cli._multilabel import MultiLabel, Request, evaluate_labels
 from calibrant.cli._options import FILES, Example, Inputs, Source, among, at_path, with_inputs
@@ -255,11 +255,7 @@ def by_column(
         InputError: If a column is missing, has too many values, or does not lie beside the rows.
     """
     for column in columns:
-        kept = _column(named, column, split=split, data=data, inputs=inputs, file=file)
-        if kept.shape != (len(data),):
-            raise InputError(
-                f"expected one value of {column!r} a row ({len(data):,}), got shape {kept.shape}; name a column of the rows"
-            )
+        kept = column_of(named, column, split=split, data=data, inputs=inputs, file=file)
         text = kept.astype(str)
         found, codes = np.unique(text, return_inverse=True)
         if len(found) > MOST_GROUPS:
@@ -268,19 +264,6 @@ def by_column(
             )
         for place, value in enumerate(found.tolist()):
             yield f"{column}={value}", data[torch.from_numpy(np.flatnonzero(codes == place))]
-
-
-def _column(named: Named, column: str, *, split: str, data: Data, inputs: Inputs, file: str) -> Array:
-    """Return the values of ``column`` beside the rows that are measured: a feature of theirs, or an array of the file."""
-    features = data.features if isinstance(data, Predictions) else None
-    if features is not None and column in features:
-        return np.asarray(features[column])
-    values = np.asarray(read_columns(named, [column], split=split, file=file)[column])
-    names = [prefix + name for prefix in (f"{split}_", "") for name in ("labels", "label")]
-    labels = next((named.arrays[name] for name in names if name in named.arrays), None)
-    if inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
-        values = values[labels != inputs.ignore_index]
-    return values
 
 
 def _option_of(part: str, name: str) -> tuple[str, Any]:

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import calibrant
+from calibrant._files import Array
+from calibrant._formats import Named
 from calibrant._places import shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+from calibrant.cli._columns import column_of
 from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import readable, writable
 from calibrant.cli._multilabel import LabelsAsked, MultiLabel, Request, report_labels
@@ -47,6 +50,13 @@ CostFile = Annotated[
 ErrorLimit = Annotated[
     float | None, typer.Option(help="Also: which rows to answer so that at most this fraction of answers is wrong.")
 ]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN,…",
+        help="Also: the groups of these columns; those of all features if left out, none: no groups.",
+    ),
+]
 Method = Annotated[
     str | None,
     typer.Option(
@@ -73,6 +83,7 @@ def report(
     margin: Margin = MARGIN,
     costs: CostFile = None,
     error_limit: ErrorLimit = None,
+    by: By = None,
     executor: ExecutorName = "local",
     workers: Workers = 1,
     address: Address = None,
@@ -92,6 +103,8 @@ def report(
         calibrant report predictions.npz --calibrator c.safetensors --format md -o -
 
         calibrant report predictions.npz --costs costs.csv --error-limit .05
+
+        calibrant report predictions.npz --by age,region
 
         calibrant report folder/ --workers 8 -o report.html
 
@@ -117,7 +130,7 @@ def report(
                 models.append(folder.section(source.path, execution))
                 continue
             with readable(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(at_path(source, path), inputs, split, fit_split, context)
+                data = Data(at_path(source, path), inputs, split, fit_split, context, read_columns_named(by))
                 models.append(_model_of(data, method=method, saved=saved))
         with working("reporting"):
             tables, pictures = decided.of(models)
@@ -158,13 +171,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Data:
-    """A predictions file: where it is, how it is read, and the splits to evaluate and to fit on."""
+    """A predictions file: where it is, how it is read, the splits to evaluate and to fit on, and the columns whose groups are looked at."""
 
     source: Source
     inputs: Inputs
     split: str
     fit_split: str
     context: typer.Context
+    by: Sequence[str] | None = None
 
 
 def _refuse_choices(context: typer.Context, method: str | None, calibrator: str | None) -> None:
@@ -192,6 +206,7 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
         "split": data.split,
         "class_names": class_names,
         "argument": data.source.argument,
+        "by": data.by and _columns(data, named, splits, before),
     }
     calibrator = saved if saved is not None else _fit(data, splits, method)
     if calibrator is None:
@@ -200,6 +215,27 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
     after = raw.calibrated_by(calibrator)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+
+
+def read_columns_named(by: Sequence[str] | None) -> list[str] | None:
+    """Return the names that ``--by`` gives, with commas or repeated; none of them for ``none``.
+
+    Raises:
+        InputError: If it gives no name.
+    """
+    if by is None or by == [NONE]:
+        return None if by is None else []
+    names = [name.strip() for text in by for name in text.split(",")]
+    if "" in names:
+        raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
+    return list(dict.fromkeys(names))
+
+
+def _columns(data: Data, named: Named, splits: Splits, before: Predictions | BinaryPairs) -> dict[str, Array]:
+    """Return the columns of ``--by`` beside the rows that are evaluated."""
+    own = next(name for name, held in splits.items() if held is before)
+    place: dict[str, Any] = {"split": own, "data": before, "inputs": data.inputs, "file": data.source.shown}
+    return {name: column_of(named, name, **place) for name in data.by or ()}
 
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:

@@ -198,7 +198,7 @@ def confidence_histogram(
         >>> confidence_histogram(data).numbers.accuracy
         0.6
     """
-    check_data(predictions)
+    check_data(predictions, weighted=True)
     check_axes(ax)
     check_bins(binning)
     numbers = diagram_of(
@@ -291,7 +291,7 @@ def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
     if not models:
         raise InputError("expected at least one model to draw, got none; pass a name and its predictions")
     for data in models.values():
-        check_data(data)
+        check_data(data, weighted=True)
     return models
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from calibrant._data import need_rows
 from calibrant.plot.arguments import check_data
 from calibrant.plot.diagrams import Data, to_cpu
 
@@ -27,7 +28,7 @@ class Curve:
 
 
 def risk_curve(data: Data) -> Curve:
-    """Return the error among the most confident c · N rows for up to 200 coverages c; rows of equal confidence stay together.
+    """Return the error among the most confident c · N rows (by weight) for up to 200 coverages c; rows of equal confidence stay together.
 
     Args:
         data: Labelled predictions or pairs, at least one row.
@@ -38,14 +39,16 @@ def risk_curve(data: Data) -> Curve:
     References:
         El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    check_data(data)
-    p, y = to_cpu(data.top_label())
+    check_data(data, weighted=True)
+    pairs = need_rows(data, what="a risk-coverage curve").top_label()
+    p, y = to_cpu(pairs)
+    weight = torch.ones_like(p) if pairs.weights is None else pairs.weights.detach().cpu().double()
     confidence, order = torch.sort(p, descending=True, stable=True)
-    errors = (1 - y[order]).cumsum(0)
+    kept, errors = weight[order].cumsum(0), (weight * (1 - y))[order].cumsum(0)
     last_of_tie = torch.ones_like(confidence, dtype=torch.bool)
     last_of_tie[:-1] = confidence[:-1] != confidence[1:]
     ends = torch.nonzero(last_of_tie)[:, 0]
     if len(ends) > POINTS:
         ends = ends[torch.linspace(0, len(ends) - 1, POINTS).round().long()]
-    answered = (ends + 1).double()
-    return Curve((answered / len(p)).tolist(), (errors[ends] / answered).tolist())
+    answered = kept[ends]
+    return Curve((answered / kept[-1]).tolist(), (errors[ends] / answered).tolist())

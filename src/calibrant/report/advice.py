@@ -8,13 +8,13 @@ from shlex import quote
 import torch
 from torch import Tensor
 
-from calibrant._data import Data
+from calibrant._data import Data, need_rows
 from calibrant._formats import WRITABLE
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model, Subject
 from calibrant.report.verdict import Verdict
-from calibrant.statistics import paired_bootstrap
+from calibrant.statistics import paired_bootstrap, paired_test
 
 __all__ = [
     "NOTHING",
@@ -99,16 +99,21 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
         before: The predictions to compare with.
         after: The same rows calibrated.
         against: Name of ``before`` in sentences.
-        draws: Bootstrap resamples; whole groups are resampled where rows have groups.
+        draws: Bootstrap resamples; whole groups are resampled where rows have groups. Weighted rows have the t-test's interval.
     """
-    difference = loss_rows(before) - loss_rows(after)
+    counted = need_rows(before, what="the gain in log-loss")
+    difference = loss_rows(counted) - loss_rows(need_rows(after, what="the gain in log-loss"))
     if draws < 2 or not bool(torch.isfinite(difference).all()):
         return None
-    groups = before.groups
+    groups = counted.groups
     units = len(difference) if groups is None else len(torch.unique(groups))
     if units < 2:
         return None
-    test = paired_bootstrap(difference, groups=groups, draws=draws)[0]
+    test = (
+        paired_bootstrap(difference, groups=groups, draws=draws)[0]
+        if counted.weights is None
+        else paired_test(difference, groups=groups, weight=counted.weights.cpu())[0]
+    )
     return Gain(against, test.difference, test.low, test.high)
 
 

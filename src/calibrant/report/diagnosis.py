@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import Data
-from calibrant.binning import EqualWidth
+from calibrant._data import Data, count_of, need_rows
+from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram, diagram_of
 from calibrant.predictions import BinaryPairs, Predictions
@@ -49,8 +49,9 @@ def by_class(model: Model) -> list[Part]:
     binning = EqualWidth(BINS)
 
     def errors(data: Predictions) -> list[tuple[float, float, float, int]]:
-        pairs = (data.one_vs_rest(k) for k in range(data.classes))
-        return [(binning.table(p.p, p.y).error(), float(p.p.mean()), float(p.y.mean()), int(p.y.sum())) for p in pairs]
+        counted = need_rows(data, what="a report")
+        pairs = (counted.one_vs_rest(k) for k in range(data.classes))
+        return [_of_class(binning.table(p.p, p.y, weight=p.weights), p) for p in pairs]
 
     old = errors(before)
     new = errors(after) if isinstance(after, Predictions) else None
@@ -62,22 +63,33 @@ def by_class(model: Model) -> list[Part]:
 
 def by_group(model: Model) -> list[Part]:
     """Return every group of rows, the largest error first; empty if there are no groups."""
-    groups = model.before.groups
+    counted = need_rows(model.before, what="a report")
+    groups = counted.groups
     if groups is None:
         return []
     metric = ECE()
     parts = []
     for group in torch.unique(groups).tolist():
         rows = groups == group
-        before, after = model.before.top_label()[rows], _top(model.after, rows)
+        before, after = counted.top_label()[rows], _top(model.after, rows)
         error_after = None if after is None else metric(after)
-        expected = float(before.p.mean())
-        parts.append(Part(str(group), len(before), expected, Accuracy()(before), metric(before), error_after, group))
+        table = EqualWidth(1).table(before.p, before.y, weight=before.weights)
+        expected = float(table.sum_p.sum()) / table.total
+        parts.append(
+            Part(str(group), count_of(before), expected, Accuracy()(before), metric(before), error_after, group)
+        )
     return worst_first(parts)
 
 
+def _of_class(table: BinTable, pairs: BinaryPairs) -> tuple[float, float, float, int]:
+    """Return the error, the mean probability, the frequency and the rows of a class; rows counted as often as they count."""
+    mean, frequency = (float(sums.sum()) / table.total for sums in (table.sum_p, table.sum_y))
+    of_class = pairs.y.sum() if pairs.weight_kind != "frequency" else table.sum_y.sum()
+    return table.error(), mean, frequency, round(float(of_class))
+
+
 def _top(data: Data | None, rows: Tensor) -> BinaryPairs | None:
-    return None if data is None else data.top_label()[rows]
+    return None if data is None else need_rows(data, what="a report").top_label()[rows]
 
 
 def worst_first(parts: Sequence[Part]) -> list[Part]:
@@ -95,7 +107,8 @@ def class_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram
 
 def group_panels(model: Model, parts: Sequence[Part]) -> list[tuple[str, Diagram]]:
     """Return the reliability diagrams of the first six groups in ``parts``, after calibration if any."""
-    data, groups = model.before if model.after is None else model.after, model.before.groups
+    data = need_rows(model.before if model.after is None else model.after, what="a report")
+    groups = need_rows(model.before, what="a report").groups
     if groups is None:
         return []
     pairs = data.top_label()

@@ -1,8 +1,9 @@
 """Inputs of a report: models before and after calibration, and tables computed elsewhere."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,6 +34,8 @@ class Model:
             comparison out.
         argument: The file and the options that read it as arguments of the command line, for the commands that the report
             recommends; empty takes the source.
+        by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
+            features, if there are any, and an empty list none.
 
     Examples:
         >>> from calibrant import Predictions
@@ -50,13 +53,18 @@ class Model:
     class_names: Sequence[str] | None = None
     reference: Data | None = None
     argument: str = ""
+    by: Sequence[str] | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for data in (self.before, self.after, self.reference):
             if data is not None:
-                check_data(data)
-        check_data(self.before)
+                check_data(data, weighted=True)
+        check_data(self.before, weighted=True)
         _check_texts(self)
+        if self.by is not None and not isinstance(self.by, Mapping):
+            names = check_sequence(self.by, name="by")
+            if wrong := [name for name in names if not isinstance(name, str)]:
+                raise refuse("each of by as the name of a column", shown(wrong[0]), 'write ["region", "age"]')
         if isinstance(self.before, Predictions):
             classes = self.before.classes
             check_names(self.class_names, classes=classes, of=self.name)
@@ -64,6 +72,10 @@ class Model:
             raise InputError(
                 f"expected equally many rows before and after for {self.name}, got {len(self.before)} and "
                 f"{len(self.after)}; calibrate the same predictions"
+            )
+        if self.after is not None and not _same_weights(self.before, self.after):
+            raise InputError(
+                f"expected the same weights before and after for {self.name}, got others; use calibrated_by"
             )
 
     def __repr__(self) -> str:
@@ -142,6 +154,12 @@ class Table:
             )
 
 
+def _same_weights(one: Data, other: Data) -> bool:
+    if one.weights is None or other.weights is None:
+        return one.weights is other.weights
+    return one.weight_kind == other.weight_kind and torch.equal(one.weights.cpu(), other.weights.cpu())
+
+
 def _check_texts(model: Model | Subject) -> None:
     for name in ("name", "source", "split"):
         if not isinstance(getattr(model, name), str):
@@ -179,13 +197,13 @@ def in_one_line(calibrator: Calibrator) -> str:
 
 
 def fingerprint(data: Data) -> str:
-    """Return the SHA-256 of the numbers and labels, in order, as 16 hexadecimal digits."""
+    """Return the SHA-256 of the numbers, labels and weights, in order, as 16 hexadecimal digits."""
     digest = hashlib.sha256()
     if isinstance(data, Predictions):
         columns = [data.logits if data.given_probs is None else data.given_probs, data.labels]
     else:
         columns = [data.p, data.y]
-    for column in columns:
+    for column in [*columns, data.weights]:
         if column is not None:
             plain = column.detach().cpu().contiguous()
             digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())

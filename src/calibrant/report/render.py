@@ -39,11 +39,12 @@ from calibrant.report.diagnosis import (
     group_panels,
     worst_bins,
 )
+from calibrant.report.for_whom import FIRST, PROMISE, Audit, audit_of
 from calibrant.report.formats import check_format
 from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
-from calibrant.report.words import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary
+from calibrant.report.words import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary, weight_remarks
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class Section:
         words: The findings as sentences.
         fingerprint: Hash of the data, 16 hexadecimal digits.
         remarks: What is left out and why.
+        audit: The calibration of groups of rows by their features, or None.
     """
 
     model: Model | Subject
@@ -85,6 +87,7 @@ class Section:
     words: list[str]
     fingerprint: str
     remarks: Sequence[str] = ()
+    audit: Audit | None = None
 
     @property
     def advice(self) -> Advice:
@@ -242,7 +245,8 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
     diagrams = [diagram_of(data) for data in states]
     histograms = [diagram_of(data, binning=EqualWidth(BINS)) for data in states]
     verdicts = [verdict_of(rows, d, margin=margin) for rows, d in zip(figures, diagrams, strict=True)]
-    classes, groups = by_class(model), by_group(model)
+    classes, groups, audit = by_class(model), by_group(model), audit_of(model)
+    words = summary(model, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0])
     return Section(
         model=model,
         before=figures[0],
@@ -256,8 +260,10 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
         classes=classes,
         groups=groups,
         panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
-        words=summary(model, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0]),
+        words=words + ([f"For whom: {audit.finding}"] if audit and audit.finding else []),
         fingerprint=fingerprint(model.before),
+        remarks=weight_remarks(model.before),
+        audit=audit,
     )
 
 
@@ -308,7 +314,7 @@ def environment(*, markdown: bool = False) -> Any:
     made.filters["soft"] = _soft
     made.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
     made.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
-    made.globals.update(glossary=GLOSSARY)
+    made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST)
     if markdown:
         made.finalize = _without_tags
     return made
@@ -361,6 +367,7 @@ def _json(context: dict[str, Any]) -> str:
             "diagram_after": None if section.diagrams[1] is None else asdict(section.diagrams[1]),
             "classes": [asdict(part) for part in section.classes],
             "groups": [asdict(part) for part in section.groups],
+            "for_whom": None if section.audit is None else asdict(section.audit),
         }
         for section in context["sections"]
     ]

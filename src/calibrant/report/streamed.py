@@ -238,7 +238,11 @@ def _edges() -> list[float]:
 
 def _unweighted(rows: ParquetRows) -> ParquetRows:
     if rows.weight_kind is not None:
-        raise refuse("rows without weights for a report", f"{rows.weight_kind} weights", "leave that column out")
+        remedy = (
+            "its limits if calibrated are drawn from counts of rows: leave that column out, evaluate these rows by "
+            "evaluate_streamed, or report on a file of them, which is read whole"
+        )
+        raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
     return rows
 
 

@@ -1,5 +1,6 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
+from calibrant._data import Data, count_of, effective_count
 from calibrant.metrics import NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.model import Model, Subject
@@ -56,7 +57,7 @@ def summary(model: Model | Subject, before: list[Row], after: list[Row], diagram
     accuracy = find_row(before, Accuracy())
     assert accuracy is not None
     sentences = [
-        f"On {diagram.n:,} rows accuracy is {_with_interval(accuracy)} and mean confidence {100 * diagram.confidence:.1f} %."
+        f"On {accuracy.n:,} rows accuracy is {_with_interval(accuracy)} and mean confidence {100 * diagram.confidence:.1f} %."
     ]
     return sentences + (_change(model, before, after, accuracy) if after else [])
 
@@ -77,6 +78,23 @@ def _change(model: Model | Subject, before: list[Row], after: list[Row], accurac
             "The accuracy did not change." if same else f"Predictions changed: accuracy is now {now.shown(now.value)}."
         )
     return sentences
+
+
+def weight_remarks(data: Data) -> list[str]:
+    """Return a sentence on what the weights of ``data`` do to its figures; nothing without weights.
+
+    Args:
+        data: Predictions or pairs.
+    """
+    if data.weights is None:
+        return []
+    if data.weight_kind == "frequency":
+        return [
+            f"{len(data):,} rows with counts stand for {count_of(data):,} rows: every figure counts a row that often."
+        ]
+    effective = f"{effective_count(data):,.0f} rows of equal weight"
+    said = f"Every figure weights its {count_of(data):,} rows by their sampling weights."
+    return [f"{said} They vary as much as {effective}, on which intervals, limits and the rows of a bin rest."]
 
 
 def bin_sentence(found: Bin) -> str:

@@ -1,0 +1,151 @@
+"""For whom the probabilities hold: the calibration of every group of rows, and one test for the worst of them."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from calibrant._data import Data
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.evaluate import Subgroup, Subgroups, subgroups
+from calibrant.report.model import Model
+
+__all__ = ["PROMISE", "Audit", "audit_of"]
+
+FIRST = 8  # groups shown at once; the others are folded
+MOST = 100  # groups in the page; JSON has all
+MINIMUM = 100  # fewest rows of a group
+MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
+Cell: TypeAlias = tuple[str, float | str]  # what is shown, and what sorts it
+PROMISE = (
+    "A finding holds at 95 % for all groups at once; no finding is no proof: read the intervals, and columns that nobody named "
+    "are not looked at. Calibration in groups makes neither error rates equal nor decisions fair: see “What this can and cannot "
+    "promise” in docs/tutorials/weights-and-groups.md."
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The groups of a model's rows, before and after calibration.
+
+    Args:
+        columns: Names of the columns looked at.
+        before: The groups before calibration, or None if there was no test.
+        after: The same after calibration, or None.
+        unread: Columns left out for their many categories.
+        reason: Why there was no test, or "".
+    """
+
+    columns: tuple[str, ...]
+    before: Subgroups | None
+    after: Subgroups | None = None
+    unread: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def last(self) -> Subgroups | None:
+        """The groups after calibration, or before it without a calibrator."""
+        return self.after or self.before
+
+    @property
+    def finding(self) -> str | None:
+        """The verdict if a group is worse than chance explains, else None."""
+        last = self.last
+        found = last is not None and bool(last.rows) and last.p_value < 1 - last.level
+        return last.verdict if found and last is not None else None
+
+    @property
+    def verdicts(self) -> list[str]:
+        """What the test says before and after calibration, or why there was none."""
+        if self.before is None:
+            return [self.reason]
+        if self.after is None:
+            return [self.before.verdict]
+        return [f"Before calibration: {self.before.verdict}", f"After it: {self.after.verdict}"]
+
+    @property
+    def scope(self) -> str:
+        """What was looked at, and what was too small for it."""
+        last = self.last
+        said = [f"Looked at: {', '.join(self.columns)}." if self.columns else ""]
+        if last is not None:
+            count, small = len(last.rows), last.left_out
+            said.append(
+                f"The event is that {last.event}." if last.event.startswith("the ") else f"The event is {last.event}."
+            )
+            said.append(f"{count:,} group{'' if count == 1 else 's'} tested")
+            said[-1] += f", {small:,} with fewer than {MINIMUM} rows or 5 expected events left out." if small else "."
+        if last is not None and last.rows:
+            said.append("The test is of the gap: errors that cancel within a group show in its ECE alone.")
+        if self.unread:
+            said.append(f"Left out for more than {MOST_NAMES} categories: {', '.join(self.unread)}.")
+        return " ".join(filter(None, said))
+
+    @property
+    def lines(self) -> list[list[Cell]]:
+        """The cells of each group under ``header``, the strongest evidence first."""
+        last, first = self.last, self.before
+        if last is None or first is None:
+            return []
+        old = {row.columns: row for row in first.rows}
+        return [_cells(row, old.get(row.columns), compared=self.after is not None) for row in last.rows[:MOST]]
+
+    @property
+    def header(self) -> list[str]:
+        """The names of the columns of ``lines``."""
+        gap = ["gap before", "gap after"] if self.after is not None else ["gap"]
+        return ["group", "rows", *gap, "95 %, all groups at once", "ECE", "p, all groups"]
+
+
+def audit_of(model: Model) -> Audit | None:
+    """Return the groups of a model's rows by ``model.by``, or by all features of its predictions; None if there are none.
+
+    A column of text with more than 200 categories is left out unless it is named.
+
+    Args:
+        model: The model.
+
+    Raises:
+        InputError: For columns named in ``model.by`` that are missing, of another length, or of too many categories.
+    """
+    named = model.by is not None
+    columns: Any = model.by if named else dict(model.before.features or {})
+    if not columns:
+        return None
+    unread = () if named else tuple(name for name, values in columns.items() if _unread(values))
+    columns = columns if named else {name: values for name, values in columns.items() if name not in unread}
+    if not columns:
+        return Audit((), None, unread=unread, reason="No column of few categories or of numbers lies beside the rows.")
+    names = tuple(map(str, columns))
+    try:
+        before = _groups(model.before, columns)
+        after = None if model.after is None else _groups(model.after, columns)
+    except NoIntervalError as error:
+        return Audit(names, None, unread=unread, reason=f"Groups are not tested: {error}.")
+    except InputError as error:
+        if named:
+            raise
+        return Audit(names, None, unread=unread, reason=f"Groups are not tested: {error}.")
+    return Audit(names, before, after, unread)
+
+
+def _groups(data: Data, columns: Any) -> Subgroups:
+    return subgroups(data, columns, minimum=MINIMUM)
+
+
+def _unread(values: Any) -> bool:
+    return not isinstance(values, Tensor) and len(np.unique(values)) > MOST_NAMES
+
+
+def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[Cell]:
+    gaps = [_percent(row.gap)] if not compared else [("", 9.0) if old is None else _percent(old.gap), _percent(row.gap)]
+    ends = (f"{_percent(row.all_low)[0]} to {_percent(row.all_high)[0]}", row.all_low)
+    ece = (f"{100 * row.ece:.2f} %", row.ece)
+    p = "< 0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
+    return [(row.group, row.group), (f"{row.n:,}", float(row.n)), *gaps, ends, ece, (p, row.p_adjusted)]
+
+
+def _percent(value: float) -> Cell:
+    shown = f"{100 * value:+.2f} %".replace("-", "−")
+    return ("0.00 %" if shown[1:] == "0.00 %" else shown), value

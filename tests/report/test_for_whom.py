@@ -1,0 +1,173 @@
+"""For whom: the groups in a report, their one test, and reports on weighted rows."""
+
+import json
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.report.test_render import Page
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.evaluate import subgroups
+from calibrant.metrics import ECE
+from calibrant.plot import risk_coverage
+from calibrant.report import Model, write_report
+from calibrant.report.for_whom import PROMISE, audit_of
+
+
+def people(rows: int = 1200, *, seed: int = 0, off: float = 1.2, **beside: Any) -> Predictions:
+    """Return two classes with a group of which the model asks too much, and columns beside the rows."""
+    rng = np.random.default_rng(seed)
+    z, site = rng.normal(0, 1.5, rows), rng.choice(["a", "b", "<i>c</i>|d"], rows)
+    y = rng.random(rows) < 1 / (1 + np.exp(-(z - off * (site == "b"))))
+    columns = {"site": site, "age": rng.integers(20, 80, rows), "name": np.array([f"p{i}" for i in range(rows)])}
+    return Predictions.from_binary_logits(z, y.astype(int), features=columns, **beside)
+
+
+def page(folder: Path, model: Model, suffix: str = "html") -> str:
+    return write_report([model], folder / f"r.{suffix}", draws=10).read_text()
+
+
+def numbers(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if isinstance(value, int | float)}
+
+
+def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp_path: Path) -> None:
+    data = people()
+    model = Model("net", data)
+    found = subgroups(data, ["site", "age"])
+    audit = audit_of(model)
+    assert audit is not None
+    assert (audit.before, audit.after, audit.unread) == (found, None, ("name",))
+    assert found.rows[0].group == "site = b"
+    text = page(tmp_path, model)
+    Page(text)
+    assert text.index(f"For whom: {found.verdict}") < text.index("<h3>For whom</h3>")
+    worst = found.rows[0]
+    for shown in (f"{100 * worst.gap:+.2f}", f"{100 * worst.all_low:+.2f}", f"{100 * worst.ece:.2f}", "site = b"):
+        assert shown in text
+    assert "site = &lt;i&gt;c&lt;/i&gt;|d" in text
+    assert PROMISE.replace("95 %", "95\u00a0%") in text
+    assert "Left out for more than 200 categories: name." in text
+
+
+def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
+    data = people()
+    calibrator = TemperatureScaling().fit(people(seed=1))
+    model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
+    audit = audit_of(model)
+    assert audit is not None
+    assert audit.after == subgroups(data.calibrated_by(calibrator), ["site"])
+    assert [verdict.split(":")[0] for verdict in audit.verdicts] == ["Before calibration", "After it"]
+    lines = [line for line in page(tmp_path, model, "md").splitlines() if line.startswith(("| group", "| site"))]
+    assert {line.replace("\\|", "").count("|") for line in lines} == {8}
+    shown = json.loads(page(tmp_path, model, "json"))["models"][0]["for_whom"]
+    assert [row["group"] for row in shown["after"]["rows"]] == [row.group for row in audit.after.rows]
+
+
+def test_columns_may_be_given_and_many_groups_are_folded(tmp_path: Path) -> None:
+    data = people(3000)
+    cells = np.arange(3000) % 12
+    model = Model("net", data, by={"cell": cells})
+    text = page(tmp_path, model)
+    Page(text)
+    assert "<summary>All 12 groups</summary>" in text
+    assert "site = " not in text
+    top = Model("top", data.top_label(), by={"cell": cells})
+    assert audit_of(top) is not None
+
+
+def test_without_large_groups_or_columns_it_says_so(tmp_path: Path) -> None:
+    small = audit_of(Model("net", people(60), by=["site", "age"]))
+    assert small is not None
+    assert (small.verdicts, small.lines) == (["There is no group with enough rows."], [])
+    assert "0 groups tested, 7 with fewer than 100 rows or 5 expected events left out." in small.scope
+    assert "For whom</h3>" in page(tmp_path, Model("net", people(60)))
+    assert audit_of(Model("net", people(), by=[])) is None
+    assert "For whom" not in page(tmp_path, Model("net", people(), by=()))
+    bare = Predictions.from_binary_logits(
+        [1.0, -1.0] * 60, [1, 0] * 60, features={"name": [f"p{i}" for i in range(120)]}
+    )
+    assert audit_of(Model("net", bare)) is not None  # 120 names are few enough, and each too small
+    clusters = people(groups=np.arange(1200) % 4)
+    few = audit_of(Model("net", clusters))
+    assert few is not None
+    assert few.verdicts[0].startswith("Groups are not tested: ")
+
+
+def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    for by, words in (
+        (["town"], "expected features out of those of the predictions for 'town', got 'age', 'name', 'site'"),
+        (["name"], "categories in 'name'"),
+        ({"cell": [1, 2]}, "the feature 'cell'"),
+    ):
+        data = people(2200)
+        with pytest.raises(InputError, match=words):
+            page(tmp_path, Model("net", data, by=by))
+    for junk in ("site", 3, [1]):
+        with pytest.raises(InputError, match="by"):
+            Model("net", people(50), by=junk)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_counts_make_the_report_of_the_repeated_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    times = rng.integers(0, 4, 600)
+    counted = people(600, weights=times, weight_kind="frequency", groups=np.arange(600) % 40)
+    rows = torch.repeat_interleave(torch.arange(600), torch.from_numpy(times))
+    repeated = people(600, groups=np.arange(600) % 40)[rows]
+    pages = []
+    for data in (counted, repeated):
+        model = Model("net", data, data.calibrated_by(TemperatureScaling().fit(people(seed=1))), "T", by=["site"])
+        pages.append(json.loads(page(tmp_path, model, "json")))
+    for ours, theirs in zip(pages[0]["rows"], pages[1]["rows"], strict=True):
+        assert ours["value"] == pytest.approx(theirs["value"], rel=1e-10)
+        assert ours["n"] == theirs["n"]
+    one, other = (shown["models"][0] for shown in pages)
+    for part in ("classes", "groups"):
+        for ours, theirs in zip(one[part], other[part], strict=True):
+            assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-9)
+    gains = [shown["gains"][0]["difference"] for shown in (one, other)]
+    assert gains[0] == pytest.approx(gains[1], rel=1e-10)
+    assert "600 rows with counts stand for" in one["remarks"][0]
+    assert risk_coverage(counted).numbers.risk[-1] == pytest.approx(risk_coverage(repeated).numbers.risk[-1])
+
+
+def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    weights = np.exp(rng.normal(0, 0.8, 900))
+    made = []
+    for scale in (1.0, 50.0):
+        data = people(900, weights=scale * weights, weight_kind="sampling")
+        calibrator = TemperatureScaling().fit(people(seed=1))
+        model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
+        made.append(json.loads(page(tmp_path, model, "json")))
+        Page(page(tmp_path, model))
+    one, other = (shown["models"][0] for shown in made)
+    for part, order in (("classes", "name"), ("gains", "against")):  # the errors of two classes are equal
+        both = (sorted(found[part], key=itemgetter(order)) for found in (one, other))
+        for ours, theirs in zip(*both, strict=True):
+            assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-9)
+    plain = people(900)
+    value = next(row["value"] for row in made[0]["rows"] if row["metric"] == repr(ECE()))
+    assert value == pytest.approx(ECE()(data))
+    assert value != pytest.approx(ECE()(plain))
+    assert "They vary as much as" in one["remarks"][0]
+    assert "On 900 rows accuracy is" in one["words"][0]
+    assert (
+        one["fingerprint"] != json.loads(page(tmp_path, Model("net", plain, by=[]), "json"))["models"][0]["fingerprint"]
+    )
+    frequency = np.average(data.correct.numpy(), weights=weights)
+    assert risk_coverage(data).numbers.risk[-1] == pytest.approx(1 - frequency)
+
+
+def test_weights_before_and_after_are_the_same() -> None:
+    pairs = BinaryPairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2], weight_kind="frequency")
+    other = BinaryPairs.from_probs([0.2, 0.7], [0, 1])
+    with pytest.raises(InputError, match="expected the same weights before and after for net, got others"):
+        Model("net", pairs, other)
