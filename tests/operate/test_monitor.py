@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -252,6 +253,17 @@ def test_the_page_holds_verdict_advice_and_both_charts_and_loads_nothing(referen
     assert "1970-01-06" in page
     assert "http" not in page
     assert "src=" not in page
+
+
+def test_numbers_at_the_axis_keep_their_sign(reference: Predictions) -> None:
+    monitor = Monitor(reference)
+    for seed in range(1, 5):
+        monitor.update(three(200, seed=seed, sharp=0.7))
+    numbers = re.findall(r'<text x="(\d+)" y="[^"]*" text-anchor="end">([-+.e\d]+)</text>', to_html(monitor))
+    assert any(number.startswith("-0.0") for _, number in numbers)
+    assert all(
+        8 * len(number) <= int(x) for x, number in numbers
+    )  # 8 px a character, and the edge of the picture is at 0
 
 
 def test_the_committed_rates_are_those_the_page_shows() -> None:

@@ -42,7 +42,7 @@ def test_a_wrong_policy_is_one_sentence(text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["ece", "ece=", "=3", "ece=three"])
+@pytest.mark.parametrize("text", ["ece", "ece=", "=3", "ece=three", "ece=nan"])
 def test_a_wrong_limit_on_the_command_line_names_its_option(text: str) -> None:
     with pytest.raises(CalibrantError, match="expected --max METRIC=NUMBER, got"):
         read_limits([text], option="--max")

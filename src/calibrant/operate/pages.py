@@ -10,7 +10,7 @@ from calibrant.operate.watched import Block
 
 __all__ = ["to_html", "to_prometheus"]
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 56, 24
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # left of the axis there is room for -9.99e-05
 
 
 def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:

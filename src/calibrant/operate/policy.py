@@ -1,5 +1,6 @@
 """A gate's limits in a TOML file: tables [maximum], [minimum] and [no_worse], and ``by`` for the worst-group metrics."""
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -105,7 +106,7 @@ def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
             limits[name.strip()] = float(number)
         except ValueError:
             equals = ""
-        if not equals or not name.strip():
+        if not equals or not name.strip() or not math.isfinite(limits[name.strip()]):
             raise InputError(f"expected {option} METRIC=NUMBER, got {text!r}; write for example {option} ece=0.03")
     return limits
 
