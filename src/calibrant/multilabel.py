@@ -85,7 +85,8 @@ class MultiLabelPredictions:
 
     def __post_init__(self) -> None:
         rows, columns = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape
-        object.__setattr__(self, "names", check_label_names(None if self.names == () else self.names, columns=columns))
+        unnamed = isinstance(self.names, tuple) and not self.names
+        object.__setattr__(self, "names", check_label_names(None if unnamed else self.names, columns=columns))
         for name in ("labels", "given_probs"):
             values = getattr(self, name)
             if values is not None and check_row_tensor(values, name=name, dims=2, rows=rows).shape[1] != columns:

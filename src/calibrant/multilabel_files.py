@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._beside import beside_stored, stored_beside
-from calibrant._check import as_tensor, check_choice, refuse
+from calibrant._check import as_tensor, check_choice, refuse, shown
 from calibrant._files import Array, write_arrays
 from calibrant._formats import TABLES, write_named
 from calibrant._formats.columns import column_array, match_columns
 from calibrant._formats.tables import batches_of, read_table, table_files
 from calibrant._formats.tensors import read_tensors
-from calibrant._places import as_path, shown
+from calibrant._places import as_path
+from calibrant._places import shown as printed
 from calibrant.errors import FileFormatError, InputError
 from calibrant.multilabel import MultiLabelPredictions
 from calibrant.splits import pick_name, split_prefixes
@@ -54,7 +55,9 @@ def load_multilabel(
     if not (place.is_dir() and any(place.glob("*.npy"))) and (place.is_dir() or place.suffix.lower() in TABLES):
         return {"all": _of_table(read_table(place), place, columns, label, kind)}
     if columns is not None or label is not None or kind is not None:
-        raise refuse("columns, label and kind for a table", shown(place), "leave them out, or name the file of a table")
+        raise refuse(
+            "columns, label and kind for a table", printed(place), "leave them out, or name the file of a table"
+        )
     arrays = read_tensors(place)
     prefixes = split_prefixes(arrays, place)
     return {name: _of_arrays(arrays, prefix, place) for name, prefix in prefixes.items()}
@@ -90,7 +93,7 @@ def read_multilabel(
     """
     splits = load_multilabel(path, columns=columns, label=label, kind=kind)
     if split is None and len(splits) > 1:
-        raise refuse("one split", f"{sorted(splits)} in {shown(as_path(path))}", "name one by split")
+        raise refuse("one split", f"{sorted(splits)} in {printed(as_path(path))}", "name one by split")
     return next(iter(splits.values())) if split is None else splits[pick_name(splits, split, path)]
 
 
@@ -121,7 +124,7 @@ def multilabel_batches(
             data = _of_table(pa.Table.from_batches([batch]), file, columns, label, kind)
             if names is not None and data.names != names:
                 raise FileFormatError(
-                    f"expected the same labels in every file, got others in {shown(file)}; read them apart"
+                    f"expected the same labels in every file, got others in {printed(file)}; read them apart"
                 )
             names = data.names
             yield data
@@ -146,7 +149,7 @@ def save_multilabel(path: str | os.PathLike[str], splits: Mapping[str, MultiLabe
             raise refuse("MultiLabelPredictions for each name of a split", f"{type(data).__name__}", remedy)
     suffix = place.suffix.lower()
     if suffix not in _WRITABLE:
-        raise refuse(f"a path that ends in {', '.join(_WRITABLE)}", shown(place.name), "rename it")
+        raise refuse(f"a path that ends in {', '.join(_WRITABLE)}", printed(place.name), "rename it")
     if suffix in TABLES:
         if set(splits) != {"all"}:
             raise refuse(f"one split called 'all' for {suffix}", str(sorted(splits)), "write .npz or .safetensors")
@@ -162,7 +165,7 @@ def save_multilabel(path: str | os.PathLike[str], splits: Mapping[str, MultiLabe
 def _check_options(columns: Any, label: Any, kind: Any) -> None:
     for name, value in (("columns", columns), ("label", label)):
         if value is not None and (not isinstance(value, str) or not value):
-            raise refuse(f"{name} as a pattern such as 'p_*'", repr(value), "name the columns by one")
+            raise refuse(f"{name} as a pattern such as 'p_*'", shown(value), "name the columns by one")
     if kind is not None:
         check_choice(kind, name="kind", choices=("logits", "probs"))
     if columns is not None and kind is None:
@@ -185,7 +188,7 @@ def _of_table(
             got = ", ".join(map(str, names[:8]))
             remedy = "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'"
             raise FileFormatError(
-                f"expected columns such as logits:cat and labels:cat in {shown(place)}, got {got}; {remedy}"
+                f"expected columns such as logits:cat and labels:cat in {printed(place)}, got {got}; {remedy}"
             )
         kind, columns, label = found, f"{found}:*", "labels:*"
         label = label if any(name.startswith("labels:") for name in names) else None
@@ -198,7 +201,7 @@ def _of_table(
         if sorted(own) != sorted(parts) or len(held) != len(chosen):
             got = f"{', '.join(parts[:6])} and {', '.join(own[:6])}"
             raise InputError(
-                f"expected a column of labels for each of scores, got {got} in {shown(place)}; rename the columns"
+                f"expected a column of labels for each of scores, got {got} in {printed(place)}; rename the columns"
             )
         held = [held[own.index(part)] for part in parts]
         arrays["labels"] = np.stack([column_array(table.column(name), name, place) for name in held], axis=1)
@@ -219,7 +222,7 @@ def _matrix(table: Any, kind: str, columns: str, names: Iterable[str], place: Pa
     wrong = next((name for name, part in zip(chosen, parts, strict=True) if part.dtype.kind not in "fiu"), None)
     if wrong is not None:
         raise InputError(
-            f"expected numbers in the columns of scores, got text in {wrong!r} of {shown(place)}; name others"
+            f"expected numbers in the columns of scores, got text in {wrong!r} of {printed(place)}; name others"
         )
     return np.stack(parts, axis=1).astype(np.float64)
 
@@ -228,7 +231,7 @@ def _of_arrays(arrays: Mapping[str, Array], prefix: str, place: Path) -> MultiLa
     """Return the predictions of one split among named arrays."""
     kind = next((one for one in ("logits", "probs") if prefix + one in arrays), None)
     split = prefix.removesuffix("_")
-    where = f"{shown(place)}, split {split!r}" if split else shown(place)
+    where = f"{printed(place)}, split {split!r}" if split else printed(place)
     if kind is None:
         raise FileFormatError(
             f"{where}: expected logits or probs (N, L), got top-label confidences; save the model's logits"

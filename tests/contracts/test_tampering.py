@@ -51,7 +51,7 @@ def altered(value: Tensor, rng: np.random.Generator) -> Tensor:
     elif value.is_floating_point():
         flat[at] = SPECIAL[int(rng.integers(len(SPECIAL)))]
     else:
-        flat[at] = WHOLE_NUMBERS[int(rng.integers(len(WHOLE_NUMBERS)))]
+        flat[at] = torch.tensor(WHOLE_NUMBERS[int(rng.integers(len(WHOLE_NUMBERS)))]).to(value.dtype)
     return flat.reshape(value.shape)
 
 

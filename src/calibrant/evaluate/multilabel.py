@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_kind, check_level, check_sampling
-from calibrant._check import refuse
+from calibrant._check import refuse, shown
 from calibrant._warn import warn_user
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
 from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
@@ -81,7 +81,7 @@ def multilabel_panel(
     data = counted(predictions)
     check_sampling(draws=max(draws, 1) if isinstance(draws, int) else draws, seed=seed, level=check_level(level))
     if draws < 0:
-        raise refuse("draws ≥ 0", str(draws), "pass 0 to leave intervals out")
+        raise refuse("draws ≥ 0", shown(draws), "pass 0 to leave intervals out")
     sums = LabelSums.of(need_every_label(data))
     why = None if draws else "left out"
     why = why or few_events(data)

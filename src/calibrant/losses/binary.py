@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._check import refuse
+from calibrant._check import check_number, refuse
 from calibrant._objective.arguments import check_common
 from calibrant._objective.batch import FLOATING, Reduction, kind_of, readable, reduce_rows
 from calibrant._plain import shown
@@ -108,7 +108,7 @@ def check_pos_weight(weight: Any) -> Tensor | None:
         InputError: If it is anything else.
     """
     if isinstance(weight, int | float) and not isinstance(weight, bool):
-        weight = torch.tensor(float(weight))
+        weight = torch.tensor(check_number(weight, name="pos_weight", low=0))
     if weight is None:
         return None
     if (
@@ -138,6 +138,10 @@ def check_binary_pair(logits: Any, labels: Any) -> None:
             raise refuse(f"{name} as a dense tensor of real numbers", kind_of(one), f"convert with {name}.to_dense()")
     if logits.dtype not in FLOATING:
         raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+    if labels.is_floating_point() and labels.dtype not in FLOATING:
+        raise refuse(
+            "labels of integers, bool or a floating dtype of 16 bits or more", str(labels.dtype), "convert them"
+        )
     if logits.dim() == 0:
         raise refuse("logits of shape (N, L)", "a scalar", "pass one row a sample, one column a label")
     if labels.shape != logits.shape:

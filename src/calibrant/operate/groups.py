@@ -23,9 +23,9 @@ def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
     """
     names = check_sequence(by, name="by") if not isinstance(by, str) else [by]
     found: list[Group] = []
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise refuse("names of columns in by", shown(wrong[0]), "pass for example by=['region']")
     for name in dict.fromkeys(names):
-        if not isinstance(name, str):
-            raise refuse("names of columns in by", shown(name), "pass for example by=['region']")
         values = np.unique(_values(reference, name))
         found += [(name, str(value)) for value in values]
         if len(found) > MOST:
