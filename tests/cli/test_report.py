@@ -132,6 +132,8 @@ def test_columns_of_the_file_name_the_groups(arrays: dict[str, np.ndarray], tmp_
     done = run("report", path, "--method", "none", "--by", "region,age", "-o", place)
     assert done.exit_code == 0, done.stderr
     audit = json.loads(place.read_text())["models"][0]["for_whom"]
+    measured = json.loads(run("evaluate", path, "--split", "test", "--by", "region,age", "--draws", 0, "--json").stdout)
+    assert {"region=north", "age=59"} <= {row.get("group") for row in measured["rows"]}
     data = calibrant.load_predictions(path, "test")
     found = calibrant.evaluate.subgroups(data, {"region": region, "age": np.arange(400) % 60})
     assert audit["columns"] == ["region", "age"]

@@ -1,5 +1,7 @@
 """Columns that lie beside the rows of a file: a feature of the predictions, or any array or column of as many entries."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from calibrant._files import Array
@@ -30,3 +32,17 @@ def column_of(
             f"expected one value of {column!r} a row ({len(data):,}), got shape {values.shape}; name a column of the rows"
         )
     return values
+
+
+def column_names(by: Sequence[str] | None) -> list[str] | None:
+    """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
+
+    Raises:
+        InputError: If a name is empty.
+    """
+    if by is None:
+        return None
+    names = [name.strip() for text in by for name in text.split(",")]
+    if "" in names:
+        raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
+    return list(dict.fromkeys(names))

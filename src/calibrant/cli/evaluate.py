@@ -17,7 +17,7 @@ from calibrant._formats import Named
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
-from calibrant.cli._columns import column_of
+from calibrant.cli._columns import column_names, column_of
 from calibrant.cli._files import readable
 from calibrant.cli._multilabel import MultiLabel, Request, evaluate_labels
 from calibrant.cli._options import FILES, Example, Inputs, Source, among, at_path, with_inputs
@@ -61,7 +61,7 @@ def evaluate(
     metric: Metrics = None,
     bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None,
     by: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Also each group of this column; may be repeated.")
+        list[str] | None, typer.Option(metavar="COLUMN,…", help="Also each group of these columns; may be repeated.")
     ] = None,
     draws: Annotated[
         int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
@@ -104,7 +104,7 @@ def evaluate(
             continue
         with readable(source.path) as path, working(f"measuring {source.shown}"):
             measured = _measure_file(
-                at_path(source, path), inputs, fitted, panel, split=split, by=by or [], draws=draws
+                at_path(source, path), inputs, fitted, panel, split=split, by=column_names(by) or [], draws=draws
             )
         rows += measured[0]
         notes += measured[1]

@@ -13,7 +13,7 @@ from calibrant._formats import Named
 from calibrant._places import shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
-from calibrant.cli._columns import column_of
+from calibrant.cli._columns import column_names, column_of
 from calibrant.cli._costs import Costs, read_costs
 from calibrant.cli._files import readable, writable
 from calibrant.cli._multilabel import LabelsAsked, MultiLabel, Request, report_labels
@@ -130,7 +130,9 @@ def report(
                 models.append(folder.section(source.path, execution))
                 continue
             with readable(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(at_path(source, path), inputs, split, fit_split, context, read_columns_named(by))
+                data = Data(
+                    at_path(source, path), inputs, split, fit_split, context, [] if by == [NONE] else column_names(by)
+                )
                 models.append(_model_of(data, method=method, saved=saved))
         with working("reporting"):
             tables, pictures = decided.of(models)
@@ -215,20 +217,6 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
     after = raw.calibrated_by(calibrator)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
-
-
-def read_columns_named(by: Sequence[str] | None) -> list[str] | None:
-    """Return the names that ``--by`` gives, with commas or repeated; none of them for ``none``.
-
-    Raises:
-        InputError: If it gives no name.
-    """
-    if by is None or by == [NONE]:
-        return None if by is None else []
-    names = [name.strip() for text in by for name in text.split(",")]
-    if "" in names:
-        raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
-    return list(dict.fromkeys(names))
 
 
 def _columns(data: Data, named: Named, splits: Splits, before: Predictions | BinaryPairs) -> dict[str, Array]:
