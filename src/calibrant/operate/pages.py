@@ -42,9 +42,9 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
     if monitor.groups:
         full = "calibrant_group_changed"
         lines += [f"# HELP {full} 1 where a group has evidence of its own of a change", f"# TYPE {full} gauge"]
-    for column, value in monitor.groups:
-        changed = any(f"{column} = {value} ({sense})" in status.groups for sense in ("overconfident", "underconfident"))
-        lines.append(f'{full}{{model="{name}",column="{_label(column)}",value="{_label(value)}"}} {int(changed)}')
+    for column, group in monitor.groups:
+        changed = any(f"{column} = {group} ({sense})" in status.groups for sense in ("overconfident", "underconfident"))
+        lines.append(f'{full}{{model="{name}",column="{_label(column)}",value="{_label(group)}"}} {int(changed)}')
     return "\n".join(lines) + "\n"
 
 

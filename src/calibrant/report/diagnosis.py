@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ def by_class(model: Model) -> list[Part]:
     binning = EqualWidth(BINS)
 
     def errors(data: Predictions) -> list[tuple[float, float, float, int]]:
-        counted = need_rows(data, what="a report")
+        counted = cast("Predictions", need_rows(data, what="a report"))
         pairs = (counted.one_vs_rest(k) for k in range(data.classes))
         return [_of_class(binning.table(p.p, p.y, weight=p.weights), p) for p in pairs]
 
