@@ -130,9 +130,7 @@ def report(
                 models.append(folder.section(source.path, execution))
                 continue
             with readable(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(
-                    at_path(source, path), inputs, split, fit_split, context, [] if by == [NONE] else column_names(by)
-                )
+                data = Data(at_path(source, path), inputs, split, fit_split, context, by)
                 models.append(_model_of(data, method=method, saved=saved))
         with working("reporting"):
             tables, pictures = decided.of(models)
@@ -182,6 +180,11 @@ class Data:
     context: typer.Context
     by: Sequence[str] | None = None
 
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns that ``--by`` names; none of them for ``none``."""
+        return [] if self.by == [NONE] else column_names(self.by)
+
 
 def _refuse_choices(context: typer.Context, method: str | None, calibrator: str | None) -> None:
     """Refuse what would fit where nothing is fitted."""
@@ -208,7 +211,7 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
         "split": data.split,
         "class_names": class_names,
         "argument": data.source.argument,
-        "by": data.by and _columns(data, named, splits, before),
+        "by": data.columns and _columns(data, named, splits, before),
     }
     calibrator = saved if saved is not None else _fit(data, splits, method)
     if calibrator is None:
@@ -223,7 +226,7 @@ def _columns(data: Data, named: Named, splits: Splits, before: Predictions | Bin
     """Return the columns of ``--by`` beside the rows that are evaluated."""
     own = next(name for name, held in splits.items() if held is before)
     place: dict[str, Any] = {"split": own, "data": before, "inputs": data.inputs, "file": data.source.shown}
-    return {name: column_of(named, name, **place) for name in data.by or ()}
+    return {name: column_of(named, name, **place) for name in data.columns or ()}
 
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
