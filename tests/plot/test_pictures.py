@@ -218,3 +218,22 @@ def test_a_display_from_an_estimator() -> None:
         CalibrationDisplay.from_estimator(model, X, y, pos_label="left")
     with pytest.raises(InputError, match="predict_proba"):
         CalibrationDisplay.from_estimator(LinearSVC().fit(X, y), X, y)
+
+
+def test_a_display_takes_scikit_learns_strategy() -> None:
+    from calibrant.binning import EqualWidth
+    from calibrant.plot import reliability
+
+    rng = np.random.default_rng(3)
+    p = rng.beta(5, 1, 400)
+    y = (rng.random(400) < p).astype(int)
+    uniform = CalibrationDisplay.from_predictions(y, p, n_bins=5, strategy="uniform").numbers_
+    quantile = CalibrationDisplay.from_predictions(y, p, n_bins=5, strategy="quantile").numbers_
+    assert {one.count for one in quantile.bins} == {80}
+    assert max(one.count for one in uniform.bins) > 160
+    data = CalibrationDisplay.from_predictions(y, p, strategy="uniform").data
+    assert reliability(data, kind="bins", bins=EqualWidth(5)).numbers == uniform
+    with pytest.raises(InputError, match="expected strategy to be one of"):
+        CalibrationDisplay.from_predictions(y, p, strategy="kmeans")
+    with pytest.raises(InputError, match="expected a number of bins beside strategy"):
+        CalibrationDisplay.from_predictions(y, p, bins=EqualWidth(5), strategy="uniform")

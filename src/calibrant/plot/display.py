@@ -1,10 +1,11 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from calibrant._check import as_array, refuse, shown
+from calibrant._check import as_array, check_choice, check_count, refuse, shown
+from calibrant.binning import Binning, EqualWidth
 from calibrant.errors import CalibrantError, InputError
 from calibrant.plot.arguments import check_axes, check_data, check_label
 from calibrant.plot.corp import IsotonicDiagram
@@ -43,7 +44,7 @@ class CalibrationDisplay:
     figure_: "Figure"
 
     def __init__(
-        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int = 15
+        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int | Binning = 15
     ) -> None:
         check_data(data)
         check_label(name, name="name")
@@ -87,8 +88,9 @@ class CalibrationDisplay:
         *,
         classes: Any = None,
         pos_label: Any = None,
-        bins: int = 15,
+        bins: int | Binning = 15,
         n_bins: int | None = None,
+        strategy: Literal["quantile", "uniform"] | None = None,
         kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
@@ -103,6 +105,8 @@ class CalibrationDisplay:
             pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
             bins: As in ``reliability``.
             n_bins: scikit-learn's name of bins: draws so many, also for two classes.
+            strategy: As in scikit-learn: bins of equal mass (``"quantile"``) or width (``"uniform"``), also for two classes;
+                None is equal mass, and the isotonic diagram for two classes without ``n_bins``.
             kind: As in ``reliability``.
             name: Of the model, as the title; in the axes of another display, in the legend.
             ax: Where to draw; None makes a figure.
@@ -117,8 +121,8 @@ class CalibrationDisplay:
         """
         probs = as_array(y_prob, name="y_prob")
         data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
-        if n_bins is not None:
-            bins, kind = n_bins, "bins" if kind is None else kind
+        if n_bins is not None or strategy is not None:
+            bins, kind = _bins_of(bins if n_bins is None else n_bins, strategy), "bins" if kind is None else kind
         return cls(data, name=name, event=event, kind=kind, bins=bins).plot(ax)
 
     @classmethod
@@ -129,8 +133,9 @@ class CalibrationDisplay:
         y: Any,
         *,
         pos_label: Any = None,
-        bins: int = 15,
+        bins: int | Binning = 15,
         n_bins: int | None = None,
+        strategy: Literal["quantile", "uniform"] | None = None,
         kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
@@ -144,6 +149,7 @@ class CalibrationDisplay:
             pos_label: For two classes: the positive label; None is the second of ``classes_``.
             bins: As in ``reliability``.
             n_bins: As in ``from_predictions``.
+            strategy: As there.
             kind: As in ``reliability``.
             name: As in ``from_predictions``; None is the estimator's class.
             ax: Where to draw; None makes a figure.
@@ -159,7 +165,7 @@ class CalibrationDisplay:
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
         check_label(name, name="name")
-        look: dict[str, Any] = {"bins": bins, "n_bins": n_bins, "kind": kind, "ax": ax}
+        look: dict[str, Any] = {"bins": bins, "n_bins": n_bins, "strategy": strategy, "kind": kind, "ax": ax}
         title = name or type(estimator).__name__
         if len(classes) == 2:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
@@ -170,6 +176,15 @@ class CalibrationDisplay:
                 )
             return cls.from_predictions(y, probs[:, column], pos_label=positive, name=title, **look)
         return cls.from_predictions(y, probs, classes=classes, name=title, **look)
+
+
+def _bins_of(bins: int | Binning, strategy: str | None) -> int | Binning:
+    if strategy is None:
+        return bins
+    if isinstance(bins, Binning):
+        raise refuse("a number of bins beside strategy", shown(bins), "leave strategy out")
+    uniform = check_choice(strategy, name="strategy", choices=("quantile", "uniform")) == "uniform"
+    return EqualWidth(check_count(bins, name="bins")) if uniform else bins
 
 
 def _probabilities(estimator: Any, X: Any) -> Any:

@@ -65,7 +65,7 @@ def reliability(
     ax: "Axes | None" = None,
     *,
     kind: Literal["bins", "isotonic"] | None = None,
-    bins: int = 15,
+    bins: int | Binning = 15,
     event: str = "",
 ) -> Picture:
     """Draw a reliability diagram with the region expected if calibrated.
@@ -78,7 +78,7 @@ def reliability(
         ax: Where to draw; None makes a figure.
         kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. Rows with counts are shown as so many
             rows; rows with sampling weights in bins only.
-        bins: Bins of equal mass, ≥ 1.
+        bins: Bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
         event: Name of the event that class 1 stands for, for the axis labels.
 
     Returns:
@@ -109,7 +109,7 @@ def reliability(
 
 
 def reliability_numbers(
-    predictions: Data, *, kind: Literal["bins", "isotonic"] | None = None, bins: int = 15
+    predictions: Data, *, kind: Literal["bins", "isotonic"] | None = None, bins: int | Binning = 15
 ) -> Diagram | IsotonicDiagram:
     """Return the numbers that ``reliability`` draws.
 
@@ -124,7 +124,9 @@ def reliability_numbers(
     sampled = predictions.weight_kind == "sampling"
     if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
         return isotonic_diagram(repeated(need_rows(predictions, what="a picture"), what="an isotonic diagram"))
-    return diagram_of(predictions, binning=EqualMass(check_count(bins, name="bins")))
+    return diagram_of(
+        predictions, binning=bins if isinstance(bins, Binning) else EqualMass(check_count(bins, name="bins"))
+    )
 
 
 def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = 15) -> Picture:
