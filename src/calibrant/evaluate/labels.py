@@ -93,12 +93,12 @@ class LabelTable:
         flagged = sum(1 for row in self.tested if row.p_adjusted is not None and row.p_adjusted < 1 - self.level)
         if not flagged:
             return (
-                f"No label is worse calibrated than chance explains (worst: {worst.label}, adjusted p = {worst.p_adjusted:.2g}); "
+                f"No label's gap is larger than chance explains (worst: {worst.label}, adjusted p = {worst.p_adjusted:.2g}); "
                 "rare labels may hide gaps that these rows cannot show."
             )
-        side, verb = "over" if worst.gap > 0 else "under", "labels is" if flagged == 1 else "labels are"
+        side, verb = "over" if worst.gap > 0 else "under", "has a larger gap" if flagged == 1 else "have larger gaps"
         return (
-            f"{flagged} of {len(self.tested)} {verb} worse calibrated than chance explains; the clearest is {worst.label}: mean "
+            f"{flagged} of {len(self.tested)} labels {verb} than chance explains; the clearest is {worst.label}: mean "
             f"probability {worst.confidence:.3g}, frequency {worst.rate:.3g}, {side}-confident by {abs(worst.gap):.2g} "
             f"(adjusted p = {worst.p_adjusted:.2g})."
         )

@@ -100,13 +100,13 @@ class Subgroups:
         worst, flagged = self.rows[0], sum(row.p_adjusted < 1 - self.level for row in self.rows)
         if not flagged:
             return (
-                f"No group is worse calibrated than chance explains (worst: {worst.group}, adjusted p = {worst.p_adjusted:.2g}); "
+                f"No group's gap is larger than chance explains (worst: {worst.group}, adjusted p = {worst.p_adjusted:.2g}); "
                 "small groups may hide gaps that these rows cannot show."
             )
         side = "over" if worst.gap > 0 else "under"
-        verb = "group is" if flagged == 1 else "groups are"
+        verb = "has a larger gap" if flagged == 1 else "have larger gaps"
         return (
-            f"{flagged} of {len(self.rows)} {verb} worse calibrated than chance explains; the clearest is {worst.group}: mean "
+            f"{flagged} of {len(self.rows)} groups {verb} than chance explains; the clearest is {worst.group}: mean "
             f"probability {worst.confidence:.3f}, frequency {worst.rate:.3f}, {side}-confident by {abs(worst.gap):.3f} "
             f"(adjusted p = {worst.p_adjusted:.2g})."
         )
