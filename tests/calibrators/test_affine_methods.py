@@ -175,6 +175,7 @@ def test_a_warm_start_changes_nothing_but_the_time(method: Callable[[], VectorSc
     torch.testing.assert_close(warm.scale, cold.scale, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fit_without_a_finite_optimum_says_so() -> None:
     def endless(x: Tensor) -> Derivatives:
         return Derivatives(-x.sum(dim=1), -torch.ones_like(x), 0.01 * torch.eye(4, dtype=F64)[None])

@@ -158,6 +158,7 @@ def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: fl
         assert found[index] == pytest.approx(float(difference), rel=1e-3, abs=1e-4 * size)
 
 
+@pytest.mark.slow
 def test_full_search_is_never_worse_than_temperature_scaling_on_its_data() -> None:
     logits, labels = sample(400, 6, seed=3)
     data = Predictions.from_logits(logits, labels)

@@ -29,6 +29,7 @@ def test_the_committed_figures_are_those_beside_the_data(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED["logits"])
+@pytest.mark.slow
 def test_figures_to_the_printed_digits(name: str, data: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     file, calibrator = data / "logits" / f"{name}.npz", tmp_path / "c.safetensors"
     fitted = json.loads(run("fit", file, "--method", "TemperatureScaling", "-o", calibrator, "--json").stdout)["fitted"]

@@ -570,8 +570,7 @@ def test_weights_and_features_in_a_table_are_honoured(home: Path, run: Run) -> N
     whole = calibrant.calibrators.TemperatureScaling().fit(repeated)
     assert calibrant.load("c.safetensors").temperature == pytest.approx(whole.temperature, abs=1e-5)
     done = run("report", "w.csv", "-o", "r.json")
-    assert done.exit_code == 2
-    assert "weights" in done.stderr
+    assert done.exit_code == 0, done.stderr
 
 
 def test_a_header_without_rows_and_a_name_that_is_no_utf_8_are_named(home: Path, run: Run) -> None:

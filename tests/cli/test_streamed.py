@@ -111,6 +111,7 @@ def test_a_folder_cannot_be_calibrated_to_stdout(folder: Path, tmp_path: Path) -
     assert not (tmp_path / "-").exists()
 
 
+@pytest.mark.slow
 def test_apply_by_processes_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert run("fit", folder, "-m", "TemperatureScaling", "-o", "c.safetensors", "--workers", "2")[0] == 0
     assert run("apply", "c.safetensors", folder, "-o", "one")[0] == 0

@@ -70,11 +70,3 @@ def test_groups_go_from_fit_to_apply(splits: tuple[Path, dict[str, Predictions]]
     assert after.features is not None
     told = json.loads(run("compare", path, tmp_path / "out.npz", "--split", "test", "--json"))
     assert "NLL()" in json.dumps(told)
-
-
-def test_a_report_refuses_weights_in_one_sentence(splits: tuple[Path, dict[str, Predictions]], tmp_path: Path) -> None:
-    path, _ = splits
-    found = CliRunner().invoke(main, ["report", str(path), "-o", str(tmp_path / "r.html")])
-    assert found.exit_code == 2
-    assert "expected rows without weights" in " ".join(found.output.split())
-    assert not (tmp_path / "r.html").exists()

@@ -16,6 +16,7 @@ from calibrant.study.measures import quietly
 from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = pytest.mark.slow  # twenty small trainings stand behind them
 
 TEXT = """
 name = "small"

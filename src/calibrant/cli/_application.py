@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
@@ -115,8 +115,19 @@ def _as_command(found: re.Match[str]) -> str:
     options = ["--normalize"] if "normalize=True" in found[1] else []
     for name, value in re.findall(r"(\w+)='([^']*)'", found[1]):
         options = [*options, "--" + name.replace("_", "-"), value]
-    typed = ARGUMENTS.get()
+    typed = _without(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
+
+
+def _without(typed: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the words typed without these options and their values: a value given now replaces the one before."""
+    kept: list[str] = []
+    skip = False
+    for word in typed:
+        if not skip and word.partition("=")[0] not in names:
+            kept.append(word)
+        skip = not skip and word in names
+    return kept
 
 
 def _with_file(found: re.Match[str]) -> str:
