@@ -113,3 +113,21 @@ def test_costs_that_cannot_be_used_are_one_sentence(
     done = run("decide", two, *arguments, "-o", out)
     assert (done.exit_code, done.stderr.count("\n"), out.exists()) == (2, 1, False)
     assert message in done.stderr
+
+
+def test_lines_of_costs_are_in_the_order_of_the_classes(two: Path, run: Any) -> None:
+    costs, names = two.with_name("costs.csv"), two.with_name("names.txt")
+    names.write_text("cat\ndog\n")
+    costs.write_text("0,1\n5,0\n")
+    expected = json.loads(run("decide", two, "--costs", costs, "--json").stdout)["expected_cost"]
+    for right in ("class,a,b\n0,0,1\n1,5,0\n", ",a,b\ncat,0,1\ndog,5,0\n"):
+        costs.write_text(right)
+        done = json.loads(run("decide", two, "--costs", costs, "--json").stdout)
+        assert (done["expected_cost"], list(done["shares"])) == (expected, ["a", "b"])
+    for content, more in (("class,a,b\n1,5,0\n0,0,1\n", []), (",a,b\ndog,5,0\ncat,0,1\n", ["--class-names", names])):
+        costs.write_text(content)
+        done = run("decide", two, "--costs", costs, *more)
+        assert done.exit_code == 2
+        assert "expected a line of costs for each class in their order" in done.stderr
+    costs.write_text("1e308,1e308\n-1e308,1e308\n")
+    assert "expected costs of at most 1e+100" in run("decide", two, "--costs", costs).stderr

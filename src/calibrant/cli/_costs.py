@@ -1,6 +1,7 @@
 """A table of costs from a CSV file."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant._files import read_text
@@ -10,6 +11,9 @@ from calibrant.errors import FileFormatError
 __all__ = ["Costs", "read_costs"]
 
 
+_CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names classes, also by numbers
+
+
 @dataclass(frozen=True)
 class Costs:
     """What each action costs where each class is true.
@@ -17,10 +21,30 @@ class Costs:
     Args:
         table: (K, A) costs[true, action].
         actions: A names; their numbers where the file has none.
+        classes: K names of the lines, or none.
     """
 
     table: list[list[float]]
     actions: list[str]
+    classes: tuple[str, ...] = ()
+
+    def check_classes(self, known: Sequence[str], *, file: str) -> None:
+        """Raise if the lines' names are not those of the classes in their order.
+
+        Args:
+            known: The names of the classes, or none where they have only numbers.
+            file: Named in the message.
+
+        Raises:
+            FileFormatError: If they differ.
+        """
+        expected = tuple(known) or tuple(str(number) for number in range(len(self.table)))
+        numbers = all(name.isdigit() for name in self.classes)
+        if self.classes and (known or numbers) and self.classes != expected:
+            raise FileFormatError(
+                f"expected a line of costs for each class in their order ({', '.join(expected[:8])}), got "
+                f"{', '.join(self.classes[:8])} in {file}; put the lines in that order"
+            )
 
 
 def read_costs(path: str) -> Costs:
@@ -38,7 +62,9 @@ def read_costs(path: str) -> Costs:
     lines = [line for line in read if any(line)]
     header = bool(lines) and not all(map(_is_number, lines[0][1:]))
     body = lines[1:] if header else lines
-    named = bool(body) and not any(_is_number(line[0]) for line in body)
+    named = bool(body) and (
+        not any(_is_number(line[0]) for line in body) or (header and lines[0][0].lower() in _CLASS_COLUMN)
+    )
     cells = [line[1:] if named else line for line in body]
     if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
         counts = ", ".join(str(len(line)) for line in cells) or "no line"
@@ -59,7 +85,7 @@ def read_costs(path: str) -> Costs:
         raise FileFormatError(
             f"expected different names of actions other than abstain in {path}, got {', '.join(actions)}"
         )
-    return Costs(table, actions)
+    return Costs(table, actions, tuple(line[0] for line in body) if named else ())
 
 
 def _is_number(cell: str) -> bool:

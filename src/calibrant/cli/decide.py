@@ -18,6 +18,7 @@ from calibrant.errors import InputError
 from calibrant.operate import CostRule, Deployed, abstain, thresholds
 from calibrant.operate.costs import weigh
 from calibrant.predictions import Predictions
+from calibrant.splits import pick_split
 
 NONE_QUALIFIES = 3
 PICTURES = (".png", ".svg", ".pdf")
@@ -66,7 +67,11 @@ def decide(
         output, curve, inputs=[name for name in (file, calibrator, costs, *inputs.beside) if name is not None]
     )
     with readable(source.path) as path:
-        data = with_logits(inputs.pick(at_path(source, path), split), file=source.shown, split=split)
+        here = at_path(source, path)
+        read = inputs.named(here, names_used=table is not None)
+        data = with_logits(pick_split(inputs.splits_of(read, here), split, here.shown), file=source.shown, split=split)
+    if table is not None:
+        table.check_classes(read.class_names, file=str(costs))
     fitted = calibrant.load(calibrator) if calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = data if calibrator is None else data.calibrated_by(fitted)
     if table is not None:

@@ -17,6 +17,7 @@ from calibrant.statistics import Interval
 
 __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
 
+_LARGEST = 1e100  # cost: its square, and sums of squares, are finite
 _ALPHA = 0.025  # of each bound
 ABSTAIN = -1
 _TWENTIETHS = tuple(one / 20 for one in range(1, 20))
@@ -38,7 +39,7 @@ class CostRule(nn.Module):
     def __init__(self, costs: Any, *, reject: float | None = None) -> None:
         super().__init__()
         self.costs = _check_costs(costs)
-        self.reject = None if reject is None else check_number(reject, name="reject")
+        self.reject = None if reject is None else check_number(reject, name="reject", low=-_LARGEST, high=_LARGEST)
         table = torch.tensor(self.costs, dtype=torch.float64)
         if self.reject is not None:
             table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)
@@ -234,5 +235,7 @@ def _check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
         )
     if not bool(torch.isfinite(table).all()):
         raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
+    if bool((table.abs() > _LARGEST).any()):
+        raise refuse(f"costs of at most {_LARGEST:g}", "larger ones", "use a smaller unit")
     given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
     return tuple(tuple(float(cost) for cost in row) for row in given)
