@@ -21,18 +21,15 @@ import numpy as np
 import torch
 
 from benchmarks.populations import Floats, Population
-from benchmarks.samples import BINS, DRAWS, Samples, Z, binnings, ends_of, tables_of
+from benchmarks.samples import BINS, DRAWS, Samples, Z, binned_tables, ends_of, estimate_of
 from calibrant.binning import BinTable
 from calibrant.metrics.debiased import few_bins_decide, square_error
-from calibrant.metrics.top_label import ERRORS_A_BIN
 from calibrant.statistics import (
-    chance_decides,
     corrected_error,
     left_over,
     mean_interval,
     share_interval,
     squared_error,
-    table_error,
     wilson,
 )
 from calibrant.statistics._resampling import quantiles, resampled_means
@@ -70,17 +67,10 @@ def _beside(now: Ends, former: Ends, truth: Any, offered: Any) -> dict[str, floa
 def both_ends(samples: Samples) -> Iterator[tuple[str, Ends, Ends, Any, Any]]:
     """Yield metric, ends now, ends of 0.1.0, truth and which samples are offered an interval now."""
     yield from _means(samples)
-    for name, index, bins in binnings(samples):
-        table, delta, mass = tables_of(samples, index, bins)
-        former = corrected_error(table)
-        estimate = type(former)(former.plug_in, former.corrected, table_error(table))
-        refused = chance_decides(table, estimate).numpy()
-        if name == "TopLabelECE":
-            wrong = samples.rows - samples.right.sum(axis=1)
-            filled = (table.count > 0).sum(dim=1).numpy()
-            refused |= samples.few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
-        truth = np.abs(delta).sum(axis=1)
-        yield name, ends_of(table, estimate, refused), ends_of(table, former, refused), truth, ~refused
+    for name, table, delta, mass in binned_tables(samples):
+        estimate, refused = estimate_of(name, samples, table)
+        now, former = ends_of(table, estimate, refused), ends_of(table, corrected_error(table), refused)
+        yield name, now, former, np.abs(delta).sum(axis=1), ~refused
         if name == "ECE":
             truth = np.sqrt((delta**2 / np.maximum(mass, 1e-300)).sum(axis=1))
             square, error = squared_error(table), square_error(table)

@@ -93,15 +93,8 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
     """Return the figures of the binned errors that offer an interval, classwise only where it may be offered."""
     source, few = samples.population, samples.few
     found = {}
-    for name, index, bins in binnings(samples):
-        table, delta, mass = tables_of(samples, index, bins)
-        estimate = corrected_error(table)
-        estimate = type(estimate)(estimate.plug_in, estimate.corrected, table_error(table))
-        refused = chance_decides(table, estimate).numpy()
-        if name == "TopLabelECE":
-            wrong = samples.rows - samples.right.sum(axis=1)
-            filled = (table.count > 0).sum(dim=1).numpy()
-            refused = refused | few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
+    for name, table, delta, mass in binned_tables(samples):
+        estimate, refused = estimate_of(name, samples, table)
         low, high = ends_of(table, estimate, refused)
         found[name] = figures(low, high, np.abs(delta).sum(axis=1), refused)
         if name == "ECE":
@@ -114,6 +107,24 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
     found["ClasswiseECE"] = classwise_hits(samples)
     assert source.classes
     return found
+
+
+def binned_tables(samples: Samples) -> Iterator[tuple[str, BinTable, Floats, Floats]]:
+    """Yield each metric on bins with its tables, the bins' true weighted gaps and their true masses."""
+    for name, index, bins in binnings(samples):
+        yield (name, *tables_of(samples, index, bins))
+
+
+def estimate_of(name: str, samples: Samples, table: BinTable) -> tuple[Any, Any]:
+    """Return a binned error with its standard error, and (R,) for which samples its interval is refused."""
+    corrected = corrected_error(table)
+    estimate = type(corrected)(corrected.plug_in, corrected.corrected, table_error(table))
+    refused = chance_decides(table, estimate).numpy()
+    if name == "TopLabelECE":
+        wrong = samples.rows - samples.right.sum(axis=1)
+        filled = (table.count > 0).sum(dim=1).numpy()
+        refused = refused | samples.few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
+    return estimate, refused
 
 
 def binnings(samples: Samples) -> Iterator[tuple[str, Ints, int]]:

@@ -104,24 +104,20 @@ def errors(after: Predictions, pairs: BinaryPairs) -> dict[str, float]:
 
 def table(results: list[dict[str, Any]]) -> list[str]:
     """Return the lines of a page's table."""
-    head = [
-        "| | accuracy | mean confidence | log-loss | ECE | ECE if calibrated, 97.5 % limit |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    return head + [
-        f"| {row['method']} | {row['accuracy']:.1%} | {row['confidence']:.1%} | {row['nll']:.3f} | "
-        f"{row['ece']:.1%} | {row['ece_limit']:.1%} |"
-        for row in results
-    ]
+    return _lines(results, {"accuracy": ("accuracy", ".1%"), "mean confidence": ("confidence", ".1%")})
 
 
 def word_table(results: list[dict[str, Any]]) -> list[str]:
     """Return the lines of a page's table of free answers."""
-    head = [
-        "| | mean probability | log-loss | ECE | ECE if calibrated, 97.5 % limit |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    return head + [
-        f"| {row['method']} | {row['confidence']:.1%} | {row['nll']:.3f} | {row['ece']:.1%} | {row['ece_limit']:.1%} |"
-        for row in results
-    ]
+    return _lines(results, {"mean probability": ("confidence", ".1%")})
+
+
+def _lines(results: list[dict[str, Any]], first: dict[str, tuple[str, str]]) -> list[str]:
+    columns = first | {
+        "log-loss": ("nll", ".3f"),
+        "ECE": ("ece", ".1%"),
+        "ECE if calibrated, 97.5 % limit": ("ece_limit", ".1%"),
+    }
+    head = [f"| | {' | '.join(columns)} |", f"| {' | '.join(['---'] * (1 + len(columns)))} |"]
+    rows = [[row["method"], *(f"{row[key]:{form}}" for key, form in columns.values())] for row in results]
+    return head + [f"| {' | '.join(cells)} |" for cells in rows]

@@ -22,18 +22,19 @@ class Costs:
         table: (K, A) costs[true, action].
         actions: A names; their numbers where the file has none.
         classes: K names of the lines, or none.
+        file: Where they were read.
     """
 
     table: list[list[float]]
     actions: list[str]
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...]
+    file: str
 
-    def check_classes(self, known: Sequence[str], *, file: str) -> None:
+    def check_classes(self, known: Sequence[str]) -> None:
         """Raise if the lines' names are not those of the classes in their order.
 
         Args:
             known: The names of the classes, or none where they have only numbers.
-            file: Named in the message.
 
         Raises:
             FileFormatError: If they differ.
@@ -43,7 +44,7 @@ class Costs:
         if self.classes and (known or numbers) and self.classes != expected:
             raise FileFormatError(
                 f"expected a line of costs for each class in their order ({', '.join(expected[:8])}), got "
-                f"{', '.join(self.classes[:8])} in {file}; put the lines in that order"
+                f"{', '.join(self.classes[:8])} in {self.file}; put the lines in that order"
             )
 
 
@@ -62,9 +63,8 @@ def read_costs(path: str) -> Costs:
     lines = [line for line in read if any(line)]
     header = bool(lines) and not all(map(_is_number, lines[0][1:]))
     body = lines[1:] if header else lines
-    named = bool(body) and (
-        not any(_is_number(line[0]) for line in body) or (header and lines[0][0].lower() in _CLASS_COLUMN)
-    )
+    headed = header and lines[0][0].lower() in _CLASS_COLUMN
+    named = bool(body) and (headed or not any(_is_number(line[0]) for line in body))
     cells = [line[1:] if named else line for line in body]
     if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
         counts = ", ".join(str(len(line)) for line in cells) or "no line"
@@ -85,7 +85,7 @@ def read_costs(path: str) -> Costs:
         raise FileFormatError(
             f"expected different names of actions other than abstain in {path}, got {', '.join(actions)}"
         )
-    return Costs(table, actions, tuple(line[0] for line in body) if named else ())
+    return Costs(table, actions, tuple(line[0] for line in body) if named else (), path)
 
 
 def _is_number(cell: str) -> bool:

@@ -95,7 +95,7 @@ def fit_labels(
     request: Request, file: str | None, *, output: str, method: str | None, split: str, as_json: bool
 ) -> None:
     """Fit a calibrator a label, rare labels shrunk towards the pool, and say what it did there."""
-    request.refuse()
+    request.refuse("features")
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
     name = one_file(file)

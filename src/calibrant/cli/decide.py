@@ -71,7 +71,7 @@ def decide(
         read = inputs.named(here, names_used=table is not None)
         data = with_logits(pick_split(inputs.splits_of(read, here), split, here.shown), file=source.shown, split=split)
     if table is not None:
-        table.check_classes(read.class_names, file=str(costs))
+        table.check_classes(read.class_names)
     fitted = calibrant.load(calibrator) if calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = data if calibrator is None else data.calibrated_by(fitted)
     if table is not None:

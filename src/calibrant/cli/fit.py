@@ -8,7 +8,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import AUTO, describe, evidence_of, make_calibrator, with_logits
 from calibrant.cli._files import STREAM, readable, writable
 from calibrant.cli._multilabel import MultiLabel, Request, fit_labels
-from calibrant.cli._options import FILES, Example, Inputs, at_path, complete_method, refuse_typed, with_inputs
+from calibrant.cli._options import FILES, Example, Inputs, at_path, complete_method, with_inputs
 from calibrant.cli._output import say_evidence, say_json, say_rows, working
 from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, fit_streamed_file, parts_of
 from calibrant.errors import InputError
@@ -73,7 +73,6 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        refuse_typed(context, ["features"], where="--multilabel")
         fit_labels(Request(context, inputs), file, output=output, method=method, split=split, as_json=as_json)
         return
     if as_json and output == STREAM:

@@ -162,7 +162,7 @@ class Decided:
             )
         tables, pictures = [], []
         if self.costs is not None:
-            self.costs.check_classes(model.class_names or (), file="--costs")
+            self.costs.check_classes(model.class_names or ())
             tables.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
             pictures += [benefit_picture(model.name, data)] if data.classes == 2 else []
         if self.error is not None:

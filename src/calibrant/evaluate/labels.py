@@ -9,6 +9,7 @@ from calibrant._arguments import check_level, check_sampling
 from calibrant._check import check_count
 from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, largest_drawn
 from calibrant.evaluate._partition import parts_of
+from calibrant.evaluate._verdict import verdict_on
 from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.multilabel import counted, need_every_label
 from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
@@ -89,18 +90,13 @@ class LabelTable:
         """What the test says, in words."""
         if not self.tested:
             return "No label has enough rows and events to be tested."
-        worst = self.tested[0]
-        flagged = sum(1 for row in self.tested if row.p_adjusted is not None and row.p_adjusted < 1 - self.level)
-        if not flagged:
-            return (
-                f"No label's gap is larger than chance explains (worst: {worst.label}, adjusted p = {worst.p_adjusted:.2g}); "
-                "rare labels may hide gaps that these rows cannot show."
-            )
-        side, verb = "over" if worst.gap > 0 else "under", "has a larger gap" if flagged == 1 else "have larger gaps"
-        return (
-            f"{flagged} of {len(self.tested)} labels {verb} than chance explains; the clearest is {worst.label}: mean "
-            f"probability {worst.confidence:.3g}, frequency {worst.rate:.3g}, {side}-confident by {abs(worst.gap):.2g} "
-            f"(adjusted p = {worst.p_adjusted:.2g})."
+        return verdict_on(
+            self.tested,
+            self.tested[0].label,
+            unit="label",
+            few="rare labels",
+            level=self.level,
+            form=(".3g", ".2g"),
         )
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ from calibrant._data import Data, need_rows
 from calibrant.errors import InputError
 from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_error, largest_drawn
 from calibrant.evaluate._partition import columns_of, parts_of
+from calibrant.evaluate._verdict import verdict_on
 from calibrant.predictions import BinaryPairs
 from calibrant.statistics import (
     chance_decides,
@@ -97,18 +98,8 @@ class Subgroups:
         """What the test says, in words."""
         if not self.rows:
             return "There is no group with enough rows."
-        worst, flagged = self.rows[0], sum(row.p_adjusted < 1 - self.level for row in self.rows)
-        if not flagged:
-            return (
-                f"No group's gap is larger than chance explains (worst: {worst.group}, adjusted p = {worst.p_adjusted:.2g}); "
-                "small groups may hide gaps that these rows cannot show."
-            )
-        side = "over" if worst.gap > 0 else "under"
-        verb = "has a larger gap" if flagged == 1 else "have larger gaps"
-        return (
-            f"{flagged} of {len(self.rows)} groups {verb} than chance explains; the clearest is {worst.group}: mean "
-            f"probability {worst.confidence:.3f}, frequency {worst.rate:.3f}, {side}-confident by {abs(worst.gap):.3f} "
-            f"(adjusted p = {worst.p_adjusted:.2g})."
+        return verdict_on(
+            self.rows, self.rows[0].group, unit="group", few="small groups", level=self.level, form=(".3f", ".3f")
         )
 
     def __str__(self) -> str:

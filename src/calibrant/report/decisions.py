@@ -1,6 +1,5 @@
 """What a report says of decisions: the cost of acting on the probabilities, and which rows to answer."""
 
-import base64
 import io
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from calibrant.plot.decisions import decision_curve
 from calibrant.predictions import Predictions
 from calibrant.report.model import Table
 from calibrant.report.theory_figures import steady
+from calibrant.report.vector import data_address
 
 __all__ = ["answer_table", "benefit_picture", "cost_table"]
 
@@ -73,9 +73,8 @@ def benefit_picture(name: str, data: Predictions) -> tuple[str, str]:
     """
     text = io.StringIO()
     decision_curve(data).figure.savefig(text, format="svg", metadata={"Date": None})
-    encoded = base64.b64encode(steady(text.getvalue()).encode()).decode()
     caption = f"Net benefit of acting on class 1 where its probability reaches t, by t: {name}. The band holds at each t with 95 %."
-    return caption, f"data:image/svg+xml;base64,{encoded}"
+    return caption, data_address(steady(text.getvalue()))
 
 
 def _answers(label: str, rule: Abstention) -> list[str]:

@@ -121,10 +121,8 @@ def audit_of(model: Model) -> Audit | None:
     try:
         before = _groups(model.before, columns)
         after = None if model.after is None else _groups(model.after, columns)
-    except NoIntervalError as error:
-        return Audit(names, None, unread=unread, reason=f"Groups are not tested: {error}.")
-    except InputError as error:
-        if named:
+    except (NoIntervalError, InputError) as error:
+        if named and isinstance(error, InputError):
             raise
         return Audit(names, None, unread=unread, reason=f"Groups are not tested: {error}.")
     return Audit(names, before, after, unread)

@@ -13,6 +13,7 @@ from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish
 from calibrant.report.theory_figures import steady, write_bytes
+from calibrant.report.vector import data_address
 from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
 
 if TYPE_CHECKING:
@@ -107,14 +108,8 @@ def study_pictures(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     Args:
         drawn: From ``study.figures.drawings``.
     """
-    import base64
-
     _check_drawings(drawn)
-    found = []
-    for drawing in drawn:
-        encoded = base64.b64encode(_svg(study_figure(drawing)).encode()).decode()
-        found.append((drawing.caption, f"data:image/svg+xml;base64,{encoded}"))
-    return found
+    return [(drawing.caption, data_address(_svg(study_figure(drawing)))) for drawing in drawn]
 
 
 def _check_drawings(drawn: Sequence[Drawing]) -> None:

@@ -1,5 +1,6 @@
 """Figures as inline SVG: the page's own colours, unique ids, and the same bytes each time."""
 
+import base64
 import io
 import re
 from collections.abc import Mapping
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 # serves the light and the dark page.
 _ROLES = [field.name for field in fields(Palette)]
 PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
+
+
+def data_address(svg: str) -> str:
+    """Return the text of an SVG file as an address that an image in a page can show."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 class Drawable(Protocol):
