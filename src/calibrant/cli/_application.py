@@ -4,13 +4,16 @@ import ast
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import shlex
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -52,6 +55,44 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
                 fail("stopped before the end; only what was finished is kept", code=INTERRUPTED)
 
     return run
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` with each field of its option groups, the dataclasses among its parameters, as an option of its own."""
+    own = inspect.signature(command)
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    parameters = []
+    for name, parameter in own.parameters.items():
+        if name in groups:
+            parameters += _options_of(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{one.name: given.pop(one.name) for one in fields(group)}) for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+def _options_of(group: type) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass as parameters of a function."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(group)
+    ]
 
 
 # What Python's remedies are called here; the rest of a sentence stays.

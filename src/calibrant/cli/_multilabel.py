@@ -16,9 +16,8 @@ from calibrant._leakage import check_not_fitted_on
 from calibrant._places import check_suffix, shown
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.cli._calibrators import make_calibrator
-from calibrant.cli._files import STREAM, readable, writable
-from calibrant.cli._options import Inputs, refuse_typed
-from calibrant.cli._output import console, working
+from calibrant.cli._io import STREAM, console, readable, working, writable
+from calibrant.cli._options import Fitting, Inputs, Page, refuse_typed
 from calibrant.errors import InputError, LeakError
 from calibrant.evaluate import LabelTable, MultiLabelRow, label_table, multilabel_panel, panel_of_sums
 from calibrant.multilabel import MultiLabelPredictions
@@ -139,33 +138,21 @@ def apply_labels(request: Request, calibrator: str, file: str | None, *, output:
     console(err=True).print(f"{shown(name)} through {len(fitted.names)} calibrators to {shown(output)}", style="dim")
 
 
-@dataclass(frozen=True)
-class LabelsAsked:
-    """What the options of ``calibrant report --multilabel`` say."""
-
-    method: str | None
-    calibrator: str | None
-    split: str
-    fit_split: str
-    format: str | None
-    title: str
-
-
-def report_labels(request: Request, files: Sequence[str] | None, output: str, asked: LabelsAsked) -> None:
+def report_labels(request: Request, files: Sequence[str] | None, fitting: Fitting, page: Page) -> None:
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
     request.refuse("margin", "by", "costs", "error_limit")
     name = one_file(files)
-    saved = MultiLabelCalibrator.load(asked.calibrator) if asked.calibrator else None
-    with readable(name) as path, writable(output, suffix=f".{asked.format or 'html'}", inputs=[name]) as target:
+    saved = MultiLabelCalibrator.load(fitting.calibrator) if fitting.calibrator else None
+    with readable(name) as path, writable(page.output, suffix=f".{page.format or 'html'}", inputs=[name]) as target:
         with working(f"calibrating {shown(name)}"):
             splits = request.splits(path)
-            own = pick_name(splits, asked.split, name)
-            fitted = saved if saved is not None else _fit_for_report(splits, own, asked.fit_split, asked.method)
+            own = pick_name(splits, fitting.split, name)
+            fitted = saved if saved is not None else _fit_for_report(splits, own, fitting.fit_split, fitting.method)
             before = splits[own]
             after = None if fitted is None else before.calibrated_by(fitted)
             subject = LabelReport(Path(name).stem, before, after, fitted, source=Path(name).name, split=own)
-        write_label_report(subject, target, title=asked.title, format=asked.format)
-    console(err=True).print(f"report on {shown(name)} written to {shown(output)}", style="dim")
+        write_label_report(subject, target, title=page.title, format=page.format)
+    console(err=True).print(f"report on {shown(name)} written to {shown(page.output)}", style="dim")
 
 
 def _fit_for_report(

@@ -1,24 +1,25 @@
 """Options that several commands share: what a file holds, and how its rows become predictions."""
 
-import functools
-import inspect
 import shlex
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from calibrant import calibrators
 from calibrant._examples import example_path, examples
-from calibrant._files import read_text
-from calibrant._formats import Layout, Named, read_named
+from calibrant._files import Array, read_text
+from calibrant._formats import Layout, Named, read_columns, read_named
 from calibrant._places import shown
 from calibrant.cli._application import LABEL
+from calibrant.cli._io import readable
 from calibrant.errors import InputError
+from calibrant.operate.costs import Costs, read_costs
 from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.report import MARGIN
 from calibrant.splits import pick_split, splits_of
 
 PANEL = "What a file holds"
@@ -185,35 +186,122 @@ class Inputs:
         return pick_split(self.splits(source), split, source.shown)
 
 
-def with_inputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` with each field of ``Inputs`` as an option of its own in place of its parameter ``inputs``."""
-    own = inspect.signature(command)
-    hints = typing.get_type_hints(command, include_extras=True)
-    group = typing.get_type_hints(Inputs, include_extras=True)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = []
-    for name, parameter in own.parameters.items():
-        if name == "inputs":
-            parameters += [
-                inspect.Parameter(field.name, keyword, default=field.default, annotation=group[field.name])
-                for field in fields(Inputs)
-            ]
-        else:
-            parameters.append(parameter.replace(kind=keyword, annotation=hints[name]))
+@dataclass(frozen=True)
+class Files:
+    """The files that a command reads, or an example."""
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        chosen = {field.name: given.pop(field.name) for field in fields(Inputs)}
-        command(**given, inputs=Inputs(**chosen))
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None
+    example: Example = None
 
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
-    return run
+    def sources(self, inputs: Inputs) -> list[Source]:
+        """Return what is to be read.
+
+        Raises:
+            InputError: As ``Inputs.sources``.
+        """
+        return inputs.sources(self.files, self.example)
+
+
+@dataclass(frozen=True)
+class OneFile:
+    """The one file that a command reads, or an example."""
+
+    file: Annotated[str | None, typer.Argument(help=FILES)] = None
+    example: Example = None
+
+    def source(self, inputs: Inputs, *, purpose: str) -> Source:
+        """Return what is to be read.
+
+        Args:
+            inputs: The options on what it holds.
+            purpose: What it is read for, after "one file to".
+
+        Raises:
+            InputError: If a file and an example are named, or as ``Inputs.sources``.
+        """
+        found = inputs.sources(self.file, self.example)
+        if len(found) > 1:
+            raise InputError(f"expected one file to {purpose}, got {found[0].shown} and --example; leave one out")
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
+
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method", "-m", autocompletion=complete_method, help="auto, a calibrator, or none; auto if left out."
+        ),
+    ] = None
+    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None
+    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test"
+    fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val"
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report is written as."""
+
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html"
+    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None
+    title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report"
+    margin: Annotated[
+        float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
+    ] = MARGIN
 
 
 def at_path(source: Source, path: str) -> Source:
     """Return ``source`` read from another place: what stood on stdin, in a temporary file."""
     return replace(source, path=path)
+
+
+def column_of(
+    named: Named, column: str, *, split: str, data: Predictions | BinaryPairs, inputs: Inputs, file: str
+) -> Array:
+    """Return the values (N,) of ``column`` beside the rows that are measured: a feature of theirs, or an array of the file.
+
+    Raises:
+        InputError: If the column is missing, or does not lie beside the rows.
+    """
+    features = data.features
+    if features is not None and column in features:
+        return np.asarray(features[column])
+    values = np.asarray(read_columns(named, [column], split=split, file=file)[column])
+    names = [prefix + name for prefix in (f"{split}_", "") for name in ("labels", "label")]
+    labels = next((named.arrays[name] for name in names if name in named.arrays), None)
+    if inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
+        values = values[labels != inputs.ignore_index]
+    if values.shape != (len(data),):
+        raise InputError(
+            f"expected one value of {column!r} a row ({len(data):,}), got shape {values.shape}; name a column of the rows"
+        )
+    return values
+
+
+def column_names(by: Sequence[str] | None) -> list[str] | None:
+    """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
+
+    Raises:
+        InputError: If a name is empty.
+    """
+    if by is None:
+        return None
+    names = [name.strip() for text in by for name in text.split(",")]
+    if "" in names:
+        raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
+    return list(dict.fromkeys(names))
+
+
+def costs_in(file: str) -> Costs:
+    """Return the costs in a CSV file, or on stdin.
+
+    Raises:
+        FileFormatError: As ``read_costs``.
+    """
+    with readable(file) as path:
+        return read_costs(path, file=file)
 
 
 def read_names(path: str) -> list[str]:
@@ -250,6 +338,3 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
     """
     if found := typed(context, names):
         raise InputError(f"expected only options that have an effect, got {' and '.join(found)} for {where}; {remedy}")
-
-
-Splits = Mapping[str, Predictions | BinaryPairs]

@@ -19,12 +19,11 @@ from calibrant._places import check_folder, check_suffix, check_target, shown
 from calibrant._warn import warn_user
 from calibrant.calibrators import Calibrator
 from calibrant.cli._calibrators import AUTO, make_calibrator
-from calibrant.cli._files import STREAM
-from calibrant.cli._options import LAYOUT, refuse_typed, typed
-from calibrant.cli._output import console
+from calibrant.cli._io import STREAM, console
+from calibrant.cli._options import LAYOUT, Fitting, refuse_typed, typed
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.metrics import SumMetric
-from calibrant.report import MARGIN, Section, diagnose_streamed
+from calibrant.report import Section, diagnose_streamed
 from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.scale import (
@@ -41,11 +40,6 @@ from calibrant.scale.checkpoint import calibrator_identity
 from calibrant.scale.rows import logits_bytes
 from calibrant.splits import canonical_split, find_split
 
-ExecutorName = Annotated[
-    str, typer.Option("--executor", help="For a folder of Parquet files: local, or ray for a cluster.")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster's address; without it one is started here.")]
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
 
@@ -57,13 +51,24 @@ STREAMED_BYTES = (
 
 
 @dataclass(frozen=True)
+class Streaming:
+    """The options on what runs the passes over streamed data."""
+
+    executor: Annotated[str, typer.Option(help="For a folder of Parquet files: local, or ray for a cluster.")] = "local"
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")
+    ] = 1
+    address: Annotated[str | None, typer.Option(help="The Ray cluster's address; without it one is started here.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
 class Execution:
     """What runs the passes over streamed data, as the options say."""
 
     context: typer.Context
-    executor: str
-    workers: int
-    address: str | None
+    options: Streaming
 
     def streams(self, file: str) -> bool:
         """Return whether ``file`` is streamed: a folder, or a Parquet file of much data.
@@ -87,14 +92,16 @@ class Execution:
     @cached_property
     def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
-        check_choice(self.executor, name="--executor", choices=("local", "ray"))
-        if self.executor == "ray":
-            if self.address is not None:
+        check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
+        if self.options.executor == "ray":
+            if self.options.address is not None:
                 refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")
-            return ray_cluster(self.address, workers=self.workers if typed(self.context, ["workers"]) else None)
-        if self.address is not None:
+            return ray_cluster(
+                self.options.address, workers=self.options.workers if typed(self.context, ["workers"]) else None
+            )
+        if self.options.address is not None:
             raise InputError("expected --executor ray beside --address, got the local executor; name both")
-        return in_turn if self.workers == 1 else processes(self.workers)
+        return in_turn if self.options.workers == 1 else processes(self.options.workers)
 
 
 def is_streamed(file: str) -> bool:
@@ -237,12 +244,10 @@ class FolderReport:
     A folder of folders has splits, named as they are; one with Parquet files in it is a single, unnamed split.
     """
 
-    method: str | None
+    fitting: Fitting
     saved: Calibrator | None
-    split: str
-    fit_split: str
     class_names: Sequence[str] | None
-    margin: float = MARGIN
+    margin: float
 
     def section(self, file: str, execution: Execution) -> Section:
         """Return what the report says of the streamed data ``file``.
@@ -250,18 +255,19 @@ class FolderReport:
         Raises:
             InputError: If a method is named and there is no split to fit it on.
         """
-        [(split, evaluated)] = parts_of(file, self.split, execution.context).items()
+        [(split, evaluated)] = parts_of(file, self.fitting.split, execution.context).items()
         calibrator = self.saved
         if calibrator is not None:
             refuse_typed(execution.context, ["fit_split"], where="a saved --calibrator, which is fitted already")
-        if calibrator is None and self.method != "none":
+        if calibrator is None and self.fitting.method != "none":
             fitting = self._fitting_part(file, evaluated, execution.context)
             if fitting is not None:
-                calibrator = fit_streamed_file(fitting, self.method, execution)
-            elif self.method is not None:
+                calibrator = fit_streamed_file(fitting, self.fitting.method, execution)
+            elif self.fitting.method is not None:
+                fit_split, split_name, method = self.fitting.fit_split, self.fitting.split, self.fitting.method
                 raise InputError(
-                    f"expected folders {self.fit_split} and {self.split} in {shown(file)} to fit {self.method} on one and "
-                    "evaluate on the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
+                    f"expected folders {fit_split} and {split_name} in {shown(file)} to fit {method} on one and evaluate on "
+                    "the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
                 )
         name = Path(shown(Path(file).resolve()))
         with (
@@ -287,7 +293,7 @@ class FolderReport:
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has no splits")
             return None
         names = split_places(Path(file))
-        found = find_split(names, self.fit_split)
+        found = find_split(names, self.fitting.fit_split)
         if found is None:
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has only {sorted(names)}")
             return None

@@ -2,18 +2,21 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as ScreenTable
 
+from calibrant._check import check_choice
 from calibrant.cli._application import for_command_line
-from calibrant.cli._output import console
-from calibrant.errors import CalibrantError
+from calibrant.cli._io import console
+from calibrant.errors import CalibrantError, InputError
 from calibrant.report.model import Table
 from calibrant.scale.studies import run_study_on_ray
 from calibrant.study import (
@@ -29,6 +32,7 @@ from calibrant.study import (
     rows,
     run_study,
 )
+from calibrant.study import load_study as load_from
 from calibrant.study.measures import MEASURES
 from calibrant.study.run import reports_progress
 
@@ -53,19 +57,38 @@ PAPER_NOTE = (
 
 @dataclass(frozen=True)
 class Manner:
-    """How trainings are run.
+    """How trainings are run."""
+
+    executor: Annotated[str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = "local"
+    address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1
+    accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+
+    def check(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            InputError: For an unknown executor or accelerator, or an address without a cluster.
+        """
+        check_choice(self.executor, name="executor", choices=("local", "ray"))
+        check_choice(self.accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
+        if self.address is not None and self.executor != "ray":
+            raise InputError(
+                f"expected --executor ray beside --address, got {self.executor!r}; add it or leave the address out"
+            )
+
+
+def load_study(name: str, *, scale: str | None = "cpu") -> Study:
+    """Return a study; for a file, ``"mylib:MyLoss"`` in it is then also looked for in its folder, as ``python`` does.
 
     Args:
-        workers: Trainings at a time.
-        accelerator: Lightning Fabric's accelerator.
-        executor: ``"local"`` or ``"ray"``.
-        address: Of the Ray cluster, or None.
+        name: As in ``calibrant.study.load_study``.
+        scale: As there.
     """
-
-    workers: int = 1
-    accelerator: str = "auto"
-    executor: str = "local"
-    address: str | None = None
+    folder = str(Path(name).resolve().parent)
+    if name.endswith(".toml") and folder not in sys.path:
+        sys.path.insert(0, folder)
+    return load_from(name, scale=scale)
 
 
 def run_with_bars(study: Study, store: Store, how: Manner) -> None:

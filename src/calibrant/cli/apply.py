@@ -14,29 +14,25 @@ from calibrant._files import Array
 from calibrant._formats import WRITABLE, Named, write_named
 from calibrant._places import check_suffix, shown
 from calibrant.calibrators import Calibrator
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, apply_labels
-from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
-from calibrant.cli._output import console, working
-from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, apply_to_streamed
-from calibrant.errors import InputError
+from calibrant.cli._options import Inputs, OneFile, Source, at_path
+from calibrant.cli._streamed import Execution, Streaming, apply_to_streamed
 from calibrant.predictions import Predictions
 from calibrant.report.model import in_one_line
 from calibrant.splits import split_prefixes, stale_names
 
 
-@with_inputs
+@with_groups
 def apply(
     context: typer.Context,
     inputs: Inputs,
     calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
-    file: Annotated[str | None, typer.Argument(help=FILES)] = None,
-    example: Example = None,
-    executor: ExecutorName = "local",
-    workers: Workers = 1,
-    address: Address = None,
+    given: OneFile,
+    streaming: Streaming,
     multilabel: MultiLabel = False,
 ) -> None:
     """Write the calibrated logits of every split; whatever else is in the file stays as it is.
@@ -57,14 +53,12 @@ def apply(
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
     if multilabel:
-        apply_labels(Request(context, inputs), calibrator, file, output=output)
+        apply_labels(Request(context, inputs), calibrator, given.file, output=output)
         return
     fitted = calibrant.load(calibrator)
-    execution = Execution(context, executor, workers, address)
-    sources = inputs.sources(file, example)
-    if len(sources) > 1:
-        raise InputError(f"expected one file to calibrate, got {sources[0].shown} and --example; leave one out")
-    source, name = sources[0], sources[0].shown
+    execution = Execution(context, streaming)
+    source = given.source(inputs, purpose="calibrate")
+    name = source.shown
     read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if execution.streams(source.path):
         said = apply_to_streamed(fitted, source.path, output, execution, inputs=read)

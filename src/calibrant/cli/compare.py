@@ -10,9 +10,10 @@ from rich.table import Table
 
 import calibrant
 from calibrant._places import shown
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._options import Example, Inputs, Source, with_inputs
-from calibrant.cli._output import console, working
+from calibrant.cli._io import console, working
+from calibrant.cli._options import Example, Inputs, Source
 from calibrant.errors import InputError
 from calibrant.evaluate import Comparison, ComparisonRow
 from calibrant.evaluate import compare as compare_predictions
@@ -22,7 +23,7 @@ UNCALIBRATED = "none"
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 
-@with_inputs
+@with_groups
 def compare(
     inputs: Inputs,
     a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],

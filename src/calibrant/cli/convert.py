@@ -9,9 +9,9 @@ import typer
 from calibrant._files import Array
 from calibrant._formats import TABLES, WRITABLE, batches_of, convert_tables, normalized_note, table_files, write_named
 from calibrant._places import check_folder, check_target, shown
-from calibrant.cli._files import STREAM, readable, writable
-from calibrant.cli._options import FILES, Example, Inputs, Source, at_path, with_inputs
-from calibrant.cli._output import console, working
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import STREAM, console, readable, working, writable
+from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
 from calibrant.cli._streamed import bar
 from calibrant.errors import FileFormatError, InputError
 from calibrant.splits import find_split, split_prefixes
@@ -19,7 +19,7 @@ from calibrant.splits import find_split, split_prefixes
 BATCHED = tuple(suffix for suffix in TABLES if suffix != ".json")  # formats that are read in pieces
 
 
-@with_inputs
+@with_groups
 def convert(
     inputs: Inputs,
     places: Annotated[

@@ -1,6 +1,7 @@
 """``calibrant decide``: from which confidence on to answer, or what to do at the least cost."""
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,14 +10,13 @@ import typer
 import calibrant
 from calibrant._places import check_suffix
 from calibrant.calibrators import Identity
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._costs import Costs, read_costs
-from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import FILES, Inputs, at_path, refuse_typed, with_inputs
-from calibrant.cli._output import console, working
+from calibrant.cli._io import check_outputs, console, readable, working
+from calibrant.cli._options import FILES, Inputs, at_path, costs_in, refuse_typed
 from calibrant.errors import InputError
 from calibrant.operate import CostRule, Deployed, abstain, thresholds
-from calibrant.operate.costs import weigh
+from calibrant.operate.costs import Costs, weigh
 from calibrant.predictions import Predictions
 from calibrant.splits import pick_split
 
@@ -24,28 +24,65 @@ NONE_QUALIFIES = 3
 PICTURES = (".png", ".svg", ".pdf")
 
 
-@with_inputs
+@dataclass(frozen=True)
+class Promise:
+    """What is promised of the answers."""
+
+    error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None
+    coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None
+    confidence: Annotated[float, typer.Option(help="Probability that the promise is kept.")] = 0.95
+    by: Annotated[Literal["class"] | None, typer.Option(help="A threshold for each predicted class.")] = None
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What actions cost."""
+
+    costs: Annotated[
+        str | None, typer.Option(metavar="CSV", help="Instead: costs, a line for each class, a column for each action.")
+    ] = None
+    reject: Annotated[float | None, typer.Option(help="With --costs: the cost of abstaining.")] = None
+
+    def read(self, context: typer.Context) -> Costs | None:
+        """Return the costs, or None; options that have no effect with or without them are refused."""
+        if self.costs is None:
+            refuse_typed(context, ["reject", "curve"], where="a call without --costs")
+            return None
+        refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
+        return costs_in(self.costs)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is written of the rule."""
+
+    curve: Annotated[
+        Path | None, typer.Option(help="With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
+    ] = None
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Save calibrator and rule as one module (.safetensors).")
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+
+    def check(self, *, inputs: list[str]) -> None:
+        """Refuse places that cannot be written, before any work is done."""
+        check_outputs(self.output, self.curve, inputs=inputs)
+        if self.output is not None and self.output.suffix != ".safetensors":
+            raise InputError(f"expected an output that ends in .safetensors, got {self.output.name}; rename it")
+        if self.curve is not None:
+            check_suffix(self.curve, PICTURES, what="a figure")
+
+
+@with_groups
 def decide(
     context: typer.Context,
     inputs: Inputs,
+    promise: Promise,
+    action: Actions,
+    outputs: Outputs,
     file: Annotated[str | None, typer.Argument(help=FILES)] = None,
-    error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None,
-    coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None,
-    confidence: Annotated[float, typer.Option(help="Probability that the promise is kept.")] = 0.95,
-    by: Annotated[Literal["class"] | None, typer.Option(help="A threshold for each predicted class.")] = None,
-    costs: Annotated[
-        str | None, typer.Option(metavar="CSV", help="Instead: costs, a line for each class, a column for each action.")
-    ] = None,
-    reject: Annotated[float | None, typer.Option(help="With --costs: the cost of abstaining.")] = None,
-    curve: Annotated[
-        Path | None, typer.Option(help="With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
-    ] = None,
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Decide after this calibrator.")] = None,
     split: Annotated[str, typer.Option(help="The split to find it on, never one that was fitted on.")] = "test",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Save calibrator and rule as one module (.safetensors).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the confidence from which on answers are wrong at most as often as allowed, for new rows of the same kind.
 
@@ -61,11 +98,9 @@ def decide(
 
         calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
-    table = _read_costs(context, costs)
+    table = action.read(context)
     source = inputs.sources(file)[0]
-    _check_places(
-        output, curve, inputs=[name for name in (file, calibrator, costs, *inputs.beside) if name is not None]
-    )
+    outputs.check(inputs=[name for name in (file, calibrator, action.costs, *inputs.beside) if name is not None])
     with readable(source.path) as path:
         here = at_path(source, path)
         read = inputs.named(here, names_used=table is not None)
@@ -75,24 +110,16 @@ def decide(
     fitted = calibrant.load(calibrator) if calibrator else Identity().fit(data.logits, data.need_labels())
     calibrated = data if calibrator is None else data.calibrated_by(fitted)
     if table is not None:
-        rule: Any = thresholds(table.table, reject=reject)
-        found, qualifies = _weighed(rule, table, calibrated, curve), True
+        rule: Any = thresholds(table.table, reject=action.reject)
+        found, qualifies = _weighed(rule, table, calibrated, outputs.curve), True
     else:
         with working("testing thresholds"):
-            rule = found = abstain(calibrated, error=error, coverage=coverage, confidence=confidence, by=by)
+            rule = found = abstain(calibrated, **asdict(promise))
         qualifies = rule.qualifies
-    if output is not None and qualifies:
-        Deployed(fitted, rule).save(output)
-    _say(found, as_json=as_json)
+    if outputs.output is not None and qualifies:
+        Deployed(fitted, rule).save(outputs.output)
+    _say(found, as_json=outputs.as_json)
     raise typer.Exit(0 if qualifies else NONE_QUALIFIES)
-
-
-def _read_costs(context: typer.Context, costs: str | None) -> Costs | None:
-    if costs is None:
-        refuse_typed(context, ["reject", "curve"], where="a call without --costs")
-        return None
-    refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
-    return read_costs(costs)
 
 
 def _say(found: Any, *, as_json: bool) -> None:
@@ -100,14 +127,6 @@ def _say(found: Any, *, as_json: bool) -> None:
         typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         console().print(str(found))
-
-
-def _check_places(output: Path | None, curve: Path | None, *, inputs: list[str]) -> None:
-    check_outputs(output, curve, inputs=inputs)
-    if output is not None and output.suffix != ".safetensors":
-        raise InputError(f"expected an output that ends in .safetensors, got {output.name}; rename it")
-    if curve is not None:
-        check_suffix(curve, PICTURES, what="a figure")
 
 
 def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None) -> Any:

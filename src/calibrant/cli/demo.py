@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli._output import console
+from calibrant.cli._io import console
 from calibrant.cli._study import (
     Manner,
     run_with_bars,
@@ -36,7 +36,7 @@ def demo(
     """
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)
-    run_with_bars(study, kept, Manner(workers, "cpu"))
+    run_with_bars(study, kept, Manner(workers=workers, accelerator="cpu"))
     measured = collect(study, kept)
     verdicts = judge(study, measured)
     table = table_of(summarise(measured), title=study.title)

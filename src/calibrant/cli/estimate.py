@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 import calibrant
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._files import readable
-from calibrant.cli._options import Inputs, Source, at_path, refuse_typed, with_inputs
-from calibrant.cli._output import console, working
+from calibrant.cli._io import console, readable, working
+from calibrant.cli._options import Inputs, Source, at_path, refuse_typed
 from calibrant.operate import estimate as estimate_figures
 from calibrant.predictions import Predictions
 
 
-@with_inputs
+@with_groups
 def estimate(
     context: typer.Context,
     inputs: Inputs,

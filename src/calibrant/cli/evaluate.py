@@ -16,13 +16,12 @@ from calibrant import metrics
 from calibrant._formats import Named
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import describe, fitted_on, with_logits
-from calibrant.cli._columns import column_names, column_of
-from calibrant.cli._files import readable
+from calibrant.cli._io import readable, say_json, say_rows, working
 from calibrant.cli._multilabel import MultiLabel, Request, evaluate_labels
-from calibrant.cli._options import FILES, Example, Inputs, Source, among, at_path, with_inputs
-from calibrant.cli._output import say_json, say_rows, working
-from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, measure_streamed
+from calibrant.cli._options import Files, Inputs, Source, among, at_path, column_names, column_of
+from calibrant.cli._streamed import Execution, Streaming, measure_streamed
 from calibrant.errors import InputError
 from calibrant.evaluate import default_metrics
 from calibrant.metrics import Metric, SumMetric
@@ -40,35 +39,36 @@ _BINNINGS = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
 complete_metric = among(lambda: _concrete())
 
 
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME[:OPTION=VALUE,…]",
-        autocompletion=complete_metric,
-        help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
-    ),
-]
+@dataclass(frozen=True)
+class Measured:
+    """What is measured: which split, after which calibrator, by which metrics, on which groups."""
+
+    split: Annotated[str | None, typer.Option(help="Only this split.")] = None
+    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:OPTION=VALUE,…]",
+            autocompletion=complete_metric,
+            help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
+        ),
+    ] = None
+    bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None
+    by: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN,…", help="Also each group of these columns; may be repeated.")
+    ] = None
+    draws: Annotated[
+        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
+    ] = 1000
 
 
-@with_inputs
+@with_groups
 def evaluate(
     context: typer.Context,
     inputs: Inputs,
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None,
-    example: Example = None,
-    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
-    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Also after this calibrator.")] = None,
-    metric: Metrics = None,
-    bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None,
-    by: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN,…", help="Also each group of these columns; may be repeated.")
-    ] = None,
-    draws: Annotated[
-        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
-    ] = 1000,
-    executor: ExecutorName = "local",
-    workers: Workers = 1,
-    address: Address = None,
+    given: Files,
+    what: Measured,
+    streaming: Streaming,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
     multilabel: MultiLabel = False,
 ) -> None:
@@ -90,22 +90,22 @@ def evaluate(
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
     if multilabel:
-        asked = Request(context, inputs)
-        evaluate_labels(asked, files, split=split, calibrator=calibrator, draws=draws, as_json=as_json)
+        labels = Request(context, inputs)
+        evaluate_labels(
+            labels, given.files, split=what.split, calibrator=what.calibrator, draws=what.draws, as_json=as_json
+        )
         return
-    fitted = calibrant.load(calibrator) if calibrator else None
-    panel = Panel.of(metric or [], bins)
-    execution = Execution(context, executor, workers, address)
+    fitted = calibrant.load(what.calibrator) if what.calibrator else None
+    panel = Panel.of(what.metric or [], what.bins)
+    execution = Execution(context, streaming)
     rows: list[Row] = []
     notes = [] if fitted is None else [f"after: {in_one_line(fitted)}"]
-    for source in inputs.sources(files, example):
+    for source in given.sources(inputs):
         if execution.streams(source.path):
-            rows += measure_streamed(source.path, split, execution, fitted, metrics=panel.sums(source.shown))
+            rows += measure_streamed(source.path, what.split, execution, fitted, metrics=panel.sums(source.shown))
             continue
         with readable(source.path) as path, working(f"measuring {source.shown}"):
-            measured = _measure_file(
-                at_path(source, path), inputs, fitted, panel, split=split, by=column_names(by) or [], draws=draws
-            )
+            measured = _measure_file(at_path(source, path), inputs, what, panel, fitted)
         rows += measured[0]
         notes += measured[1]
     if as_json:
@@ -115,21 +115,15 @@ def evaluate(
 
 
 def _measure_file(
-    source: Source,
-    inputs: Inputs,
-    calibrator: Calibrator | None,
-    panel: "Panel",
-    *,
-    split: str | None,
-    by: Sequence[str],
-    draws: int,
+    source: Source, inputs: Inputs, what: Measured, panel: "Panel", calibrator: Calibrator | None
 ) -> tuple[list[Row], list[str]]:
     """Return the rows of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
+    by = column_names(what.by) or []
     named = inputs.named(source)
     splits = inputs.splits_of(named, source)
     rows: list[Row] = []
     notes: list[str] = []
-    chosen = splits if split is None else {split: pick_split(splits, split, source.shown)}
+    chosen = splits if what.split is None else {what.split: pick_split(splits, what.split, source.shown)}
     for name, data in chosen.items():
         own = next(key for key, held in splits.items() if held is data)
         for part, group in _parts(data, by_column(named, by, split=own, data=data, inputs=inputs, file=source.shown)):
@@ -137,7 +131,7 @@ def _measure_file(
                 "file": source.shown,
                 "split": name,
                 "metrics": panel.metrics_for(part),
-                "draws": draws,
+                "draws": what.draws,
                 "group": group,
             }
             rows += measure(part, **measured)

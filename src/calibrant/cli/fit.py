@@ -1,16 +1,17 @@
 """``calibrant fit``: learn a calibrator from the validation split."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from calibrant.calibrators import Calibrator
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import AUTO, describe, evidence_of, make_calibrator, with_logits
-from calibrant.cli._files import STREAM, readable, writable
+from calibrant.cli._io import STREAM, readable, say_evidence, say_json, say_rows, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, fit_labels
-from calibrant.cli._options import FILES, Example, Inputs, at_path, complete_method, with_inputs
-from calibrant.cli._output import say_evidence, say_json, say_rows, working
-from calibrant.cli._streamed import Address, Execution, ExecutorName, Workers, fit_streamed_file, parts_of
+from calibrant.cli._options import Inputs, OneFile, Source, at_path, complete_method
+from calibrant.cli._streamed import Execution, Streaming, fit_streamed_file, parts_of
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Accuracy, Metric
 from calibrant.predictions import Predictions
@@ -18,38 +19,40 @@ from calibrant.report.model import in_one_line
 from calibrant.report.tables import Row, measure
 
 SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
-Method = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        "-m",
-        autocompletion=complete_method,
-        help="A calibrator of `calibrant methods`; auto if left out.",
-    ),
-]
-FeatureColumns = Annotated[
-    str | None,
-    typer.Option(
-        help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling or "
-        "BoostedScaling."
-    ),
-]
 ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
 
 
-@with_inputs
+@dataclass(frozen=True)
+class Chosen:
+    """Which calibrator is fitted, and on what."""
+
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            autocompletion=complete_method,
+            help="A calibrator of `calibrant methods`; auto if left out.",
+        ),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling or "
+            "BoostedScaling."
+        ),
+    ] = None
+    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
+
+
+@with_groups
 def fit(
     context: typer.Context,
     inputs: Inputs,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
-    file: Annotated[str | None, typer.Argument(help=FILES)] = None,
-    example: Example = None,
-    method: Method = None,
-    features: FeatureColumns = None,
-    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
-    executor: ExecutorName = "local",
-    workers: Workers = 1,
-    address: Address = None,
+    given: OneFile,
+    chosen: Chosen,
+    streaming: Streaming,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
     multilabel: MultiLabel = False,
 ) -> None:
@@ -73,32 +76,36 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     if multilabel:
-        fit_labels(Request(context, inputs), file, output=output, method=method, split=split, as_json=as_json)
+        labels = Request(context, inputs)
+        fit_labels(labels, given.file, output=output, method=chosen.method, split=chosen.split, as_json=as_json)
         return
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
-    execution = Execution(context, executor, workers, address)
-    sources = inputs.sources(file, example)
-    if len(sources) > 1:
-        raise InputError(f"expected one file to fit on, got {sources[0].shown} and --example; leave one out")
-    source, name = sources[0], sources[0].shown
+    execution = Execution(context, streaming)
+    source = given.source(inputs, purpose="fit on")
     if execution.streams(source.path):
-        [(part, place)] = parts_of(source.path, split, context).items()
-        with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
-            streamed = fit_streamed_file(place, method, execution, features=features)
-            streamed.save(path)
-        _say(streamed, [], output=output, split=part, as_json=as_json)
+        _fit_streamed(source, inputs, chosen, execution, output=output, as_json=as_json)
         return
-    method = AUTO if method is None else method
+    method, split = AUTO if chosen.method is None else chosen.method, chosen.split
     with readable(source.path) as path:
-        data = with_logits(inputs.pick(at_path(source, path), split), file=name, split=split)
+        data = with_logits(inputs.pick(at_path(source, path), split), file=source.shown, split=split)
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            calibrator, rows = _fit_and_measure(
-                data, make_calibrator(method, features=features), file=name, split=split
-            )
+            made = make_calibrator(method, features=chosen.features)
+            calibrator, rows = _fit_and_measure(data, made, file=source.shown, split=split)
         calibrator.save(path)
     _say(calibrator, rows, output=output, split=split, as_json=as_json)
+
+
+def _fit_streamed(
+    source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
+) -> None:
+    """Fit on streamed rows, save the calibrator and say what was fitted."""
+    [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
+    with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
+        fitted = fit_streamed_file(place, chosen.method, execution, features=chosen.features)
+        fitted.save(path)
+    _say(fitted, [], output=output, split=part, as_json=as_json)
 
 
 def _fit_and_measure(data: Predictions, made: Calibrator, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,8 +13,9 @@ import typer
 from calibrant import language
 from calibrant._check import check_number
 from calibrant._places import check_target, shown
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import console
 from calibrant.cli._options import refuse_typed
-from calibrant.cli._output import console
 from calibrant.errors import InputError
 from calibrant.language import Log
 from calibrant.predictions import Predictions
@@ -39,50 +41,60 @@ Format = Literal["openai", "vllm", "lm-eval", "inspect"]
 Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized"]
 
 
-Labels = Annotated[str | None, typer.Option(metavar="FILE", help="A table with the columns id and label.")]
-Share = Annotated[
-    float | None, typer.Option(help="Share of questions for the split test, by their ids; the rest is val.")
-]
-Options = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
-]
-Normalize = Annotated[
-    Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
-]
-Missing = Annotated[Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")]
-Score = Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")]
-Low = Annotated[int, typer.Option(help="A rating's lowest level.")]
-High = Annotated[int, typer.Option(help="A rating's highest level.")]
-Swapped = Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")]
-Scale = Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")]
-SkipFailed = Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")]
-Filter = Annotated[str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")]
-Model = Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")]
-Scorer = Annotated[str | None, typer.Option(help="Inspect's scorer that says what is right.")]
-Least = Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")]
+@dataclass(frozen=True)
+class Program:
+    """The program that wrote the log, and which of what it holds is read."""
+
+    source: Annotated[Format, typer.Option("--from", help="The program that wrote the log.")]
+    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")] = False
+    filter_name: Annotated[
+        str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")] = None
+    scorer: Annotated[str | None, typer.Option(help="Inspect's scorer that says what is right.")] = None
+    least: Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")] = None
+
+    def read(self, path: str | os.PathLike[str]) -> Log:
+        """Return the log in a file of this format."""
+        if self.source == "lm-eval":
+            return language.read_lm_eval(path, filter=self.filter_name, model=self.model or "unknown")
+        if self.source == "inspect":
+            return language.read_inspect(path, scorer=self.scorer, least=self.least)
+        return language.read_openai(path, skip_failed=self.skip_failed)
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What the answers are, and how they become predictions."""
+
+    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices"
+    options: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
+    ] = None
+    normalize: Annotated[
+        Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
+    ] = "none"
+    missing: Annotated[
+        Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")
+    ] = "refuse"
+    score: Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")] = "mean"
+    low: Annotated[int, typer.Option(help="A rating's lowest level.")] = 1
+    high: Annotated[int, typer.Option(help="A rating's highest level.")] = 5
+    swapped: Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")] = None
+    scale: Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")] = None
+
+
+@with_groups
 def ingest(
     context: typer.Context,
     log: Annotated[str, typer.Argument(help="The log: .jsonl, or .json of Inspect.")],
     output: Annotated[str, typer.Argument(metavar="OUT", help=f"Predictions: {', '.join(SUFFIXES)}.")],
-    source: Annotated[Format, typer.Option("--from", help="The program that wrote the log.")],
-    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices",
-    labels: Labels = None,
-    test: Share = None,
-    options: Options = None,
-    normalize: Normalize = "none",
-    missing: Missing = "refuse",
-    score: Score = "mean",
-    low: Low = 1,
-    high: High = 5,
-    swapped: Swapped = None,
-    scale: Scale = None,
-    skip_failed: SkipFailed = False,
-    filter_name: Filter = None,
-    model: Model = None,
-    scorer: Scorer = None,
-    least: Least = None,
+    program: Program,
+    answers: Answers,
+    labels: Annotated[str | None, typer.Option(metavar="FILE", help="A table with the columns id and label.")] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Share of questions for the split test, by their ids; the rest is val.")
+    ] = None,
 ) -> None:
     """Write a language model's logged answers as predictions, which every other command reads.
 
@@ -97,28 +109,21 @@ def ingest(
 
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
-    _refuse_without_effect(context, source, kind)
-    _check_output(output, [place for place in (log, labels, swapped) if place is not None], test)
-    read = _reader(source, skip_failed=skip_failed, filter_name=filter_name, model=model, scorer=scorer, least=least)
-    settings = {
-        "options": None if options is None else _spellings(options),
-        "swapped": None if swapped is None else read(swapped),
-        "normalize": normalize,
-        "missing": missing,
-        "score": score,
-        "low": low,
-        "high": high,
-        "scale": scale,
+    _refuse_without_effect(context, program.source, answers.kind)
+    _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
+    settings = asdict(answers) | {
+        "options": None if answers.options is None else _spellings(answers.options),
+        "swapped": None if answers.swapped is None else program.read(answers.swapped),
     }
-    make = _maker(kind, settings, None if labels is None else language.read_labels(labels))
-    whole = read(log)
+    make = _maker(answers.kind, settings, None if labels is None else language.read_labels(labels))
+    whole = program.read(log)
     parts = {UNNAMED: whole} if test is None else _divided(whole, test)
     splits = {name: make(part) for name, part in parts.items()}
     if len({data.classes for data in splits.values()}) > 1:
         got = [data.classes for data in splits.values()]
         raise InputError(f"expected as many options in val as in test, got {got}; leave --test out")
     save_predictions(output, splits)
-    said = _said(splits) + ("; failed requests left out" if skip_failed else "")
+    said = _said(splits) + ("; failed requests left out" if program.skip_failed else "")
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
 
 
@@ -142,23 +147,6 @@ def _refuse_without_effect(context: typer.Context, source: str, kind: str) -> No
     for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
         others = {name for names in owners.values() for name in names} - set(owners[chosen])
         refuse_typed(context, sorted(others), where=f"{what} {chosen}")
-
-
-def _reader(
-    source: str,
-    *,
-    skip_failed: bool,
-    filter_name: str | None,
-    model: str | None,
-    scorer: str | None,
-    least: float | None,
-) -> Callable[[str | os.PathLike[str]], Log]:
-    """Return what reads a log of this format."""
-    if source == "lm-eval":
-        return lambda path: language.read_lm_eval(path, filter=filter_name, model=model or "unknown")
-    if source == "inspect":
-        return lambda path: language.read_inspect(path, scorer=scorer, least=least)
-    return lambda path: language.read_openai(path, skip_failed=skip_failed)
 
 
 def _maker(kind: str, settings: Mapping[str, Any], labels: Any) -> Callable[[Log], Predictions]:

@@ -13,8 +13,8 @@ import typer
 from rich.text import Text
 
 from calibrant import calibrators, losses, metrics
+from calibrant.cli._io import console
 from calibrant.cli._options import among
-from calibrant.cli._output import console
 from calibrant.errors import InputError
 
 FAMILIES = {"losses": losses, "calibrators": calibrators, "metrics": metrics}

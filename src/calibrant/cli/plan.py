@@ -1,35 +1,46 @@
 """``calibrant plan``: how many labelled rows a gate needs."""
 
 import json
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from calibrant.cli._files import readable
-from calibrant.cli._options import Inputs, at_path, refuse_typed, with_inputs
-from calibrant.cli._output import console, working
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import console, readable, working
+from calibrant.cli._options import Inputs, at_path, refuse_typed
 from calibrant.errors import InputError
+from calibrant.operate import Plan
 from calibrant.operate import plan as plan_rows
 
+ACCURACY = 0.9  # assumed where neither a file nor the option says it
 
-@with_inputs
+
+@dataclass(frozen=True)
+class Aim:
+    """What the gate is to decide, and how it is simulated."""
+
+    ece: Annotated[float, typer.Option(help="The limit on the ECE that is to be checked.")] = 0.03
+    power: Annotated[float, typer.Option(help="Probability of the right verdict.")] = 0.9
+    accuracy: Annotated[float | None, typer.Option(help="Assumed accuracy, where there is no file.")] = None
+    true_ece: Annotated[
+        float, typer.Option(help="Assumed ECE: below the limit the gate is to pass, above it to fail.")
+    ] = 0.0
+    draws: Annotated[int, typer.Option(min=10, help="Simulated checks a number of rows.")] = 500
+    seed: Annotated[int, typer.Option(help="Same seed, same plan.")] = 0
+
+
+@with_groups
 def plan(
     context: typer.Context,
     inputs: Inputs,
+    aim: Aim,
     file: Annotated[
         str | None, typer.Argument(help="Predictions whose confidences stand for the model's; labels are not used.")
     ] = None,
-    ece: Annotated[float, typer.Option(help="The limit on the ECE that is to be checked.")] = 0.03,
-    power: Annotated[float, typer.Option(help="Probability of the right verdict.")] = 0.9,
-    accuracy: Annotated[float | None, typer.Option(help="Assumed accuracy, where there is no file.")] = None,
-    true_ece: Annotated[
-        float, typer.Option(help="Assumed ECE: below the limit the gate is to pass, above it to fail.")
-    ] = 0.0,
     split: Annotated[str, typer.Option(help="The split whose confidences are taken.")] = "test",
-    draws: Annotated[int, typer.Option(min=10, help="Simulated checks a number of rows.")] = 500,
-    seed: Annotated[int, typer.Option(help="Same seed, same plan.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the whole curve.")] = False,
 ) -> None:
     """Say how many labelled rows `calibrant check --max ece=…` needs to decide, by simulation, with the curve.
@@ -49,12 +60,16 @@ def plan(
         raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
     else:
         refuse_typed(context, ["split"], where="a call without FILE")
-        accuracy = 0.9 if accuracy is None else accuracy
+        aim = replace(aim, accuracy=ACCURACY if aim.accuracy is None else aim.accuracy)
     with working("simulating"):
-        found = plan_rows(data, ece=ece, power=power, accuracy=accuracy, true_ece=true_ece, draws=draws, seed=seed)
+        found = plan_rows(data, **asdict(aim))
     if as_json:
         typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
         return
+    _say(found, aim, assumed=data is None)
+
+
+def _say(found: Plan, aim: Aim, *, assumed: bool) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("rows", "pass", "fail", "not enough evidence"):
         table.add_column(heading, justify="right")
@@ -62,6 +77,6 @@ def plan(
         table.add_row(f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided)))
     screen = console()
     screen.print(table)
-    if data is None:
-        screen.print(f"Assumed: accuracy {accuracy:g}.", style="dim")
+    if assumed:
+        screen.print(f"Assumed: accuracy {aim.accuracy:g}.", style="dim")
     screen.print(str(found), style="bold")

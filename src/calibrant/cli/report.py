@@ -12,81 +12,74 @@ from calibrant._files import Array
 from calibrant._formats import Named
 from calibrant._places import shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
-from calibrant.cli._columns import column_names, column_of
-from calibrant.cli._costs import Costs, read_costs
-from calibrant.cli._files import readable, writable
-from calibrant.cli._multilabel import LabelsAsked, MultiLabel, Request, report_labels
+from calibrant.cli._io import console, readable, working, writable
+from calibrant.cli._multilabel import MultiLabel, Request, report_labels
 from calibrant.cli._options import (
-    FILES,
-    Example,
+    Files,
+    Fitting,
     Inputs,
+    Page,
     Source,
     at_path,
-    complete_method,
+    column_names,
+    column_of,
+    costs_in,
     read_names,
     refuse_typed,
-    with_inputs,
 )
-from calibrant.cli._output import console, working
-from calibrant.cli._streamed import Address, Execution, ExecutorName, FolderReport, Workers
+from calibrant.cli._streamed import Execution, FolderReport, Streaming
 from calibrant.errors import InputError, LeakError
 from calibrant.operate import thresholds
+from calibrant.operate.costs import Costs
 from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report import MARGIN, Model, Section, Table, write_report
+from calibrant.report import Model, Section, Table, write_report
 from calibrant.report.decisions import answer_table, benefit_picture, cost_table
 from calibrant.report.formats import check_format
 from calibrant.splits import UNNAMED, find_split, pick_split
 
-Margin = Annotated[
-    float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
-]
-CostFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CSV", help="Also: decisions at these costs, a line for each class, a column for each action."
-    ),
-]
-ErrorLimit = Annotated[
-    float | None, typer.Option(help="Also: which rows to answer so that at most this fraction of answers is wrong.")
-]
-By = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN,…",
-        help="Also: the groups of these columns; those of all features if left out, none: no groups.",
-    ),
-]
-Method = Annotated[
-    str | None,
-    typer.Option(
-        "--method", "-m", autocompletion=complete_method, help="auto, a calibrator, or none; auto if left out."
-    ),
-]
 Splits = Mapping[str, Predictions | BinaryPairs]
 NONE = "none"
 
 
-@with_inputs
+@dataclass(frozen=True)
+class Extras:
+    """What the report says beside calibration: of decisions, and of groups."""
+
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CSV", help="Also: decisions at these costs, a line for each class, a column for each action."
+        ),
+    ] = None
+    error_limit: Annotated[
+        float | None,
+        typer.Option(help="Also: which rows to answer so that at most this fraction of answers is wrong."),
+    ] = None
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN,…",
+            help="Also: the groups of these columns; those of all features if left out, none: no groups.",
+        ),
+    ] = None
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns that ``--by`` names; none of them for ``none``."""
+        return [] if self.by == [NONE] else column_names(self.by)
+
+
+@with_groups
 def report(
     context: typer.Context,
     inputs: Inputs,
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=FILES)] = None,
-    example: Example = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
-    method: Method = None,
-    calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="A saved one instead.")] = None,
-    split: Annotated[str, typer.Option(help="The split to evaluate.")] = "test",
-    fit_split: Annotated[str, typer.Option(help="The split to fit on.")] = "val",
-    format: Annotated[str | None, typer.Option(help="html, md or json; by the output's name if left out.")] = None,
-    title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report",
-    margin: Margin = MARGIN,
-    costs: CostFile = None,
-    error_limit: ErrorLimit = None,
-    by: By = None,
-    executor: ExecutorName = "local",
-    workers: Workers = 1,
-    address: Address = None,
+    given: Files,
+    fitting: Fitting,
+    page: Page,
+    extras: Extras,
+    streaming: Streaming,
     multilabel: MultiLabel = False,
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
@@ -110,33 +103,34 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
-    _refuse_choices(context, method, calibrator)
+    _refuse_choices(context, fitting)
     if multilabel:
-        asked = LabelsAsked(method, calibrator, split, fit_split, format, title)
-        report_labels(Request(context, inputs), files, output, asked)
+        report_labels(Request(context, inputs), given.files, fitting, page)
         return
-    sources = inputs.sources(files, example)
+    sources = given.sources(inputs)
     names = read_names(inputs.class_names) if inputs.class_names else None
-    execution = Execution(context, executor, workers, address)
-    saved = calibrant.load(calibrator) if calibrator else None
-    folder = FolderReport(method, saved, split, fit_split, names, margin)
-    decided = Decided(None if costs is None else read_costs(costs), error_limit)
-    beside = filter(None, (calibrator, costs, inputs.class_names, inputs.labels))
-    with writable(output, suffix=f".{format or 'html'}", inputs=[*(one.path for one in sources), *beside]) as target:
-        check_format(target, format)
+    execution = Execution(context, streaming)
+    saved = calibrant.load(fitting.calibrator) if fitting.calibrator else None
+    folder = FolderReport(fitting, saved, names, page.margin)
+    decided = Decided(None if extras.costs is None else costs_in(extras.costs), extras.error_limit)
+    beside = filter(None, (fitting.calibrator, extras.costs, inputs.class_names, inputs.labels))
+    read = [*(one.path for one in sources), *beside]
+    with writable(page.output, suffix=f".{page.format or 'html'}", inputs=read) as target:
+        check_format(target, page.format)
         models: list[Model | Section] = []
         for source in sources:
             if execution.streams(source.path):
                 models.append(folder.section(source.path, execution))
                 continue
             with readable(source.path) as path, working(f"calibrating {source.shown}"):
-                data = Data(at_path(source, path), inputs, split, fit_split, context, by)
-                models.append(_model_of(data, method=method, saved=saved))
+                data = Data(at_path(source, path), inputs, fitting, context, extras.columns)
+                models.append(_model_of(data, saved=saved))
         with working("reporting"):
             tables, pictures = decided.of(models)
-            write_report(models, target, title=title, format=format, margin=margin, tables=tables, pictures=pictures)
+            look: dict[str, Any] = {"title": page.title, "format": page.format, "margin": page.margin}
+            write_report(models, target, tables=tables, pictures=pictures, **look)
     said = ", ".join(source.shown for source in sources)
-    console(err=True).print(f"report on {said} written to {shown(output)}", style="dim")
+    console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
 
 @dataclass(frozen=True)
@@ -172,33 +166,27 @@ class Decided:
 
 @dataclass(frozen=True)
 class Data:
-    """A predictions file: where it is, how it is read, the splits to evaluate and to fit on, and the columns whose groups are looked at."""
+    """A predictions file: where it is, how it is read, what is fitted, and the columns whose groups are looked at."""
 
     source: Source
     inputs: Inputs
-    split: str
-    fit_split: str
+    fitting: Fitting
     context: typer.Context
-    by: Sequence[str] | None = None
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The columns that ``--by`` names; none of them for ``none``."""
-        return [] if self.by == [NONE] else column_names(self.by)
+    columns: list[str] | None = None
 
 
-def _refuse_choices(context: typer.Context, method: str | None, calibrator: str | None) -> None:
+def _refuse_choices(context: typer.Context, fitting: Fitting) -> None:
     """Refuse what would fit where nothing is fitted."""
-    if calibrator:
+    if fitting.calibrator:
         refuse_typed(context, ["method"], where="a saved --calibrator, which is fitted already")
-    if method == NONE:
+    if fitting.method == NONE:
         refuse_typed(context, ["fit_split"], where="--method none, which fits nothing")
 
 
-def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Model:
+def _model_of(data: Data, *, saved: Calibrator | None) -> Model:
     """Return the model of a file.
 
-    It is calibrated by the ``saved`` calibrator; or by ``method`` fitted on the file's second split if there is one;
+    It is calibrated by the ``saved`` calibrator; or by the method fitted on the file's second split if there is one;
     or not at all, since a calibrator is never evaluated on the rows it was fitted on. Without a method the choice is
     automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
@@ -206,18 +194,18 @@ def _model_of(data: Data, *, method: str | None, saved: Calibrator | None) -> Mo
     named = data.inputs.named(data.source, names_used=True)
     class_names: Sequence[str] | None = named.class_names or None
     splits = data.inputs.splits_of(named, data.source)
-    before = pick_split(splits, data.split, file)
+    before = pick_split(splits, data.fitting.split, file)
     made: dict[str, Any] = {
         "source": file,
-        "split": data.split,
+        "split": data.fitting.split,
         "class_names": class_names,
         "argument": data.source.argument,
         "by": data.columns and _columns(data, named, splits, before),
     }
-    calibrator = saved if saved is not None else _fit(data, splits, method)
+    calibrator = saved if saved is not None else _fit(data, splits)
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
-    raw = with_logits(before, file=file, split=data.split)
+    raw = with_logits(before, file=file, split=data.fitting.split)
     after = raw.calibrated_by(calibrator)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
@@ -232,7 +220,7 @@ def _columns(data: Data, named: Named, splits: Splits, before: Predictions | Bin
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
     """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
-    found = None if UNNAMED in splits else find_split(splits, data.fit_split)
+    found = None if UNNAMED in splits else find_split(splits, data.fitting.fit_split)
     fitted_on = None if found is None else splits[found]
     if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
         return None
@@ -242,12 +230,13 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
         return None
 
 
-def _fit(data: Data, splits: Splits, method: str | None) -> Calibrator | None:
+def _fit(data: Data, splits: Splits) -> Calibrator | None:
+    method = data.fitting.method
     if method == NONE:
         return None
-    found = None if UNNAMED in splits else find_split(splits, data.fit_split)
-    if found is None or found == find_split(splits, data.split):
-        where = f"{data.source.shown}, which has no such split beside {data.split!r}"
+    found = None if UNNAMED in splits else find_split(splits, data.fitting.fit_split)
+    if found is None or found == find_split(splits, data.fitting.split):
+        where = f"{data.source.shown}, which has no such split beside {data.fitting.split!r}"
         refuse_typed(data.context, ["fit_split", "method"], where=where)
         return None
     rows = with_logits(splits[found], file=data.source.shown, split=found)

@@ -1,7 +1,7 @@
 """``calibrant study``: the papers' experiments: list them, run them, show what has been run."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +9,13 @@ import typer
 
 from calibrant._check import check_choice
 from calibrant._places import check_suffix
-from calibrant.cli._application import guarded
-from calibrant.cli._files import check_outputs
+from calibrant.cli._application import guarded, with_groups
+from calibrant.cli._io import check_outputs, console
 from calibrant.cli._options import among, refuse_typed
-from calibrant.cli._output import console
 from calibrant.cli._study import (
     Manner,
     choices_tables,
+    load_study,
     paper_tables,
     run_all,
     run_with_bars,
@@ -25,7 +25,6 @@ from calibrant.cli._study import (
     tables_of,
     validation_note,
 )
-from calibrant.cli._study_file import load_study
 from calibrant.errors import CalibrantError, InputError
 from calibrant.report import Model, study_pictures, write_report, write_study_figures
 from calibrant.report.formats import check_format
@@ -85,28 +84,33 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
         console().print(f"{name:20} {title}")
 
 
-@study.command()
-@guarded
-def run(
-    context: typer.Context,
+@dataclass(frozen=True)
+class Requested:
+    """Which trainings are to be run."""
+
     name: Annotated[
         str | None,
         typer.Argument(metavar="STUDY", autocompletion=among(presets), help="A name of `study list`, or a TOML file."),
-    ] = None,
+    ] = None
     everything: Annotated[
         bool, typer.Option("--all", help="Every study of `study list`: the first seed of each, then the second …")
-    ] = False,
-    scale: Scale = "cpu",
-    store: Folder = Path("calibrant-runs"),
-    data: Data = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    ] = False
+    scale: Scale = "cpu"
+    data: Data = None
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None
     only: Annotated[
         list[str] | None, typer.Option(autocompletion=_objectives, help="Only this objective; may be repeated.")
-    ] = None,
-    executor: Annotated[str, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster; else one is started here.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    ] = None
+
+
+@study.command()
+@guarded
+@with_groups
+def run(
+    context: typer.Context,
+    requested: Requested,
+    how: Manner,
+    store: Folder = Path("calibrant-runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
 ) -> None:
     """Run what is not finished yet; stopped at any moment, it goes on from there.
@@ -121,32 +125,28 @@ def run(
 
         calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
-    check_choice(executor, name="executor", choices=("local", "ray"))
-    check_choice(accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
-    if address is not None and executor != "ray":
-        raise InputError(f"expected --executor ray beside --address, got {executor!r}; add it or leave the address out")
-    how = Manner(workers, accelerator, executor, address)
-    kept = Store(store)
-    if everything:
+    how.check()
+    kept, scale = Store(store), requested.scale
+    if requested.everything:
         refuse_typed(context, ["name", "only"], where="a run of --all studies")
-        chosen_studies = _all(scale, data, seeds=seeds)
+        chosen_studies = _all(scale, requested.data, seeds=requested.seeds)
         if dry_run:
             for one in chosen_studies:
                 _say_what_would_run(one, kept, scale, how)
             return
         run_all(chosen_studies, kept, how)
         return
-    if name is None:
+    if requested.name is None:
         raise InputError("expected the name of a study, or --all, got neither; see calibrant study list")
-    _refuse_scale(context, name)
-    chosen = _load(name, scale, data, seeds=seeds, only=only)
-    _check(chosen, name)
+    _refuse_scale(context, requested.name)
+    chosen = _load(requested.name, scale, requested.data, seeds=requested.seeds, only=requested.only)
+    _check(chosen, requested.name)
     if dry_run:
         _say_what_would_run(chosen, kept, scale, how)
         return
     run_with_bars(chosen, kept, how)
     if reports_progress():
-        _show(chosen, kept)
+        _show(chosen, kept, Outputs())
 
 
 @study.command("describe")
@@ -193,21 +193,37 @@ def init(
     typer.echo(f"{file} is written; edit it, then: calibrant study run {file}")
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """What is written of a study, besides the tables on the screen."""
+
+    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None
+    record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None
+    figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False
+
+    def check(self, *, inputs: list[str]) -> None:
+        """Refuse places that cannot be written, before any work is done."""
+        check_outputs(self.report, self.record, folder=self.figures, inputs=inputs)
+        if self.record is not None:
+            check_suffix(self.record, (".json",), what="a record")
+        if self.report is not None:
+            check_format(self.report, None)
+
+
 @study.command()
 @guarded
+@with_groups
 def show(
     context: typer.Context,
     name: Name,
+    outputs: Outputs,
     scale: Scale = "cpu",
     store: Folder = Path("calibrant-runs"),
     data: Data = None,
-    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html, .md).")] = None,
-    record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None,
     columns: Annotated[
         list[str] | None, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
     """Show the tables of what has been run, from the store, and draw its figures.
 
@@ -217,18 +233,14 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
     """
-    check_outputs(report, record, folder=figures, inputs=[name])
-    if record is not None:
-        check_suffix(record, (".json",), what="a record")
-    if report is not None:
-        check_format(report, None)
+    outputs.check(inputs=[name])
     _refuse_scale(context, name)
     chosen = _load(name, scale, data)
     for column in columns or ():
         check_choice(column, name="columns", choices=(*COLUMNS, "all"))
     if columns:
         chosen = replace(chosen, columns=tuple(COLUMNS) if "all" in columns else tuple(columns))
-    _show(chosen, Store(store), as_json=as_json, report=report, record=record, figures=figures)
+    _show(chosen, Store(store), outputs)
 
 
 def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
@@ -296,15 +308,8 @@ def _refuse_scale(context: typer.Context, name: str) -> None:
         refuse_typed(context, ["scale"], where=f"{name}, which has one scale only")
 
 
-def _show(
-    chosen: Study,
-    kept: Store,
-    *,
-    as_json: bool = False,
-    report: Path | None = None,
-    record: Path | None = None,
-    figures: Path | None = None,
-) -> None:
+def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
+    report, figures = outputs.report, outputs.figures
     measured = collect(chosen, kept)
     if not measured:
         raise InputError(f"expected finished runs of {chosen.name!r} in {kept.root}, got none; run the study first")
@@ -323,9 +328,9 @@ def _show(
             if m.seed == chosen.seeds[0]
         ]
         write_report(first, report, title=chosen.title, tables=tables, notes=notes, pictures=study_pictures(drawn))
-    if record is not None:
-        record_of(chosen, measured, path=record, columns=chosen.columns)
-    if as_json:
+    if outputs.record is not None:
+        record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
+    if outputs.as_json:
         say_study_json(measured, verdicts, report=None if report is None else str(report))
     else:
         say_study(tables, sentences)

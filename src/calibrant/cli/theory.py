@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from calibrant._places import check_folder
+from calibrant.cli._io import console, working
 from calibrant.cli._options import among, refuse_typed
-from calibrant.cli._output import console, working
 from calibrant.report.theory_figures import write_theory
 from calibrant.theory import FIGURES, figure_numbers
 

@@ -1,8 +1,8 @@
 """``calibrant watch``: an alarm over time, from a small state file."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,55 +14,72 @@ import calibrant
 from calibrant._formats import Named, read_columns
 from calibrant._places import atomic_write
 from calibrant.calibrators import AutoCalibrator
+from calibrant.cli._application import with_groups
 from calibrant.cli._calibrators import with_logits
-from calibrant.cli._files import check_outputs, readable
-from calibrant.cli._options import Inputs, Source, refuse_typed, with_inputs
-from calibrant.cli._output import console
+from calibrant.cli._io import check_outputs, console, readable
+from calibrant.cli._options import Inputs, Source, refuse_typed
 from calibrant.errors import InputError
 from calibrant.operate import Monitor, to_html, to_prometheus
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.splits import pick_split
 
-Ids = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")]
-Time = Annotated[
-    str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
-]
-Merge = Annotated[
-    list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
-]
-By = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN", help="With --reference: watch each of the column's groups by itself, too."),
-]
-Refit = Annotated[
-    Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
-]
+
+@dataclass(frozen=True)
+class NewRows:
+    """New labelled predictions."""
+
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
+    ] = None
+    split: Annotated[str, typer.Option(help="The split of every FILE.")] = "test"
+    ids: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")
+    ] = None
+    time: Annotated[
+        str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
+    ] = None
 
 
-@with_inputs
+@dataclass(frozen=True)
+class Start:
+    """What a monitor is started from."""
+
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled predictions from before, to start from.")
+    ] = None
+    reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val"
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="With --reference: watch each of the column's groups by itself, too."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is written besides the state."""
+
+    refit: Annotated[
+        Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
+    ] = None
+    prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None
+    html: Annotated[Path | None, typer.Option(help="Also write a page with the timeline here.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+
+
+@with_groups
 def watch(
     context: typer.Context,
     inputs: Inputs,
     state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Labelled predictions from before, to start from.")
-    ] = None,
+    new: NewRows,
+    start: Start,
+    outputs: Outputs,
     calibrator: Annotated[
         str | None, typer.Option("--calibrator", "-c", help="Pass all predictions through it.")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split of every FILE.")] = "test",
-    reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val",
-    ids: Ids = None,
-    time: Time = None,
-    by: By = None,
-    merge: Merge = None,
-    refit: Refit = None,
-    prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with the timeline here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    merge: Annotated[
+        list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
+    ] = None,
 ) -> None:
     """Add labels to a monitor and say whether calibration has changed since the reference.
 
@@ -77,27 +94,34 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
-    _refuse_unread(context, inputs, files=bool(files), reference=reference is not None)
-    read = [*(files or []), reference, calibrator, *map(str, merge or []), *inputs.beside]
-    check_outputs(state, refit, prometheus, html, inputs=[name for name in read if name is not None])
+    _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
+    read = [*(new.files or []), start.reference, calibrator, *map(str, merge or []), *inputs.beside]
+    places = (state, outputs.refit, outputs.prometheus, outputs.html)
+    check_outputs(*places, inputs=[name for name in read if name is not None])
     if inputs.logits is not None:
         raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
-    monitor = _start(state, reference, calibrator, inputs, split=reference_split, by=by)
-    when = None if time is None else _moment(time)
-    new: list[Predictions | BinaryPairs] = []
-    for file in files or []:
-        with readable(file) as path:
-            data, named = _load(path, calibrator, inputs, shown=file, split=split, leak=False, by=monitor.by)
-            names = read_columns(named, [ids] if ids else [], split=split, file=file)
-        monitor.update(data, ids=names[ids] if ids else None, time=when)
-        new.append(data)
+    monitor = _start(state, start, calibrator, inputs)
+    added = list(_added(monitor, new, calibrator, inputs))
     for other in merge or []:
         monitor.merge(Monitor.load(other))
     monitor.save(state)
-    note = None if refit is None else _refit(monitor, new, refit, after=calibrator)
-    _write(monitor, prometheus=prometheus, html=html, name=state.stem)
-    _say(monitor, note, as_json=as_json)
+    note = None if outputs.refit is None else _refit(monitor, added, outputs.refit, after=calibrator)
+    _write(monitor, prometheus=outputs.prometheus, html=outputs.html, name=state.stem)
+    _say(monitor, note, as_json=outputs.as_json)
     raise typer.Exit(int(monitor.alarm))
+
+
+def _added(
+    monitor: Monitor, new: NewRows, calibrator: str | None, inputs: Inputs
+) -> Iterator[Predictions | BinaryPairs]:
+    """Add the rows of every new file to the monitor and yield them."""
+    when = None if new.time is None else _moment(new.time)
+    for file in new.files or []:
+        with readable(file) as path:
+            data, named = _load(path, calibrator, inputs, shown=file, split=new.split, leak=False, by=monitor.by)
+            names = read_columns(named, [new.ids] if new.ids else [], split=new.split, file=file)
+        monitor.update(data, ids=names[new.ids] if new.ids else None, time=when)
+        yield data
 
 
 def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, reference: bool) -> None:
@@ -129,9 +153,8 @@ def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
             console().print(sentence)
 
 
-def _start(
-    state: Path, reference: str | None, calibrator: str | None, inputs: Inputs, *, split: str, by: list[str] | None
-) -> Monitor:
+def _start(state: Path, start: Start, calibrator: str | None, inputs: Inputs) -> Monitor:
+    reference, split, by = start.reference, start.reference_split, start.by
     if reference is None:
         if not state.exists():
             raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")

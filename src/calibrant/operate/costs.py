@@ -1,14 +1,20 @@
-"""What a rule of costs does on labelled rows: its cost, that of the best single action, and how often each action is taken."""
+"""Costs of actions: their table from a CSV file, and what a rule of least cost does and costs on labelled rows."""
 
+import csv
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant._files import read_text
+from calibrant.errors import FileFormatError
 from calibrant.operate.decide import ABSTAIN, CostRule
 from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
-__all__ = ["CostReport", "weigh"]
+__all__ = ["CostReport", "Costs", "read_costs", "weigh"]
+
+_CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names classes, also by numbers
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,88 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> C
         shares={name: float((taken == action).double().mean()) for action, name in names.items()},
         threshold=rule.threshold if ordered else None,
     )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each action costs where each class is true.
+
+    Args:
+        table: (K, A) costs[true, action].
+        actions: A names; their numbers where the file has none.
+        classes: K names of the lines, or none.
+        file: Where they were read.
+    """
+
+    table: list[list[float]]
+    actions: list[str]
+    classes: tuple[str, ...]
+    file: str
+
+    def check_classes(self, known: Sequence[str]) -> None:
+        """Raise if the lines' names are not those of the classes in their order.
+
+        Args:
+            known: The names of the classes, or none where they have only numbers.
+
+        Raises:
+            FileFormatError: If they differ.
+        """
+        expected = tuple(known) or tuple(str(number) for number in range(len(self.table)))
+        numbers = all(name.isdigit() for name in self.classes)
+        if self.classes and (known or numbers) and self.classes != expected:
+            raise FileFormatError(
+                f"expected a line of costs for each class in their order ({', '.join(expected[:8])}), got "
+                f"{', '.join(self.classes[:8])} in {self.file}; put the lines in that order"
+            )
+
+
+def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Costs:
+    """Read costs: a line for each class in their order, a column for each action; names of either may stand beside them.
+
+    Args:
+        path: A CSV file.
+        file: What messages call it; None is its path.
+
+    Raises:
+        FileFormatError: If it is no regular file of text, a cell is no number, or lines differ in length.
+    """
+    file = os.fspath(path) if file is None else file
+    try:
+        read = [[cell.strip() for cell in line] for line in csv.reader(read_text(path).splitlines())]
+    except csv.Error as error:
+        raise FileFormatError(f"expected costs as CSV text, got another kind of file: {file} ({error})") from None
+    lines = [line for line in read if any(line)]
+    header = bool(lines) and not all(map(_is_number, lines[0][1:]))
+    body = lines[1:] if header else lines
+    headed = header and lines[0][0].lower() in _CLASS_COLUMN
+    named = bool(body) and (headed or not any(_is_number(line[0]) for line in body))
+    cells = [line[1:] if named else line for line in body]
+    if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
+        counts = ", ".join(str(len(line)) for line in cells) or "no line"
+        raise FileFormatError(
+            f"expected a line for each class and equally many costs in each, got {counts} in {file}; fill the table"
+        )
+    for line in cells:
+        for cell in line:
+            if not _is_number(cell):
+                raise FileFormatError(f"expected numbers as costs in {file}, got {cell!r}; correct it")
+    table = [[float(cell) for cell in line] for line in cells]
+    actions = lines[0][-len(table[0]) :] if header else [str(one) for one in range(len(table[0]))]
+    if len(actions) != len(table[0]):
+        raise FileFormatError(
+            f"expected a name for each action in the first line of {file}, got {len(actions)}; fill it"
+        )
+    if len({*actions, "abstain"}) != len(actions) + 1:
+        raise FileFormatError(
+            f"expected different names of actions other than abstain in {file}, got {', '.join(actions)}"
+        )
+    return Costs(table, actions, tuple(line[0] for line in body) if named else (), file)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
