@@ -6,7 +6,7 @@ values and different uncertainty. So the kind is always named; inside, the dtype
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +18,19 @@ from calibrant._check import as_array, as_tensor, check_choice, check_groups, ch
 WeightKind: TypeAlias = Literal["frequency", "sampling"]
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
+D = TypeVar("D")
 
 _KINDS = ("frequency", "sampling")
 WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
 FEATURE, _TEXT = "feature:", "feature_text:"
 _MOST = 1 << 53  # beyond, float64 sums of whole numbers round
+
+
+def keep(data: D, **known: object) -> D:
+    """Return ``data``, a frozen dataclass, with values of its cached properties that are known already."""
+    for name, value in known.items():
+        object.__setattr__(data, name, value)  # where functools.cached_property looks first
+    return data
 
 
 def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.device | None = None) -> Tensor | None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from calibrant._beside import keep
 from calibrant._check import refuse, shown
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
@@ -140,12 +141,12 @@ def repeated(data: Data, *, what: object) -> Data:
 
 def _counted(data: Data, *, what: object) -> Data:
     """Return the rows whose weight is not 0; the selection is kept beside ``data``."""
-    known: Data | None = data.__dict__.get("counted_rows")
-    if known is None:
+    if "counted_rows" not in vars(data):
         assert data.weights is not None
         positive = data.weights > 0
         if not bool(positive.any()):
             raise refuse(f"at least one row of positive weight for {what}", "none", "check how the rows were selected")
-        known = data if bool(positive.all()) else data[positive]
-        data.__dict__["counted_rows"] = known
-    return known
+        # None stands for all rows: data that held itself would only be freed by the garbage collector
+        keep(data, counted_rows=None if bool(positive.all()) else data[positive])
+    known: Data | None = vars(data)["counted_rows"]
+    return data if known is None else known

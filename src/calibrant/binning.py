@@ -5,7 +5,7 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -252,7 +252,7 @@ class MassSketch:
         rows: Rows with a positive sampling weight; 0 for counts.
     """
 
-    CELLS: ClassVar[int] = 1 << 16
+    CELLS = 1 << 16
 
     binning: EqualMass
     value: Tensor

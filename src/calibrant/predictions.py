@@ -15,6 +15,7 @@ from calibrant._beside import (
     Features,
     WeightKind,
     joined_fields,
+    keep,
     labels_and_groups,
     need_features,
     settle_beside,
@@ -132,8 +133,7 @@ class Predictions:
         sums = cpu.row_statistics(matrix, dtype=torch.float32) if cpu.serves(matrix) else None
         row_max = check_logits(matrix, unchecked_kind=unchecked_kind, row_max=None if sums is None else sums.top)
         made = cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
-        made.__dict__.update(row_max=row_max, float32_sums=sums)  # the check has read them already
-        return made
+        return keep(made, row_max=row_max, float32_sums=sums)  # the check has read them already
 
     @classmethod
     def from_probs(
@@ -272,7 +272,7 @@ class Predictions:
         """(N,) bool: whether the decision is the label."""
         labels = self.need_labels()
         counted = self.given_probs is None and self.float32_sums is not None
-        if self.decision is not None or counted or "predicted" in self.__dict__:
+        if self.decision is not None or counted or "predicted" in vars(self):
             return self.predicted == labels
         # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
         # happens at a confidence of one half or less.

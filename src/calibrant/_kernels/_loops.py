@@ -121,9 +121,9 @@ def wide_statistics(logits, labels, zero, top, best, others, square, at_label): 
         most, where = _row_maximum(row, full, tail, largest, index)
         if squared:
             shift = zero.dtype.type(most)
-            _row_masses_and_squares(row, full, tail, shift, i32(where), part, part_square, mass, squares)
+            _row_masses_and_squares(row, tail, shift, i32(where), part, part_square, mass, squares)
         else:
-            _row_masses(row, full, tail, zero.dtype.type(most), i32(where), part, mass)
+            _row_masses(row, tail, zero.dtype.type(most), i32(where), part, mass)
         sum_, sum_square = 0.0, 0.0
         for j in range(LANES):
             sum_ += mass[j]
@@ -162,8 +162,8 @@ def _row_maximum(row, full, tail, largest, index):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _row_masses(row, full, tail, shift, where, part, mass):  # type: ignore[no-untyped-def]
-    kind = part.dtype.type
+def _row_masses(row, tail, shift, where, part, mass):  # type: ignore[no-untyped-def]
+    kind, full = part.dtype.type, row.shape[0] - row.shape[0] % LANES
     for j in range(LANES):
         e = exponential(kind(tail[j]) - shift)
         mass[j] = kind(0) if i32(full + j) == where else e
@@ -180,8 +180,8 @@ def _row_masses(row, full, tail, shift, where, part, mass):  # type: ignore[no-u
 
 
 @compiled
-def _row_masses_and_squares(row, full, tail, shift, where, part, part_square, mass, squares):  # type: ignore[no-untyped-def]
-    kind = part.dtype.type
+def _row_masses_and_squares(row, tail, shift, where, part, part_square, mass, squares):  # type: ignore[no-untyped-def]
+    kind, full = part.dtype.type, row.shape[0] - row.shape[0] % LANES
     for j in range(LANES):
         e = exponential(kind(tail[j]) - shift)
         e = kind(0) if i32(full + j) == where else e

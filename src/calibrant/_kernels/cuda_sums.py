@@ -35,15 +35,17 @@ def bin_sums(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tenso
     """
     bins = edges.shape[0] - 1
     width = 1 << (bins - 1).bit_length()
-    open_ends = edges.to(torch.float64).clone()
-    open_ends[0], open_ends[-1] = -torch.inf, torch.inf
+    # open at both ends; bins between the last one and the width of the kernel begin at infinity, and so hold nothing
+    lows = torch.full((width + 1,), torch.inf, dtype=torch.float64, device=edges.device)
+    lows[:bins] = edges[:-1]
+    lows[0] = -torch.inf
     steps = _STEPS if p.shape[0] >= _MANY else 4
     programs = max(1, -(-p.shape[0] // (steps * _LANES)))
     parts = torch.empty(programs, 3, width, dtype=torch.float64, device=p.device)
     y = y.view(torch.uint8) if y.dtype == torch.bool else y
     with torch.cuda.device_of(p):
         _kernels().bins_of[(programs,)](
-            p.contiguous(), y.contiguous(), open_ends, parts, p.shape[0], bins,
+            p.contiguous(), y.contiguous(), lows, parts, p.shape[0],
             WIDTH=width, LANES=_LANES, STEPS=steps, num_warps=_LANES // 32,
         )  # fmt: skip
     count, sum_p, sum_y = parts.sum(dim=0)[:, :bins].unbind()
@@ -66,7 +68,7 @@ def row_moments(logits: Tensor, top: Tensor, beta: float, dtype: torch.dtype) ->
     scale = torch.tensor([beta], dtype=torch.float64).to(logits.device, non_blocking=True)
     with torch.cuda.device_of(logits):
         _kernels().moments[(rows,)](
-            logits, top.contiguous(), scale, out, logits.stride(0), rows,
+            logits, top.contiguous(), scale, out, logits.stride(0),
             CLASSES=classes, BLOCK=block, WIDE=dtype == torch.float64, num_warps=4,
         )  # fmt: skip
     return out
@@ -88,12 +90,12 @@ def _kernels() -> _Kernels:
 
 def _make_bins_of() -> Any:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def bins_of(p, y, edges, out, count, bins, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    def bins_of(p, y, edges, out, count, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
         program = tl.program_id(0)
         lane = tl.arange(0, LANES)
         name = tl.arange(0, WIDTH)
-        low = tl.load(edges + name, mask=name < bins, other=float("inf"))
-        high = tl.load(edges + name + 1, mask=name < bins, other=-float("inf"))
+        low = tl.load(edges + name)
+        high = tl.load(edges + name + 1)
         number = tl.zeros((WIDTH, LANES), dtype=tl.int32)
         sum_p = tl.zeros((WIDTH, LANES), dtype=tl.float64)
         sum_y = tl.zeros((WIDTH, LANES), dtype=tl.float64)
@@ -117,8 +119,8 @@ def _make_bins_of() -> Any:
 
 def _make_moments() -> Any:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def moments(logits, top, scale, out, stride, rows, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-        row = tl.program_id(0).to(tl.int64)
+    def moments(logits, top, scale, out, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+        row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
         lane = tl.arange(0, BLOCK)
         kind: tl.constexpr = tl.float64 if WIDE else tl.float32
         beta = tl.load(scale).to(kind)

@@ -52,26 +52,15 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         if not isinstance(metric, Metric):
             raise refuse("a metric of calibrant.metrics", shown(metric), "pass an instance such as ECE()")
         self.metric = metric
+        low, high = metric.bounds
+        facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
+        for name, value in facts.items():  # constants of a class there, facts of each object here
+            object.__setattr__(self, name, value)
         self.ignore_index = (
             None if ignore_index is None else check_count(ignore_index, name="ignore_index", low=-(1 << 63))
         )
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")
-
-    @property
-    def higher_is_better(self) -> bool:  # type: ignore[override]
-        """Whether a larger value is better."""
-        return self.metric.better == "higher"
-
-    @property
-    def plot_lower_bound(self) -> float:  # type: ignore[override]
-        """Lower bound of the metric."""
-        return self.metric.bounds[0]
-
-    @property
-    def plot_upper_bound(self) -> float:  # type: ignore[override]
-        """Upper bound of the metric."""
-        return self.metric.bounds[1]
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch of logits (N, K, …), not probabilities, and labels (N, …).

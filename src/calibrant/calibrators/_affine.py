@@ -69,11 +69,10 @@ def fit_affine(
     Raises:
         FitError: If the gradient's certificate is not reached.
     """
-    classes, device = rows.classes, rows.device
-    identity = torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
-    identity = identity.to(device)
+    classes = rows.classes
+    identity = _identity(classes, diagonal=diagonal).to(rows.device)
     first = _first(identity, start)
-    strength = _strength(classes, ridge, diagonal=diagonal).to(device)
+    strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
     loss = diagonal_loss if diagonal else matrix_loss
     curvature = diagonal_hessian if diagonal else matrix_hessian
 
@@ -102,6 +101,11 @@ def fit_affine(
         theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks, tolerance=tolerance)
     deviation, bias = _deviation_and_bias(theta, classes, diagonal=diagonal)
     return Affine(identity + deviation, bias.clone(), value, gradient)
+
+
+def _identity(classes: int, *, diagonal: bool) -> Tensor:
+    """Return the scale that changes nothing: (K,) or (K, K)."""
+    return torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
 
 
 def _numbers(penalised: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:

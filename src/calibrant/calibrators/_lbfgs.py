@@ -43,13 +43,8 @@ def lbfgs(
     factor = torch.linalg.cholesky(blocks)
     shape = (*factor.shape[:2], 1)
 
-    def outward(v: np.ndarray) -> Tensor:
-        column = torch.from_numpy(v).to(start.device).view(shape)
-        x: Tensor = torch.linalg.solve_triangular(factor.mT, column, upper=True).reshape(-1)
-        return x
-
     def host(v: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(outward(v))
+        value, gradient = function(_parameters(v, factor))
         pulled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
         return value, pulled.reshape(-1).cpu().numpy()
 
@@ -59,7 +54,7 @@ def lbfgs(
     for _ in range(4):
         options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": _HISTORY, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
-        x = outward(v)
+        x = _parameters(v, factor)
         value, gradient = function(x)
         worst = float(gradient.abs().max())
         if worst <= tolerance:
@@ -69,3 +64,10 @@ def lbfgs(
         remedy = "regularise more (the classes may be separable), or use more validation data"
         raise FitError(f"expected a gradient below {enough:g} at the optimum, got {worst:.3g}; {remedy}")
     return x, value, worst
+
+
+def _parameters(v: np.ndarray, factor: Tensor) -> Tensor:
+    """Return x = L⁻ᵀ v (P,) for L (B, F, F), on its device."""
+    column = torch.from_numpy(v).to(factor.device).view(*factor.shape[:2], 1)
+    x: Tensor = torch.linalg.solve_triangular(factor.mT, column, upper=True).reshape(-1)
+    return x

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant._arguments import check_sampling
+from calibrant._beside import keep
 from calibrant._check import refuse, shown
 from calibrant._data import Data, need_predictions, repeated
 from calibrant._kernels import cpu, reference
@@ -270,8 +271,7 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
 
 def _by_pytorch(predictions: Predictions) -> Predictions:
     """Return ``predictions`` with norms as they are without compiled loops, so that an edge gives the same bin."""
-    predictions.__dict__["log_norm"] = reference.log_norms(predictions.logits, predictions.row_max)
-    return predictions
+    return keep(predictions, log_norm=reference.log_norms(predictions.logits, predictions.row_max))
 
 
 def _count_in(counts: Tensor, index: Tensor) -> None:

@@ -1,9 +1,9 @@
 """Mergeable sums that a report needs beyond the metrics: moments, fine cells of confidence, groups, a fingerprint."""
 
 import hashlib
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -95,20 +95,13 @@ class LossGain(_State):
         calibrator: The calibrator.
     """
 
-    through: ClassVar[Calibrator]  # set for each object
-
     identity: str
-    calibrator: InitVar[Calibrator]
-
-    def __post_init__(self, calibrator: Calibrator) -> None:
-        object.__setattr__(
-            self, "through", calibrator
-        )  # no field: a checkpoint writes fields, and the hash says enough
+    calibrator: Calibrator = field(compare=False, repr=False)  # its hash says which it is
 
     def state(self, data: Data) -> MomentSums:
         """Return the sums of ``data``."""
         predictions = need_predictions(data, metric=self)
-        after = predictions.calibrated_by(self.through)
+        after = predictions.calibrated_by(self.calibrator)
         gain = (predictions.nll - after.nll).double()
         return MomentSums(float(gain.sum()), float(gain.square().sum()), gain.shape[0])
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
+from calibrant._beside import keep
 from calibrant._check import check_count, check_row_tensor, refuse, shown
 from calibrant._data import Data, need_rows, repeated
 from calibrant._numerics import row_chunks
@@ -218,8 +219,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
         cumulative = p.cumsum(dim=1)
         below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
         drawn.append(below.clamp_max(predictions.classes - 1))
-    fresh = replace(predictions, labels=torch.cat(drawn))
-    for name in ("row_max", "log_norm", "predicted", "confidence", "float32_sums"):  # these do not depend on the labels
-        if name in predictions.__dict__:
-            fresh.__dict__[name] = predictions.__dict__[name]
-    return fresh
+    computed = vars(predictions)
+    names = ("row_max", "log_norm", "predicted", "confidence", "float32_sums")  # these do not depend on the labels
+    known = {name: computed[name] for name in names if name in computed}
+    return keep(replace(predictions, labels=torch.cat(drawn)), **known)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -235,13 +236,23 @@ def _train_epoch(
         for optimizer in optimizers:
             optimizer.step()
         total, steps = total + value.detach(), steps + 1
+    return _mean_loss(float(total), steps, recipe, epoch=epoch, samples=len(order))
+
+
+def _mean_loss(total: float, steps: int, recipe: Recipe, *, epoch: int, samples: int) -> float:
+    """Return the mean loss of an epoch's steps.
+
+    Raises:
+        InputError: If no batch was whole.
+        FitError: If it is not finite.
+    """
     if not steps:
         raise InputError(
-            f"expected at least one whole batch an epoch, got {len(order)} samples for batch = {plan.batch}; lower batch, or "
-            "leave drop_last out"
+            f"expected at least one whole batch an epoch, got {samples} samples for batch = {recipe.training.batch}; lower "
+            "batch, or leave drop_last out"
         )
-    mean = float(total) / steps
-    if mean != mean or mean in (float("inf"), float("-inf")):
+    mean = total / steps
+    if not math.isfinite(mean):
         raise FitError(
             f"expected a finite loss, got {mean} in epoch {epoch + 1} of {recipe.loss}; lower the learning rate"
         )
