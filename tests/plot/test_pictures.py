@@ -236,4 +236,4 @@ def test_a_display_takes_scikit_learns_strategy() -> None:
     with pytest.raises(InputError, match="expected strategy to be one of"):
         CalibrationDisplay.from_predictions(y, p, strategy="kmeans")
     with pytest.raises(InputError, match="expected a number of bins beside strategy"):
-        CalibrationDisplay.from_predictions(y, p, bins=EqualWidth(5), strategy="uniform")
+        CalibrationDisplay.from_predictions(y, p, n_bins=EqualWidth(5), strategy="uniform")

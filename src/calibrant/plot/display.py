@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CalibrationDisplay"]
 
+BINS = 15
+
 
 class CalibrationDisplay:
     """A reliability diagram of a classifier, with the interface of scikit-learn's ``CalibrationDisplay``.
@@ -44,7 +46,7 @@ class CalibrationDisplay:
     figure_: "Figure"
 
     def __init__(
-        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int | Binning = 15
+        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int | Binning = BINS
     ) -> None:
         check_data(data)
         check_label(name, name="name")
@@ -88,10 +90,8 @@ class CalibrationDisplay:
         *,
         classes: Any = None,
         pos_label: Any = None,
-        bins: int | Binning = 15,
-        n_bins: int | None = None,
+        n_bins: int | Binning | None = None,
         strategy: Literal["quantile", "uniform"] | None = None,
-        kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
     ) -> Self:
@@ -103,11 +103,10 @@ class CalibrationDisplay:
             classes: The labels in the order of the columns of ``y_prob``; None is the sorted distinct labels of ``y_true``,
                 one per column.
             pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
-            bins: As in ``reliability``.
-            n_bins: scikit-learn's name of bins: draws so many, also for two classes.
+            n_bins: How many bins to draw, also for two classes, or a binning; None draws the isotonic diagram for two
+                classes, else 15 bins.
             strategy: As in scikit-learn: bins of equal mass (``"quantile"``) or width (``"uniform"``), also for two classes;
-                None is equal mass, and the isotonic diagram for two classes without ``n_bins``.
-            kind: As in ``reliability``.
+                None is equal mass.
             name: Of the model, as the title; in the axes of another display, in the legend.
             ax: Where to draw; None makes a figure.
 
@@ -121,9 +120,8 @@ class CalibrationDisplay:
         """
         probs = as_array(y_prob, name="y_prob")
         data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
-        if n_bins is not None or strategy is not None:
-            bins, kind = _bins_of(bins if n_bins is None else n_bins, strategy), "bins" if kind is None else kind
-        return cls(data, name=name, event=event, kind=kind, bins=bins).plot(ax)
+        kind = None if n_bins is None and strategy is None else "bins"
+        return cls(data, name=name, event=event, kind=kind, bins=_bins_of(n_bins, strategy)).plot(ax)
 
     @classmethod
     def from_estimator(
@@ -133,10 +131,8 @@ class CalibrationDisplay:
         y: Any,
         *,
         pos_label: Any = None,
-        bins: int | Binning = 15,
-        n_bins: int | None = None,
+        n_bins: int | Binning | None = None,
         strategy: Literal["quantile", "uniform"] | None = None,
-        kind: Any = None,
         name: str | None = None,
         ax: "Axes | None" = None,
     ) -> Self:
@@ -147,10 +143,8 @@ class CalibrationDisplay:
             X: (n, d) features.
             y: (n,) labels.
             pos_label: For two classes: the positive label; None is the second of ``classes_``.
-            bins: As in ``reliability``.
             n_bins: As in ``from_predictions``.
             strategy: As there.
-            kind: As in ``reliability``.
             name: As in ``from_predictions``; None is the estimator's class.
             ax: Where to draw; None makes a figure.
 
@@ -165,7 +159,7 @@ class CalibrationDisplay:
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
         check_label(name, name="name")
-        look: dict[str, Any] = {"bins": bins, "n_bins": n_bins, "strategy": strategy, "kind": kind, "ax": ax}
+        look: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "ax": ax}
         title = name or type(estimator).__name__
         if len(classes) == 2:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
@@ -178,13 +172,14 @@ class CalibrationDisplay:
         return cls.from_predictions(y, probs, classes=classes, name=title, **look)
 
 
-def _bins_of(bins: int | Binning, strategy: str | None) -> int | Binning:
+def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binning:
     if strategy is None:
-        return bins
-    if isinstance(bins, Binning):
-        raise refuse("a number of bins beside strategy", shown(bins), "leave strategy out")
+        return BINS if n_bins is None else n_bins
+    if isinstance(n_bins, Binning):
+        raise refuse("a number of bins beside strategy", shown(n_bins), "leave strategy out")
+    bins = BINS if n_bins is None else check_count(n_bins, name="n_bins")
     uniform = check_choice(strategy, name="strategy", choices=("quantile", "uniform")) == "uniform"
-    return EqualWidth(check_count(bins, name="bins")) if uniform else bins
+    return EqualWidth(bins) if uniform else bins
 
 
 def _probabilities(estimator: Any, X: Any) -> Any:

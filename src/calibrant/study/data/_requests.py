@@ -1,14 +1,17 @@
 """The one check of what a data set is asked for, before a file is read."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from calibrant._arguments import check_seed, check_text
 from calibrant._check import check_choice, check_count, check_flag, check_number, shown
 from calibrant._places import as_path
 from calibrant._places import shown as shown_path
 from calibrant.errors import FileFormatError, InputError
+
+Record = TypeVar("Record")
 
 MOST = 1 << 24  # samples, words or pixels
 MOST_SPLIT_SEED = 2**32 - 1  # of NumPy's legacy generator, which the papers' splits are drawn by
@@ -53,6 +56,23 @@ def check_options(options: Mapping[str, Any], *, of: str = "") -> None:
     for name, value in options.items():
         if name in CHECKS and not (value is None and name in OPTIONAL):
             CHECKS[name](value, name + of)
+
+
+def options_from(record: type[Record], options: Mapping[str, Any], *, name: str) -> Record:
+    """Return the dataclass ``record`` made of ``options``.
+
+    Args:
+        record: The options that a data set has.
+        options: Those given, by name.
+        name: Of the data set.
+
+    Raises:
+        InputError: If one is none of the data set's.
+    """
+    known = [item.name for item in fields(record)]  # type: ignore[arg-type]
+    if unknown := [key for key in options if key not in known]:
+        raise InputError(f"expected options {', '.join(known)} of data set {name!r}, got {unknown[0]!r}; correct it")
+    return record(**options)
 
 
 def check_only_fold(fold: int) -> None:

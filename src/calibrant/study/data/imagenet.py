@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.study.data._hub import RawSplit, Source, raw_split
 from calibrant.study.data._papers import split_rows
-from calibrant.study.data._requests import check_only_fold, check_options, data_folder
+from calibrant.study.data._requests import check_only_fold, check_options, data_folder, options_from
 from calibrant.study.data._split import Fold
 from calibrant.study.data.images import STATISTICS, Normalise
 
@@ -77,24 +77,29 @@ class LazyImages:
         return prepare(torch.from_numpy(pixels).to(self.device)), self.labels[rows]
 
 
-def imagenet(
-    *,
-    seed: int,
-    fold: int,
-    folder: str | None = None,
-    split_seed: int = 1,
-    validation: int = SOURCE.validation,
-    size: int = SOURCE.size,
-    augment: bool = True,
-    workers: int = 8,
-    train: int | None = None,
-    test: int | None = None,
-) -> Fold:
+def imagenet(*, seed: int, fold: int, **options: Any) -> Fold:
     """Return ImageNet; its 50,000 validation images are the test set, ours are drawn from the training images.
 
     Args:
-        seed: Draws the training images if ``train`` is given.
+        seed: Draws the training images if the option ``train`` is given.
         fold: 0.
+        options: Fields of ``ImageNetOptions``.
+
+    Raises:
+        InputError: If an option is unknown or has an impossible value.
+        FileFormatError: If there are no such files.
+    """
+    chosen = options_from(ImageNetOptions, options, name="imagenet")
+    check_options({"seed": seed, "fold": fold, **vars(chosen)})
+    check_only_fold(fold)
+    return _fold(chosen, seed=seed)
+
+
+@dataclass(frozen=True)
+class ImageNetOptions:
+    """What a recipe may say of ImageNet.
+
+    Args:
         folder: Holds the hub's parquet files, or ``train/class/*.JPEG`` and ``val/class/*.JPEG``; None asks the hub.
         split_seed: Draws the validation images, as many of each class.
         validation: Validation images.
@@ -103,30 +108,38 @@ def imagenet(
         workers: Threads that decode.
         train: Use only so many training images.
         test: Use only so many test images.
-
-    Raises:
-        InputError: If an option has an impossible value.
-        FileFormatError: If there are no such files.
     """
-    check_options({"seed": seed, "fold": fold, "split_seed": split_seed, "validation": validation, "size": size})
-    check_options({"augment": augment, "workers": workers, "train": train, "test": test, "folder": folder})
-    check_only_fold(fold)
-    if folder is not None:
-        data_folder(folder, name="imagenet")
-    parts = {name: _lazy(raw_split(SOURCE, name, folder), size, augment, workers) for name in ("train", "test")}
+
+    folder: str | None = None
+    split_seed: int = 1
+    validation: int = SOURCE.validation
+    size: int = SOURCE.size
+    augment: bool = True
+    workers: int = 8
+    train: int | None = None
+    test: int | None = None
+
+
+def _fold(options: ImageNetOptions, *, seed: int) -> Fold:
+    if options.folder is not None:
+        data_folder(options.folder, name="imagenet")
+    parts = {name: _lazy(raw_split(SOURCE, name, options.folder), options) for name in ("train", "test")}
     whole, tested = parts["train"], parts["test"]
     labels = whole.labels.numpy()
-    fit, held = split_rows(len(whole), validation=validation, rule=SOURCE.rule, seed=split_seed, labels=labels)
-    if train is not None:
-        fit = np.random.default_rng(seed).permutation(fit)[:train]
-    if test is not None:
-        tested = tested[np.random.default_rng(0).permutation(len(tested))[:test]]
-    sizes = {"classes": whole.raw.classes, "inputs": 3 * size**2}
+    fit, held = split_rows(
+        len(whole), validation=options.validation, rule=SOURCE.rule, seed=options.split_seed, labels=labels
+    )
+    if options.train is not None:
+        fit = np.random.default_rng(seed).permutation(fit)[: options.train]
+    if options.test is not None:
+        tested = tested[np.random.default_rng(0).permutation(len(tested))[: options.test]]
+    sizes = {"classes": whole.raw.classes, "inputs": 3 * options.size**2}
     return Fold(whole[fit], whole[held], tested, sizes)
 
 
-def _lazy(raw: RawSplit, size: int, augment: bool, workers: int) -> LazyImages:
-    return LazyImages(raw, np.arange(len(raw)), torch.from_numpy(raw.labels), size, augment, workers)
+def _lazy(raw: RawSplit, options: ImageNetOptions) -> LazyImages:
+    rows, labels = np.arange(len(raw)), torch.from_numpy(raw.labels)
+    return LazyImages(raw, rows, labels, options.size, options.augment, options.workers)
 
 
 def _centre(image: "Image", size: int) -> "Image":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from calibrant._check import check_choice
 from calibrant._files import read_arrays
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError
 from calibrant.study.data._hub import Source, check_classes, raw_split
 from calibrant.study.data._papers import split_rows
-from calibrant.study.data._requests import check_name, check_only_fold, check_options, data_folder
+from calibrant.study.data._requests import check_name, check_only_fold, check_options, data_folder, options_from
 from calibrant.study.data._split import Fold, TensorSplit
 
 SOURCES = {
@@ -96,13 +96,10 @@ def images(name: str, *, seed: int, fold: int, **options: Any) -> Fold:
         FileFormatError: If there are no such files.
     """
     source = SOURCES[check_name(name, SOURCES)]
-    unknown = [key for key in options if key not in {item.name for item in fields(Options)}]
-    if unknown:
-        names = ", ".join(item.name for item in fields(Options))
-        raise InputError(f"expected options {names} of data set {name!r}, got {unknown[0]!r}; correct it")
+    chosen = options_from(Options, options, name=name)
     check_options({"seed": seed, "fold": fold, **{k: v for k, v in options.items() if v is not None}})
     check_only_fold(fold)
-    return _fold(source, Options(**options), seed=seed, name=name)
+    return _fold(source, chosen, seed=seed, name=name)
 
 
 @dataclass(frozen=True)

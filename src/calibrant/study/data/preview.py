@@ -13,6 +13,7 @@ from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data.digits import check_digits
+from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
 
@@ -70,8 +71,9 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
 
 def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
     """Refuse options that the data set does not have, lacks, or that name no rule or statistics."""
-    if name in SOURCES:
-        known = dict.fromkeys((item.name for item in fields(Options)), False)
+    if name in SOURCES or name == "imagenet":
+        record = Options if name in SOURCES else ImageNetOptions
+        known = dict.fromkeys((item.name for item in fields(record)), False)
     else:
         parameters = inspect.signature(maker).parameters
         known = {
