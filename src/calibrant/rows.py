@@ -129,6 +129,14 @@ class RowSource(ABC):
         """Return the total of each question ``(work, *parameters)``: all of them in one pass."""
         return list(self.fold(_answers, _added, tuple(questions)))
 
+    def once(self, work: Work, join: Join, *parameters: float | str) -> Any:
+        """Return ``fold`` of these, and keep it: for what several fits ask of one source, and that is small beside its logits."""
+        kept: dict[Any, Any] = self.__dict__.setdefault("_kept", {})
+        key = (work, join, *parameters)
+        if key not in kept:
+            kept[key] = self.fold(work, join, *parameters)
+        return kept[key]
+
     @cached_property
     def mass(self) -> float:
         """The rows' weights, summed; their number where there are none."""

@@ -99,6 +99,15 @@ def test_an_answer_with_no_option_and_one_without_log_probabilities_are_refused(
         choices(Log((Response("q", "A", (Token("A", -1.0, {}),)),)), ("A", "B"))
 
 
+def test_top_log_probabilities_that_are_no_distribution_are_refused() -> None:
+    log = Log((said("a", {"A": 0.9, "B": 0.8}),), "log.jsonl")
+    with pytest.raises(
+        InputError, match=r"log\.jsonl: expected top log-probabilities of 'a' that sum to at most 1, got 1\.7"
+    ):
+        choices(log, ("A", "B"))
+    assert len(choices(Log((said("a", {"A": 0.905, "B": 0.1}),)), ("A", "B"))) == 1  # rounded to two digits
+
+
 def test_labels_are_options_names_by_id_or_in_order() -> None:
     both = {"A": 0.6, "B": 0.3}
     log = Log((said("q/0", both, question="q"), said("q/1", both, question="q")))

@@ -1,11 +1,13 @@
 """Logits given by a layer against the logits themselves."""
 
+import warnings
+
 import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import InputError
+from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
+from calibrant.errors import DuplicateRowsWarning, InputError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, SpiegelhalterZ
 from calibrant.vocabulary import LinearLogits
 
@@ -16,6 +18,13 @@ def layer() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         torch.randn(size, generator=generator, dtype=torch.float64) for size in ((50, 4), (6, 4), (6,))
     )
     return hidden, weight, bias, torch.randint(6, (50,), generator=generator)
+
+
+def drawn() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the layer with labels that are drawn from its logits at T = 1.5."""
+    hidden, weight, bias, _ = layer()
+    p = torch.softmax((hidden @ weight.t() + bias) / 1.5, dim=1)
+    return hidden, weight, bias, torch.multinomial(p, 1, generator=torch.Generator().manual_seed(4))[:, 0]
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 50])
@@ -55,3 +64,53 @@ def test_what_does_not_fit_is_refused() -> None:
         LinearLogits(hidden, weight, bias[:2])
     with pytest.raises(InputError, match=r"finite logits .* got NaN"):
         LinearLogits(hidden * torch.nan, weight).measure([NLL()], labels)
+
+
+def test_a_calibrator_is_fitted_and_measured_from_hidden_states() -> None:
+    hidden, weight, bias, labels = drawn()
+    features = {"position": torch.arange(50) % 7, "kind": ["word", "part"] * 25}
+    source = LinearLogits(hidden, weight, bias, chunk=9)
+    whole = Predictions.from_logits(hidden @ weight.t() + bias, labels, features=features)
+    fitted = AdaptiveTemperatureScaling(["position", "kind"]).fit_from(source.rows(labels, features=features))
+    expected = AdaptiveTemperatureScaling(["position", "kind"]).fit(whole)
+    assert torch.allclose(fitted.slopes, expected.slopes)
+    assert torch.allclose(fitted.biases, expected.biases)
+    fresh = LinearLogits(
+        hidden.flip(0), weight, bias, chunk=9
+    )  # other rows than those of the fit, to the leakage guard
+    turned = {"position": features["position"].flip(0), "kind": features["kind"][::-1]}  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DuplicateRowsWarning)
+        after = whole.calibrated_by(fitted, allow_fit_rows=True)
+        pairs = fresh.top_label(labels.flip(0), calibrator=fitted, features=turned)
+        nll = fresh.nll(labels.flip(0), calibrator=fitted, features=turned)
+        [loss] = fresh.measure([NLL()], labels.flip(0), calibrator=fitted, features=turned)
+    assert torch.allclose(pairs.p.flip(0), after.confidence)
+    assert torch.allclose(nll.flip(0), after.nll)
+    assert loss == pytest.approx(NLL()(after))
+    assert torch.equal(fresh.predicted.flip(0), whole.predicted)
+
+
+def test_fits_on_one_source_share_the_pass_over_its_logits() -> None:
+    hidden, weight, bias, labels = drawn()
+    source = LinearLogits(hidden, weight, bias)
+    passes: list[int] = []
+    rows = source.rows(labels)
+    whole = rows.chunks
+    rows.chunks = lambda: passes.append(1) or whole()  # type: ignore[func-returns-value]
+    first = AdaptiveTemperatureScaling(by=(), bias=False).fit_from(rows)
+    assert len(passes) == 2  # its own, and that of the leakage guard
+    AdaptiveTemperatureScaling().fit_from(rows)
+    assert len(passes) == 2
+    assert first.temperature == pytest.approx(source.fit_temperature(labels).temperature, rel=1e-4)
+
+
+def test_features_and_calibrators_that_do_not_fit_are_refused() -> None:
+    hidden, weight, bias, labels = layer()
+    source = LinearLogits(hidden, weight, bias)
+    with pytest.raises(InputError, match="the feature 'x' of shape"):
+        source.rows(labels, features={"x": [1.0]})
+    with pytest.raises(InputError, match="calibrator as a Calibrator, got"):
+        source.nll(labels, calibrator=torch.nn.Identity())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="labels in"):
+        source.rows(labels + 6)

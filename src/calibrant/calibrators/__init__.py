@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from calibrant.calibrators._base import Calibrator as Calibrator  # the base class to write methods on; no method itself
 from calibrant.calibrators._saved import load_calibrator
+from calibrant.calibrators.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.boosted_scaling import BoostedScaling
@@ -34,6 +35,7 @@ from calibrant.calibrators.vector import VectorScaling
 from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
+    "AdaptiveTemperatureScaling",
     "AutoCalibrator",
     "BetaCalibration",
     "BoostedScaling",

@@ -102,9 +102,9 @@ class Calibrator(Learned):
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
             if rows.count <= WHOLE:
-                self.fit_rows = sketch_of_hashes(rows.fold(_hashes, _joined_hashes))
+                self.fit_rows = sketch_of_hashes(rows.once(_hashes, _joined_hashes))
             else:
-                self.fit_rows = sketch_of_part(rows.fold(_part, joined))
+                self.fit_rows = sketch_of_part(rows.once(_part, joined))
         return self
 
     def _learn(self, rows: RowSource) -> None:

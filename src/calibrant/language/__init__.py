@@ -8,6 +8,7 @@ from calibrant.language.lm_eval import read_lm_eval
 from calibrant.language.log import Log, Option, Response, Token
 from calibrant.language.openai import read_openai
 from calibrant.language.sequences import sequences
+from calibrant.language.tokens import token_classes
 from calibrant.language.verbalized import parse_confidence, verbalized
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "read_lm_eval",
     "read_openai",
     "sequences",
+    "token_classes",
     "verbalized",
     "yes_no",
 ]

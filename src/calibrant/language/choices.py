@@ -17,6 +17,7 @@ from calibrant.predictions import Predictions
 __all__ = ["choices"]
 
 _LEAST = 1e-7  # what probabilities rounded to float32 may hide where they already sum to 1
+_WHOLE = 1.01  # servers round log-probabilities, some to two digits
 _NORMALIZE = ("none", "characters", "bytes")
 _MISSING = ("refuse", "bound", "drop")
 
@@ -134,6 +135,11 @@ class _Row:
 def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _Row | None:
     """Return the options' log-probabilities of an answer, or None for one to leave out."""
     token = _first(one, source)
+    if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
+        raise InputError(
+            f"{source}: expected top log-probabilities of {one.id!r} that sum to at most 1, got {whole:.3g}; log natural logarithms "
+            "of one distribution, before a penalty or a filter of tokens"
+        )
     by_text: dict[str, list[float]] = {}
     for text, value in token.top.items():
         by_text.setdefault(_plain(text), []).append(value)

@@ -1,15 +1,17 @@
 """Logits given by hidden states and the last layer's weight, measured and calibrated in chunks of rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from calibrant._arguments import check_kind
+from calibrant._beside import check_features
 from calibrant._check import as_tensor, check_labels, refuse
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.metrics import Metric, SumMetric
-from calibrant.predictions import Predictions
+from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.rows import Chunk, LazyRows
 from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits
 
@@ -60,30 +62,115 @@ class LinearLogits:
         """K."""
         return int(self.weight.shape[0])
 
-    def predictions(self, labels: Any) -> Iterator[Predictions]:
-        """Yield the predictions of each chunk with their part of ``labels`` (N,), checked."""
+    def predictions(
+        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
+    ) -> Iterator[Predictions]:
+        """Yield the predictions of each chunk with their part of ``labels`` (N,), checked.
+
+        Args:
+            labels: (N,) integers in [0, K).
+            calibrator: A fitted calibrator that they go through, or None.
+            features: Named columns (N,), or None.
+
+        Raises:
+            InputError: If labels or features are not valid, or the calibrator is for another number of classes.
+        """
+        if calibrator is not None:
+            check_kind(calibrator, Calibrator, name="calibrator", remedy="pass a fitted one, or leave it out")  # type: ignore[type-abstract]
         y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
+        columns = check_features(features, rows=len(self))
         for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
             with torch.no_grad():
                 logits = linear_logits(self.hidden[rows], self.weight, self.bias)
-            yield Predictions.from_logits(logits, y[rows], unchecked_kind=True)
+            beside = None if columns is None else {name: column[rows] for name, column in columns.items()}
+            part = Predictions.from_logits(logits, y[rows], unchecked_kind=True, features=beside)
+            yield part if calibrator is None else part.calibrated_by(calibrator)
 
-    def measure(self, metrics: Sequence[Metric], labels: Any) -> list[float]:
+    def rows(self, labels: Any, *, features: Mapping[str, Any] | None = None) -> LazyRows:
+        """Return the rows as a source for ``fit_from`` of any calibrator; each pass of a fit recomputes the logits.
+
+        Args:
+            labels: (N,) integers in [0, K).
+            features: Named columns (N,), or None.
+
+        Raises:
+            InputError: If labels or features are not valid.
+
+        Examples:
+            >>> from calibrant.calibrators import AdaptiveTemperatureScaling
+            >>> rng = torch.Generator().manual_seed(0)
+            >>> hidden, weight = torch.randn(500, 8, generator=rng), torch.randn(100, 8, generator=rng)
+            >>> tokens = torch.multinomial(torch.softmax(hidden @ weight.T / 2, dim=1), 1, generator=rng)[:, 0]
+            >>> fitted = AdaptiveTemperatureScaling(by=[], bias=False).fit_from(
+            ...     LinearLogits(hidden, weight).rows(tokens)
+            ... )
+            >>> 1.8 < fitted.temperature < 2.2
+            True
+        """
+        y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
+        columns = check_features(features, rows=len(self))
+
+        def chunks() -> Iterator[Chunk]:
+            start = 0
+            for part in self.predictions(y, features=columns):
+                yield Chunk(part.logits, part.need_labels(), features=part.features or {}, start=start)
+                start += len(part)
+
+        return LazyRows(chunks, classes=self.classes, count=len(self), device=self.hidden.device)
+
+    @property
+    def predicted(self) -> Tensor:
+        """(N,) int64: the first index of each row's largest logit, computed anew."""
+        chunks = linear_chunks(len(self), self.classes, self.chunk, self.hidden.device)
+        with torch.no_grad():
+            parts = [linear_logits(self.hidden[rows], self.weight, self.bias).argmax(dim=1) for rows in chunks]
+        return torch.cat(parts)
+
+    def nll(
+        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
+    ) -> Tensor:
+        """Return −log p (N,) of the labels in float64; arguments as those of ``predictions``."""
+        parts = self.predictions(labels, calibrator=calibrator, features=features)
+        return torch.cat([part.nll for part in parts])
+
+    def top_label(
+        self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
+    ) -> BinaryPairs:
+        """Return pairs of confidence and correctness, which every metric of the top label accepts.
+
+        Arguments are those of ``predictions``.
+        """
+        parts = [one.top_label() for one in self.predictions(labels, calibrator=calibrator, features=features)]
+        p, y = torch.cat([one.p for one in parts]), torch.cat([one.y for one in parts])
+        decided = torch.cat([one.predicted for one in parts if one.predicted is not None])
+        true = torch.cat([one.labels for one in parts if one.labels is not None])
+        return BinaryPairs(p, y, decided, true, features=check_features(features, rows=len(self)))
+
+    def measure(
+        self,
+        metrics: Sequence[Metric],
+        labels: Any,
+        *,
+        calibrator: Calibrator | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> list[float]:
         """Return the value of each of ``metrics``, from the sum of the chunks' states.
 
         Args:
             metrics: Metrics that are sums, such as accuracy, NLL, Brier, ECE.
             labels: (N,) integers in [0, K).
+            calibrator: A fitted calibrator that the logits go through, or None.
+            features: Named columns (N,), or None.
 
         Raises:
-            InputError: If a metric is not a sum, or labels are not valid.
+            InputError: If a metric is not a sum, or labels or features are not valid.
         """
         sums = [metric for metric in metrics if isinstance(metric, SumMetric)]
         if len(sums) < len(metrics):
             other = next(metric for metric in metrics if not isinstance(metric, SumMetric))
             raise refuse("metrics that are sums", f"{other!r}, which is not", "leave it out, or call it on Predictions")
         states: list[Any] = []
-        for part in self.predictions(labels):
+        for part in self.predictions(labels, calibrator=calibrator, features=features):
             found = [metric.state(part) for metric in sums]
             states = [a + b for a, b in zip(states, found, strict=True)] if states else found
         return [metric.value(state) for metric, state in zip(sums, states, strict=True)]
@@ -100,12 +187,4 @@ class LinearLogits:
             InputError: If data are not valid.
             FitError: If the fit does not converge.
         """
-
-        def chunks() -> Iterator[Chunk]:
-            start = 0
-            for part in self.predictions(labels):
-                yield Chunk(part.logits, part.need_labels(), start=start)
-                start += len(part)
-
-        rows = LazyRows(chunks, classes=self.classes, count=len(self), device=self.hidden.device)
-        return TemperatureScaling().fit_from(rows)
+        return TemperatureScaling().fit_from(self.rows(labels))
