@@ -31,7 +31,7 @@ def edges_of(binning: Binning, tops: RowSource) -> Tensor:
     if not isinstance(binning, EqualMass):
         return binning.edges(torch.zeros(1, dtype=torch.float64, device=tops.device))
     if tops.count <= HELD:
-        return binning.edges(tops.fold(_confidences, _joined))
+        return binning.edges(torch.cat(tops.collected(_confidences)))
     if binning.ties == "interpolated":
         at = torch.linspace(0, tops.count, binning.bins + 1, dtype=torch.float64)
         below = at.floor().long().clamp_max(tops.count - 1)
@@ -79,7 +79,3 @@ def _largest_in(chunk: TopChunk, places: Tensor) -> Tensor:
 
 def _confidences(chunk: TopChunk) -> Tensor:
     return chunk.confidence
-
-
-def _joined(left: Tensor, right: Tensor) -> Tensor:
-    return torch.cat([left, right])

@@ -34,8 +34,16 @@ def summarised(odds: RowSource) -> list[Scores]:
     """
     classes = 1 if odds.classes == 2 else odds.classes
     if odds.count * classes <= EXACT:
-        whole: OddsChunk = odds.fold(_itself, _joined)
-        return [pool_ties(whole.log_odds[:, c], whole.hit[:, c], whole.weight) for c in range(classes)]
+        parts: list[OddsChunk] = odds.collected(_itself)
+        weight = torch.cat([part.weight for part in parts])
+        return [
+            pool_ties(
+                torch.cat([part.log_odds[:, c] for part in parts]),
+                torch.cat([part.hit[:, c] for part in parts]),
+                weight,
+            )
+            for c in range(classes)
+        ]
     cells = min(max((1 << 22) // classes, 1 << 12), 1 << 16)
     sums = odds.total(cell_sums, cells).cpu()
     found = []
@@ -49,7 +57,7 @@ def pool_ties(odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
     """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
     # numpy sorts float64 more than ten times faster than torch on a CPU
     x, y, w = (values.cpu().numpy() for values in (odds, hit, weight))
-    order = np.argsort(x, kind="stable")
+    order = np.argsort(x)  # equal scores are pooled, so that their order does not matter
     x, y, w = x[order], y[order], w[order]
     first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
     mass = np.add.reduceat(w, first)
@@ -69,11 +77,3 @@ def cell_sums(chunk: OddsChunk, cells: int) -> Tensor:
 
 def _itself(chunk: OddsChunk) -> OddsChunk:
     return chunk
-
-
-def _joined(left: OddsChunk, right: OddsChunk) -> OddsChunk:
-    both = (
-        torch.cat(pair)
-        for pair in ((left.log_odds, right.log_odds), (left.hit, right.hit), (left.weight, right.weight))
-    )
-    return OddsChunk(*both)

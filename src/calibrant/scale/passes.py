@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from calibrant._places import atomic_write
 from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError, InputError
 from calibrant.rows import Chunk, RowSource, chunks_of
+from calibrant.rows.source import reduced
 from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
@@ -61,8 +62,8 @@ class Passes:
         if self.journal is not None and self.journal.exists():
             self._load(self.journal)
 
-    def fold(self, steps: tuple[Step, ...], work: Callable[..., Any], join: Callable[..., Any], parameters: Any) -> Any:
-        """Return ``work`` of all chunks, joined in order; a repeated request returns the cached result."""
+    def part(self, steps: tuple[Step, ...], work: Callable[..., Any], join: Callable[..., Any], parameters: Any) -> Any:
+        """Return ``work`` of all chunks, joined in order, None without rows; a repeated request returns the cached result."""
         key = digest_of((steps, work, join, parameters))
         if key in self._results:
             return self._results[key]
@@ -78,8 +79,6 @@ class Passes:
             self._open = (key, begun, result)
             self._save()
             self._report(finished)
-        if result is None:
-            raise InputError("expected at least one row, got none that is selected; use more rows")
         if _size(result) <= _KEPT:
             self._results[key] = result
         return result
@@ -137,9 +136,9 @@ class ParquetSource(RowSource):
         source.count = int(count)
         return source.prepared(_scaled, float(count / mass)) if passes.rows.weight_kind == "sampling" else source
 
-    def fold(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass."""
-        return self.passes.fold(self.steps, work, join, parameters)
+    def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
+        """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass; None without rows."""
+        return self.passes.part(self.steps, work, join, parameters)
 
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "ParquetSource":
         """Return a source whose chunks are ``make(chunk, *parameters)``, recomputed in each pass."""
@@ -160,8 +159,7 @@ def shard_result(
     """Return ``work`` of a shard's chunks, joined in order; None if no row remains."""
     with torch.no_grad():
         results = (work(chunk, *parameters) for chunk in _chunks(rows, shard, steps))
-        first = next(results, None)
-        return None if first is None else reduce(join, results, first)
+        return reduced(join, results)
 
 
 def _chunks(rows: ParquetRows, shard: Shard, steps: tuple[Step, ...]) -> Iterator[Any]:

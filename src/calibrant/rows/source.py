@@ -1,10 +1,4 @@
-"""The row source: what a fit may ask of labelled rows, wherever they lie, so that each algorithm is written once.
-
-A fit asks for sums. ``source.total(work, *parameters)`` is Σ over the rows' chunks of ``work(chunk, *parameters)``, a pure
-function that returns float64 tensors; ``largest`` is their maximum, and ``fold`` joins anything else that merges. Chunks
-keep their order, so every executor gives the same bits. Rows in memory answer at once; ``calibrant.scale`` answers from
-Parquet files, a pass over them for each question, and ``DistributedRows`` from the ranks of ``torch.distributed``.
-"""
+"""The row source: sums over labelled rows, in memory or computed anew in each pass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +25,7 @@ from calibrant._check import (
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.errors import InputError
 
-__all__ = ["Chunk", "DistributedRows", "LazyRows", "MemoryRows", "RowSource", "chunks_of"]
+__all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "chunks_of", "reduced"]
 
 Work = Callable[..., Any]
 Join = Callable[[Any, Any], Any]
@@ -82,7 +76,7 @@ class Chunk:
 
 
 class RowSource(ABC):
-    """Rows that answer questions by sums. Implementations give ``fold`` and ``prepared``.
+    """Rows that answer questions by sums. Implementations give ``part`` and ``prepared``.
 
     Attributes:
         classes: K.
@@ -99,9 +93,25 @@ class RowSource(ABC):
     device: torch.device
     rough: bool = False
 
-    @abstractmethod
     def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order by the associative ``join``.
+
+        Args:
+            work: A function of a module, so that it can be sent to a worker; pure.
+            join: Likewise, of two results.
+            parameters: Numbers, names, tensors and tuples of them.
+
+        Raises:
+            InputError: If no row is left.
+        """
+        found = self.part(work, join, *parameters)
+        if found is None:
+            raise InputError("expected at least one row, got none that is selected; use more rows")
+        return found
+
+    @abstractmethod
+    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
+        """Return the same as ``fold``, or None where no row is left.
 
         Args:
             work: A function of a module, so that it can be sent to a worker; pure.
@@ -137,6 +147,11 @@ class RowSource(ABC):
             kept[key] = self.fold(work, join, *parameters)
         return kept[key]
 
+    def collected(self, work: Work, *parameters: Any) -> list[Any]:
+        """Return the list of ``work(chunk, *parameters)`` of all chunks, in order."""
+        found: list[Any] = self.fold(_listed, _added, work, parameters)
+        return found
+
     @cached_property
     def mass(self) -> float:
         """The rows' weights, summed; their number where there are none."""
@@ -170,8 +185,7 @@ class RowSource(ABC):
                 f"expected at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}, which "
                 f"needs all of them at once, got {self.count}; fit it on a random sample of so many"
             )
-        found: Chunk = self.fold(_itself, _concatenated)
-        return found
+        return _concatenated(self.collected(_itself))
 
 
 class MemoryRows(RowSource):
@@ -239,9 +253,9 @@ class MemoryRows(RowSource):
         weighted = whole.weight is not None
         return cls(chunks_of(whole), classes=whole.logits.shape[1], count=len(whole), weighted=weighted, device=device)
 
-    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order."""
-        return reduce(join, (work(chunk, *parameters) for chunk in self.chunks))
+    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
+        """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
+        return reduced(join, (work(chunk, *parameters) for chunk in self.chunks))
 
     def prepared(self, make: Work, *parameters: Any) -> "MemoryRows":
         """Return what ``make`` makes of every chunk."""
@@ -252,8 +266,7 @@ class MemoryRows(RowSource):
 
     def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
         """Return all rows as one chunk, however many."""
-        found: Chunk = self.fold(_itself, _concatenated)
-        return found
+        return _concatenated(self.collected(_itself))
 
 
 class LazyRows(RowSource):
@@ -274,9 +287,9 @@ class LazyRows(RowSource):
         _check_facts(classes, count, device)
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
 
-    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all chunks, joined in order."""
-        return reduce(join, (work(chunk, *parameters) for chunk in self.chunks()))
+    def part(self, work: Work, join: Join, *parameters: Any) -> Any:
+        """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
+        return reduced(join, (work(chunk, *parameters) for chunk in self.chunks()))
 
     def prepared(self, make: Work, *parameters: Any) -> "LazyRows":
         """Return a source whose chunks are ``make(chunk, *parameters)``, made anew in each pass."""
@@ -287,48 +300,6 @@ class LazyRows(RowSource):
         rows = LazyRows(made, classes=self.classes, count=self.count, device=self.device)
         rows.rough = self.rough
         return rows
-
-
-class DistributedRows(RowSource):
-    """The rows of all ranks of a ``torch.distributed`` group, of which each holds some; every rank gets the same answers.
-
-    Args:
-        local: This rank's rows.
-        group: The process group; None is the default one.
-    """
-
-    def __init__(self, local: RowSource, group: Any = None) -> None:
-        remedy = "make it with MemoryRows.of(logits, labels)"
-        check_kind(local, RowSource, name="local", remedy=remedy)  # type: ignore[type-abstract]
-        from torch import distributed
-
-        if not distributed.is_available() or not distributed.is_initialized():
-            raise refuse("a process group", "none", "call torch.distributed.init_process_group first")
-        if group is not None and not isinstance(group, distributed.ProcessGroup):
-            raise refuse("a process group or None", shown(group), "make one with torch.distributed.new_group")
-        self.local, self.group = local, group
-        ranks = self._gathered((local.count, local.classes, local.weighted))
-        if len({classes for _, classes, _ in ranks}) > 1:
-            raise InputError(f"expected ranks with equally many classes, got {ranks}; use outputs of one model")
-        self.count, self.classes = sum(count for count, _, _ in ranks), local.classes
-        self.weighted, self.device = any(weighted for _, _, weighted in ranks), local.device
-
-    def fold(self, work: Work, join: Join, *parameters: Any) -> Any:
-        """Return ``work(chunk, *parameters)`` of all ranks' chunks, joined in the order of the ranks."""
-        return reduce(join, self._gathered(self.local.fold(work, join, *parameters)))
-
-    def prepared(self, make: Work, *parameters: Any) -> "DistributedRows":
-        """Return what ``make`` makes of every chunk, on its rank."""
-        rows = DistributedRows(self.local.prepared(make, *parameters), self.group)
-        rows.rough = self.rough
-        return rows
-
-    def _gathered(self, mine: Any) -> list[Any]:
-        from torch import distributed
-
-        found: list[Any] = [None] * distributed.get_world_size(self.group)
-        distributed.all_gather_object(found, mine, group=self.group)
-        return found
 
 
 def chunks_of(rows: Chunk) -> list[Chunk]:
@@ -343,6 +314,17 @@ def chunks_of(rows: Chunk) -> list[Chunk]:
     if len(rows) <= step:
         return [rows]
     return [rows.where(slice(start, start + step)) for start in range(0, len(rows), step)]
+
+
+def reduced(join: Join, results: Iterator[Any]) -> Any:
+    """Return the results joined in order, or None if there are none.
+
+    Args:
+        join: Associative, of two results.
+        results: They are consumed.
+    """
+    first = next(results, None)
+    return None if first is None else reduce(join, results, first)
 
 
 def _check_facts(classes: Any, count: Any, device: Any) -> None:
@@ -360,6 +342,10 @@ def _added(left: Any, right: Any) -> Any:
 
 def _answers(chunk: Any, questions: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
     return tuple(work(chunk, *parameters) for work, *parameters in questions)
+
+
+def _listed(chunk: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
+    return [work(chunk, *parameters)]
 
 
 def _mass(chunk: Chunk) -> Tensor:
@@ -380,10 +366,15 @@ def _itself(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def _concatenated(left: Chunk, right: Chunk) -> Chunk:
-    def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-        return None if a is None or b is None else torch.cat([a, b])
+def _concatenated(parts: Sequence[Chunk]) -> Chunk:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
 
-    features = {name: join_columns([left.features[name], right.features[name]], name=name) for name in left.features}
-    logits, labels = torch.cat([left.logits, right.logits]), torch.cat([left.labels, right.labels])
-    return Chunk(logits, labels, both(left.weight, right.weight), both(left.groups, right.groups), features, left.start)
+    def joined(name: str) -> Tensor | None:
+        found = [getattr(part, name) for part in parts]
+        return None if any(one is None for one in found) else torch.cat(found)
+
+    features = {name: join_columns([part.features[name] for part in parts], name=name) for name in first.features}
+    logits, labels = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
+    return Chunk(logits, labels, joined("weight"), joined("groups"), features, first.start)
