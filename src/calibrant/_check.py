@@ -5,7 +5,7 @@ a small part of a softmax.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -140,27 +140,24 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
     return values
 
 
-def check_logits(logits: Tensor, *, unchecked_kind: bool = False, row_max: Tensor | None = None) -> Tensor:
-    """Return the row maxima (N,) of valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not.
-
-    ``row_max`` (N,), where it is known already, is not computed again; it is not finite where a row is not valid.
-    """
+def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
+    """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
     check_matrix(logits, name="logits")
-    row_max = logits.amax(dim=1) if row_max is None else row_max
-    bad = ~torch.isfinite(row_max)
-    if bad.any():
-        row = int(torch.nonzero(bad)[0])
-        value = logits[row].amax().item()
-        got = {True: "NaN", False: f"{value}"}[math.isnan(value)]
-        remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
-        raise refuse("finite logits (−inf for an excluded class)", f"{got} in row {row}", remedy)
+    if not all(math.isfinite(float(end)) for end in logits.aminmax()):  # NaN is its own smallest and largest
+        largest = logits.amax(dim=1)
+        if not bool(torch.isfinite(largest).all()):
+            row = int(torch.nonzero(~torch.isfinite(largest))[0])
+            value = largest[row].item()
+            remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
+            got = "NaN" if math.isnan(value) else f"{value}"
+            raise refuse("finite logits (−inf for an excluded class)", f"{got} in row {row}", remedy)
     if not unchecked_kind and look_like_probs(logits):
         raise refuse(
             "logits",
             "rows that all lie in [0, 1] and sum to 1, which are probabilities",
             "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
         )
-    return row_max
+    return logits
 
 
 def look_like_probs(values: Tensor) -> bool:
@@ -168,8 +165,9 @@ def look_like_probs(values: Tensor) -> bool:
     return all(_rows_are_probs(chunk) for chunk in _chunks(values))
 
 
-def _chunks(values: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(values, max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1])))
+def _chunks(values: Tensor) -> Iterator[Tensor]:
+    step = max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1]))
+    return (values[start : start + step] for start in range(0, values.shape[0], step))
 
 
 def _rows_are_probs(chunk: Tensor) -> bool:

@@ -12,6 +12,8 @@ from calibrant._numerics import row_chunks
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.predictions import Predictions
 
+_COLUMNS = 8  # numbers of a row that are at hand at once
+
 __all__ = ["accuracy", "ace", "brier", "brier_rows", "ece", "nll", "unweighted_errors"]
 
 
@@ -117,11 +119,15 @@ def _brier(sums: RowStatistics, labels: Tensor) -> Tensor:
     """Return Σ_k (p_k − y_k)² (N,) from sums of rows, without the difference of near numbers where the label is decided."""
     if sums.square is None or sums.at_label is None:
         raise ValueError("Brier's sums hold squares and the label's logit")
-    total = sums.others + 1
-    decided = sums.others.square().add_(sums.square)  # (1 − p_y)² + Σ of the others' squares
-    at_label = (sums.at_label.double() - sums.top).exp_()
-    missed = total.square().sub_(at_label.mul_(total).mul_(2)).add_(sums.square).add_(1)
-    return torch.where(sums.best == labels, decided, missed).div_(total.square_())
+    terms = torch.empty_like(sums.others)
+    for rows in row_chunks(len(terms), _COLUMNS, device=terms.device):
+        others, square = sums.others[rows], sums.square[rows]
+        total = others + 1
+        decided = others.square().add_(square)  # (1 − p_y)² + Σ of the others' squares
+        at_label = (sums.at_label[rows].double() - sums.top[rows]).exp_()
+        missed = total.square().sub_(at_label.mul_(total).mul_(2)).add_(square).add_(1)
+        torch.div(torch.where(sums.best[rows] == labels[rows], decided, missed), total.square_(), out=terms[rows])
+    return terms
 
 
 def unweighted_errors(table: BinTable) -> Tensor:

@@ -65,6 +65,25 @@ def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.devi
         yield slice(start, min(start + step, rows))
 
 
+def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Return ``function(rows)`` for rows (N, K) on a CPU, in chunks whose temporaries stay in the cache; else whole, as where traced.
+
+    Args:
+        function: Of some rows, (n, K) to (n, …); each of its rows depends on that row alone.
+        rows: (N, K).
+
+    Examples:
+        >>> in_row_chunks(torch.exp, torch.zeros(2, 2))
+        tensor([[1., 1.],
+                [1., 1.]])
+    """
+    if torch.compiler.is_compiling() or rows.device.type != "cpu" or rows.requires_grad or type(rows) is not Tensor:
+        return function(rows)
+    if 8 * rows.numel() <= CHUNK_BYTES:
+        return function(rows)
+    return torch.cat([function(rows[some]) for some in row_chunks(*rows.shape)])
+
+
 @dataclass(frozen=True)
 class Root:
     """What ``increasing_root`` found: the point, the function's value there, and how it ended."""

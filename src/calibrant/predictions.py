@@ -15,7 +15,6 @@ from calibrant._beside import (
     Features,
     WeightKind,
     joined_fields,
-    keep,
     labels_and_groups,
     need_features,
     settle_beside,
@@ -130,10 +129,8 @@ class Predictions:
         more = spread_beside(logits, labels, class_dim, ignore_index, weights=weights, features=features)
         matrix, labels, groups = flatten(logits, labels, groups, class_dim, ignore_index, name="logits")
         check_matrix(matrix, name="logits")
-        sums = cpu.row_statistics(matrix, dtype=torch.float32) if cpu.serves(matrix) else None
-        row_max = check_logits(matrix, unchecked_kind=unchecked_kind, row_max=None if sums is None else sums.top)
-        made = cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
-        return keep(made, row_max=row_max, float32_sums=sums)  # the check has read them already
+        check_logits(matrix, unchecked_kind=unchecked_kind)
+        return cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
 
     @classmethod
     def from_probs(
@@ -263,15 +260,15 @@ class Predictions:
         """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
         if self.decision is not None:
             return self.decision
-        if self.given_probs is None and self.float32_sums is not None:
-            return self.float32_sums.best
+        if self.given_probs is None and (known := self._known_sums) is not None:
+            return known.best
         return (self.logits if self.given_probs is None else self.given_probs).argmax(dim=1)
 
     @cached_property
     def correct(self) -> Tensor:
         """(N,) bool: whether the decision is the label."""
         labels = self.need_labels()
-        counted = self.given_probs is None and self.float32_sums is not None
+        counted = self.given_probs is None and self._known_sums is not None
         if self.decision is not None or counted or "predicted" in vars(self):
             return self.predicted == labels
         # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
@@ -291,7 +288,14 @@ class Predictions:
     @cached_property
     def row_max(self) -> Tensor:
         """(N,) largest logit of each row, in the logits' dtype."""
-        return self.logits.amax(dim=1) if self.float32_sums is None else self.float32_sums.top
+        known = self._known_sums
+        return self.logits.amax(dim=1) if known is None else known.top
+
+    @property
+    def _known_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows of either kind: the largest logit and where it lies are the same in both."""
+        wide: cpu.RowStatistics | None = vars(self).get("float64_sums")
+        return self.float32_sums if wide is None else wide
 
     @cached_property
     def float32_sums(self) -> cpu.RowStatistics | None:
@@ -309,7 +313,7 @@ class Predictions:
     def log_norm(self) -> Tensor:
         """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
         if self.float64_sums is not None:
-            return self.float64_sums.others.log1p().add_(self.row_max)
+            return self.float64_sums.others.log1p().add_(self.float64_sums.top)
         return reference.log_norms(self.logits, self.row_max)
 
     @cached_property
@@ -346,7 +350,7 @@ class Predictions:
             return -self.given_probs.gather(1, labels)[:, 0].double().log()
         sums = self.float64_sums
         if sums is not None and sums.at_label is not None:
-            return (sums.top.double() - sums.at_label).add_(sums.others.log1p())
+            return sums.top.double().sub_(sums.at_label).add_(sums.others.log1p())
         return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
 
     def top_label(self) -> BinaryPairs:

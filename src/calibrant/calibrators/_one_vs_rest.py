@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant._numerics import in_row_chunks
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._newton import Derivatives, newton
@@ -61,6 +62,9 @@ class OneVsRest(Calibrator):
         """Return log-odds (N, C) of the calibrated, not yet normalised probabilities for log-odds (N, C)."""
 
     def _transform(self, logits: Tensor) -> Tensor:
+        return in_row_chunks(self._transform_chunk, logits)
+
+    def _transform_chunk(self, logits: Tensor) -> Tensor:
         answer = self._calibrated_odds(log_odds(logits))
         if logits.shape[1] == 2:
             answer = torch.cat([-answer, answer], dim=1)

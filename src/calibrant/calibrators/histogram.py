@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_choice, check_number
-from calibrant._numerics import rank_in
+from calibrant._numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators._base import Calibrator
@@ -87,6 +87,9 @@ class HistogramBinning(Calibrator):
         return accuracy
 
     def _transform(self, logits: Tensor) -> Tensor:
+        return in_row_chunks(self._transform_chunk, logits)
+
+    def _transform_chunk(self, logits: Tensor) -> Tensor:
         log_q, log_rest, decided = log_pair_of_top(logits.double())
         log_top = log_q.gather(1, decided)
         target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]

@@ -1,7 +1,7 @@
 """Proper scores: negative log-likelihood and Brier score."""
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
@@ -34,10 +34,11 @@ class NLL(MeanMetric):
     def rows(self, data: Data) -> Tensor:
         """Return −log p of the label (N,)."""
         rows = need_predictions(data, metric=self).nll
-        infinite = torch.isinf(rows)
-        if bool(infinite.any()):
+        # one pass instead of two: with an infinite log-loss the sum is infinite
+        infinite = 0 if isfinite(float(rows.sum())) else int(torch.isinf(rows).sum())
+        if infinite:
             warn_user(
-                f"expected positive probability for every label, got 0 in {int(infinite.sum())} rows, so the log-loss is "
+                f"expected positive probability for every label, got 0 in {infinite} rows, so the log-loss is "
                 "infinite; give the calibrator a floor",
                 ZeroProbabilityWarning,
             )
