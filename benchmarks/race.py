@@ -41,7 +41,7 @@ class Setup:
     Args:
         calls: By name; a call returns its answer.
         error: Of an answer, in the unit that the race names; None where there is nothing to compare.
-        floors: Names that bound the others or belong to another task: shown, but no rivals.
+        floors: Names that bound the others or belong to another task: shown for reference, not ranked.
         left_out: Why a library does not take part, by name.
         notes: What to know of a contender's answer, by name.
     """
@@ -193,7 +193,7 @@ def table(record: dict[str, Any]) -> list[str]:
         memory = "–" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 2**20:.1f}"
         error = "–" if one["error"] is None else f"{one['error']:.1e}"
         note = f" ({one['note']})" if one["note"] else ""
-        role = ", no rival" if one["role"] == "floor" else ""
+        role = ", for reference" if one["role"] == "floor" else ""
         milliseconds = significant(1000 * statistics.median(one["seconds"]))
         lines.append(
             f"| {one['name']}{role}{note} | {milliseconds} | {significant(ratio_[0])} | {interval} | {memory} | {error} |"

@@ -25,14 +25,15 @@ GAMMA = 3.0  # whose gain the sentences are about
 BOUNDED = 20.0  # a temperature beyond which an interval is said to have no end
 FIGURE = "figures/when-focal-helps.svg"
 COLUMNS = ("error", "ece", "ece_at_t", "temperature", "ece_by_ece", "temperature_by_ece")
-INTRO = """# What was run
+INTRO = """# Results of the studies
 
-Every table, verdict and figure of this page is made by `python -m benchmarks.results docs/results` from the records beside it
+`python -m benchmarks.results docs/results` makes every table, verdict and figure of this page from the records in the same folder
 (`docs/results/*.json`: figures of every seed, recipe, provenance). Nothing was tuned on test data. A verdict is *shows* or
-*shows the opposite* only where at least two seeds were run and a paired t-test over seeds gives p < .05; a single seed tells
-nothing apart. No correction is made for the number of claims: of twenty true null hypotheses one is expected at p < .05.
-The papers' figures come from other sizes: compare orderings, not values. At paper scale nothing was run. What the authors'
-code does that their papers do not say, and its defects, `calibrant study describe NAME` lists, and [Studies](../studies.md) explains.
+*shows the opposite* only if at least two seeds were run and a paired t-test over seeds gives p < .05; one seed is always *not told
+apart*. The p-values are not corrected for the number of claims: of twenty true null hypotheses one is expected to have p < .05.
+The papers used larger data sets and networks, so compare orderings, not values. Nothing was run at paper scale.
+`calibrant study describe NAME` lists the differences between the papers and their authors' code, and its defects;
+[Studies](../studies.md) explains them.
 """
 
 
@@ -107,8 +108,8 @@ def _regime(gains: Sequence[Gain]) -> str:
     header = ["data", "γ", "seeds", "T of cross-entropy", "gain in raw ECE, points", "gain in ECE at T, points"]
     return (
         "## When does focal loss help?\n\n"
-        "The gain of focal loss is the ECE of cross-entropy less that of focal loss with the same seed, in percentage points;\n"
-        "cross-entropy's own best temperature T says how overconfident it is. Brackets: 95 % t-interval over seeds.\n\n"
+        "The gain of focal loss is the ECE of cross-entropy minus that of focal loss with the same seed, in percentage points.\n"
+        "The best temperature T of cross-entropy measures its overconfidence. Brackets: 95 % t-interval over seeds.\n\n"
         f"{_sentence(raw, gains, 'before calibration')} {_sentence(after, gains, 'after temperature scaling of both')}\n\n"
         f"![gain of focal loss against cross-entropy's best temperature]({FIGURE})\n\n{table(header, rows)}"
     )
@@ -120,11 +121,11 @@ def _sentence(found: Threshold, gains: Sequence[Gain], when: str) -> str:
         return f"For γ = {GAMMA:g}, {when}, nothing was run."
     line = f"For γ = {GAMMA:g}, {when}, the least-squares line over {found.sets} data sets (T from {seen[0]:.2f} to {seen[-1]:.2f})"
     if not seen[0] <= found.temperature <= seen[-1]:
-        return f"{line} does not cross zero within these temperatures: no T is found from which on focal loss helps."
+        return f"{line} does not cross zero within these temperatures: there is no T above which focal loss helps."
     high = f"to {found.high:.2f}" if found.high < BOUNDED else "without an upper end"
     return (
         f"{line} crosses zero at T = {found.temperature:.2f} (95 % interval over resampled data sets: from {found.low:.2f} "
-        f"{high}): where cross-entropy's temperature is above that, focal loss has the lower ECE."
+        f"{high}): if the temperature of cross-entropy is above it, focal loss has the lower ECE."
     )
 
 

@@ -70,10 +70,8 @@ MAX_FUNCTION = 40  # lines without the docstring
 MAX_ARGUMENTS = 8  # without self and cls
 # Public signatures that are longer, each argument of them in use; a new one groups its arguments in a dataclass.
 LONG_SIGNATURES = {
-    ("evaluate/subgroups.py", "subgroups"),
     ("losses/adafocal.py", "__init__"),
     ("predictions.py", "from_logits"),
-    ("report/render.py", "write_report"),
     ("report/streamed.py", "diagnose_streamed"),
     ("splits.py", "read"),
 }

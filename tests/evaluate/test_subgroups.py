@@ -66,7 +66,9 @@ def test_the_event_follows_the_kind_of_data() -> None:
     features = {"x": torch.arange(400) % 2}
     three = Predictions.from_logits(z, torch.arange(400) % 3, features=features)
     assert subgroups(three).event == "the decision is right"
-    assert subgroups(three, class_index=2).event == "class 2"
+    one = subgroups(three.one_vs_rest(2))
+    assert one.event == "the outcome"
+    assert one.rows[0].confidence != subgroups(three).rows[0].confidence
     two = Predictions.from_logits(z[:, :2], torch.arange(400) % 2, features=features)
     assert subgroups(two).event == "class 1"
     assert subgroups(two.one_vs_rest(1)).event == "the outcome"
@@ -152,7 +154,6 @@ def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
         (None, {"depth": 0}, "depth"),
         (None, {"bins": 1}, "bins"),
         (None, {"level": 1.0}, "level"),
-        (None, {"class_index": 1}, "got pairs; leave it out"),
     ],
 )
 def test_bad_input_is_refused(features: Any, options: dict[str, Any], words: str) -> None:

@@ -120,7 +120,8 @@ def _make_bins_of() -> Any:
 def _make_moments() -> Any:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def moments(logits, top, scale, out, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
-        row, rows = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+        row = tl.program_id(0).to(tl.int64)
+        rows = tl.num_programs(0)
         lane = tl.arange(0, BLOCK)
         kind: tl.constexpr = tl.float64 if WIDE else tl.float32
         beta = tl.load(scale).to(kind)

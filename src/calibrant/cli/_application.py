@@ -81,7 +81,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _options_of(group: type) -> list[inspect.Parameter]:
+def _options_of(group: Any) -> list[inspect.Parameter]:
     """Return the fields of a dataclass as parameters of a function."""
     hints = typing.get_type_hints(group, include_extras=True)
     return [

@@ -126,9 +126,8 @@ def report(
                 data = Data(at_path(source, path), inputs, fitting, context, extras.columns)
                 models.append(_model_of(data, saved=saved))
         with working("reporting"):
-            tables, pictures = decided.of(models)
             look: dict[str, Any] = {"title": page.title, "format": page.format, "margin": page.margin}
-            write_report(models, target, tables=tables, pictures=pictures, **look)
+            write_report(models, target, tables=decided.of(models), **look)
     said = ", ".join(source.shown for source in sources)
     console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
 
@@ -140,28 +139,27 @@ class Decided:
     costs: Costs | None
     error: float | None
 
-    def of(self, models: Sequence[Model | Section]) -> tuple[list[Table], list[tuple[str, str]]]:
-        """Return the tables and pictures of all models."""
-        found = [self._of_one(model) for model in models if isinstance(model, Model)]
-        return [table for tables, _ in found for table in tables], [one for _, pictures in found for one in pictures]
+    def of(self, models: Sequence[Model | Section]) -> list[Table | tuple[str, str]]:
+        """Return the tables and figures of all models."""
+        return [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
 
-    def _of_one(self, model: Model) -> tuple[list[Table], list[tuple[str, str]]]:
-        """Return the tables and pictures of one model, of its calibrated rows if there are such."""
+    def _of_one(self, model: Model) -> list[Table | tuple[str, str]]:
+        """Return the tables and figures of one model, of its calibrated rows if there are such."""
         if self.costs is None and self.error is None:
-            return [], []
+            return []
         data = model.before if model.after is None else model.after
         if not isinstance(data, Predictions):
             raise InputError(
                 f"expected probabilities of all classes for decisions, got top-label pairs in {model.source}; save the model's logits"
             )
-        tables, pictures = [], []
+        found: list[Table | tuple[str, str]] = []
         if self.costs is not None:
             self.costs.check_classes(model.class_names or ())
-            tables.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
-            pictures += [benefit_picture(model.name, data)] if data.classes == 2 else []
+            found.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
+            found += [benefit_picture(model.name, data)] if data.classes == 2 else []
         if self.error is not None:
-            tables.append(answer_table(model.name, data, error=self.error))
-        return tables, pictures
+            found.append(answer_table(model.name, data, error=self.error))
+        return found
 
 
 @dataclass(frozen=True)

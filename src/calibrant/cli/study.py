@@ -327,7 +327,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
             for m in measured
             if m.seed == chosen.seeds[0]
         ]
-        write_report(first, report, title=chosen.title, tables=tables, notes=notes, pictures=study_pictures(drawn))
+        write_report(first, report, title=chosen.title, tables=[*tables, *study_pictures(drawn)], notes=notes)
     if outputs.record is not None:
         record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
     if outputs.as_json:

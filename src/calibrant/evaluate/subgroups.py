@@ -13,7 +13,6 @@ from calibrant._arguments import check_level, check_sampling
 from calibrant._beside import Column
 from calibrant._check import check_count
 from calibrant._data import Data, need_rows
-from calibrant.errors import InputError
 from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_error, largest_drawn
 from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.evaluate._verdict import verdict_on
@@ -113,7 +112,6 @@ def subgroups(
     depth: int = 1,
     minimum: int = 100,
     bins: int = 4,
-    class_index: int | None = None,
     draws: int = 10_000,
     seed: int = 0,
     level: float = 0.95,
@@ -125,7 +123,8 @@ def subgroups(
     normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
     1 − ``level`` however many there are. Rows of one cluster (``groups``) are not taken for independent, and weights count.
 
-    The event is that of the second class where there are two, else that the decision is right; of pairs their outcome.
+    The event is the second class for two classes, else that the decision is right; for pairs it is their outcome. For
+    another class k pass ``predictions.one_vs_rest(k)``.
 
     Args:
         predictions: Labelled predictions or pairs.
@@ -134,7 +133,6 @@ def subgroups(
         depth: Largest number of columns whose intersections are looked at.
         minimum: Fewest rows of a group; smaller ones, and those with fewer than 5 expected events, are left out.
         bins: Quantile bins of a column of numbers.
-        class_index: Class whose probability is looked at, or None for the event above.
         draws: Sets of statistics drawn.
         seed: Same seed, same numbers.
         level: Coverage of the intervals.
@@ -159,7 +157,7 @@ def subgroups(
     check_sampling(draws=draws, seed=seed, level=check_level(level), low=100)
     data = need_rows(predictions, what="subgroups")
     columns = _of_counted(predictions, data, columns_of(predictions, features))
-    pairs, event = _event(data, class_index)
+    pairs, event = _event(data)
     need_groups(pairs.groups, what="subgroups")
     rows = EventRows.of(pairs)
     kept = [
@@ -193,16 +191,13 @@ def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) ->
     }
 
 
-def _event(data: Data, class_index: int | None) -> tuple[BinaryPairs, str]:
+def _event(data: Data) -> tuple[BinaryPairs, str]:
     if isinstance(data, BinaryPairs):
-        if class_index is not None:
-            raise InputError("expected predictions over all classes for class_index, got pairs; leave it out")
         return data, "the outcome" if data.predicted is None else "the decision is right"
-    if class_index is None and data.classes > 2:
+    if data.classes > 2:
         data.need_labels()
         return data.top_label(), "the decision is right"
-    index = 1 if class_index is None else class_index
-    return data.one_vs_rest(index), f"class {index}"
+    return data.one_vs_rest(1), "class 1"
 
 
 def statistic_of(group: GroupSums, variance: float, rows: EventRows) -> float:

@@ -156,9 +156,8 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str = "Calibration report",
-    tables: Sequence[Table] = (),
+    tables: Sequence[Table | tuple[str, str]] = (),
     notes: Sequence[str] = (),
-    pictures: Sequence[tuple[str, str]] = (),
     format: str | None = None,
     draws: int = 1000,
     margin: float = MARGIN,
@@ -169,9 +168,9 @@ def write_report(
         models: The models in order; pass a ``Section`` for one that is already diagnosed, such as rows on disk.
         path: Where to write it.
         title: Its heading.
-        tables: Tables computed elsewhere, shown before the models.
+        tables: Tables computed elsewhere, and (caption, address) of figures drawn elsewhere, shown before the models: first
+            the tables, then in HTML the figures.
         notes: Paragraphs shown below the heading.
-        pictures: (caption, address) of figures drawn elsewhere, shown after the tables of an HTML report.
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
         draws: Simulation draws for intervals and limits; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
@@ -198,15 +197,15 @@ def write_report(
             raise refuse("models as Model or Section", shown(model), "pass a list such as [Model('mine', predictions)]")
     check_count(draws, name="draws", low=0)
     check_label(title, name="title")
-    _check_extras(tables, notes, pictures)
+    _check_extras(tables, notes)
     chosen = check_format(path, format)
     sections = [model if isinstance(model, Section) else diagnose(model, draws=draws, margin=margin) for model in given]
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {
             "title": title,
             "notes": list(notes),
-            "tables": list(tables),
-            "pictures": list(pictures),
+            "tables": [one for one in tables if isinstance(one, Table)],
+            "pictures": [one for one in tables if not isinstance(one, Table)],
             "sections": sections,
         }
     )
@@ -215,17 +214,17 @@ def write_report(
     return Path(path)
 
 
-def _check_extras(tables: Sequence[Table], notes: Sequence[str], pictures: Sequence[tuple[str, str]]) -> None:
-    for table in check_sequence(tables, name="tables"):
-        if not isinstance(table, Table):
-            raise refuse("tables as Table", shown(table), "pass a list of calibrant.report.Table")
+def _check_extras(tables: Sequence[Table | tuple[str, str]], notes: Sequence[str]) -> None:
+    for one in check_sequence(tables, name="tables"):
+        if not isinstance(one, Table) and not _is_picture(one):
+            remedy = "pass a list of calibrant.report.Table, or two strings a figure"
+            raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     for note in check_sequence(notes, name="notes"):
         check_label(note, name="every note")
-    for picture in check_sequence(pictures, name="pictures"):
-        if len(check_sequence(picture, name="every picture")) != 2 or not all(
-            isinstance(part, str) for part in picture
-        ):
-            raise refuse("pictures as (caption, address)", shown(picture), "pass two strings a picture")
+
+
+def _is_picture(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Section:

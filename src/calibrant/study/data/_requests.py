@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from calibrant._arguments import check_seed, check_text
 from calibrant._check import check_choice, check_count, check_flag, check_number, shown
@@ -69,7 +69,7 @@ def options_from(record: type[Record], options: Mapping[str, Any], *, name: str)
     Raises:
         InputError: If one is none of the data set's.
     """
-    known = [item.name for item in fields(record)]  # type: ignore[arg-type]
+    known = [item.name for item in fields(cast(Any, record))]
     if unknown := [key for key in options if key not in known]:
         raise InputError(f"expected options {', '.join(known)} of data set {name!r}, got {unknown[0]!r}; correct it")
     return record(**options)
