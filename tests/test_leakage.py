@@ -8,7 +8,18 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant._leakage import RUN, WHOLE, hash_rows, joined, part_of, rows_of, sketch_of_part, smallest_leak
+from calibrant._leakage import (
+    RUN,
+    WHOLE,
+    _odd_numbers,
+    _windows,
+    hash_rows,
+    joined,
+    part_of,
+    rows_of,
+    sketch_of_part,
+    smallest_leak,
+)
 from calibrant.calibrators import Identity
 from calibrant.errors import DuplicateRowsWarning, LeakError
 
@@ -135,3 +146,28 @@ def test_a_few_texts_that_occur_twice_are_no_leak() -> None:
             warnings.simplefilter("always")
             Predictions.from_logits(mixed, labels).calibrated_by(calibrator)
         assert any(issubclass(one.category, DuplicateRowsWarning) for one in caught) == warned
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 40])
+def test_stretches_hash_as_one_after_another_and_count_with_eight_distinct_rows(repeats: int) -> None:
+    generator = torch.Generator().manual_seed(repeats)
+    kinds = hash_rows(rows(500 // repeats, seed=repeats))
+    hashes = kinds[torch.randint(0, len(kinds), (500,), generator=generator)]
+    found, at = _windows(hashes, 16)
+    varied = [i for i in range(485) if len(set(hashes[i : i + 16].tolist())) >= 8]
+    assert at.tolist() == varied
+    odd = _odd_numbers(16).tolist()
+    for place, value in zip(varied, found.tolist(), strict=True):
+        mixed = sum(h * o for h, o in zip(hashes[place : place + 16].tolist(), odd, strict=True)) % (1 << 64)
+        mixed -= (mixed >> 63) << 64
+        assert value == mixed ^ (mixed >> 31)
+
+
+def test_the_smallest_hashes_are_those_of_a_full_sort_where_few_rows_differ_too() -> None:
+    for distinct in (100, 20_000, 300_000):
+        kinds = hash_rows(torch.arange(distinct, dtype=torch.float32)[:, None].expand(-1, 2))
+        hashes = kinds[torch.randint(0, distinct, (200_000,), generator=torch.Generator().manual_seed(1))]
+        value, count = torch.unique(hashes, return_counts=True)
+        single, times = part_of(hashes)[4:]
+        assert torch.equal(single, value[: 1 << 14])
+        assert torch.equal(times, count[: 1 << 14])

@@ -46,7 +46,10 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     hashes = []
     for chunk in row_chunks(*picked.shape, device=picked.device):
         bits = (picked[chunk].float() + 0.0).contiguous().view(torch.int32).long()  # −0 is 0
-        mixed = (bits * odd).sum(dim=1)
+        if bits.device.type == "cpu":  # NumPy multiplies integer matrices without writing all products down first
+            mixed = torch.from_numpy(bits.numpy() @ odd.numpy())
+        else:
+            mixed = (bits * odd).sum(dim=1)
         hashes.append(mixed ^ (mixed >> 29))
     rows = torch.cat(hashes).cpu() >> _LABEL_BITS << _LABEL_BITS
     return rows if labels is None else rows | _label_bits(labels.cpu())
@@ -55,18 +58,20 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
 def part_of(hashes: Tensor) -> Part:
     """Return the sketch's part of consecutive rows with ``hashes`` (n,): rows, first and last, grams, singles and their counts."""
     edge = min(len(hashes), RUN - 1)
-    single, count = _distinct(hashes)
+    single, count = _smallest(hashes)
     size = torch.tensor([len(hashes)])
     bare = _bare(hashes)
-    return size, bare[:edge], bare[len(bare) - edge :], _winnowed(bare), single[:_SINGLES], count[:_SINGLES]
+    return size, bare[:edge], bare[len(bare) - edge :], _winnowed(bare), single, count
 
 
 def joined(left: Part, right: Part) -> Part:
     """Return the part of the rows of ``left`` followed by those of ``right``."""
     across = torch.cat([left[2], right[1]])
-    grams = torch.unique(torch.cat([left[3], right[3], _winnowed(across)]))[:_GRAMS]
-    single, code = torch.unique(torch.cat([left[4], right[4]]), return_inverse=True)
-    count = torch.zeros_like(single).index_add_(0, code, torch.cat([left[5], right[5]]))
+    grams = _distinct(torch.cat([left[3], right[3], _winnowed(across)]))[0][:_GRAMS]
+    single = _distinct(torch.cat([left[4], right[4]]))[0]
+    count = torch.zeros_like(single)
+    for values, counts in (left[4:], right[4:]):
+        count[torch.searchsorted(single, values)] += counts
     first = torch.cat([left[1], right[1]])[: RUN - 1] if len(left[1]) < RUN - 1 else left[1]
     last = torch.cat([left[2], right[2]])[-(RUN - 1) :] if len(right[2]) < RUN - 1 else right[2]
     return left[0] + right[0], first, last, grams, single[:_SINGLES], count[:_SINGLES]
@@ -200,14 +205,20 @@ def _windows(rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         return rows.new_empty(0), rows.new_empty(0)
     views = rows.unfold(0, length, 1)
     varied = torch.ones(len(views), dtype=torch.bool)
-    value, count = _distinct(rows)
-    if len(value) < len(rows):  # only what holds a row that occurs again has to be counted
-        doubtful = torch.nonzero(torch.isin(rows, value[count > 1]).unfold(0, length, 1).any(dim=1))[:, 0]
+    # fewer than 8 distinct rows repeat one within 8: only what holds such a pair has to be counted
+    near = torch.zeros(len(rows), dtype=torch.bool)
+    for step in range(1, _DISTINCT):
+        near[step:] |= rows[step:] == rows[:-step]
+    if bool(near.any()):
+        doubtful = torch.nonzero(near.unfold(0, length, 1).any(dim=1))[:, 0]
         ordered = views[doubtful].sort(dim=1).values
         varied[doubtful] = (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1) + 1 >= _DISTINCT
+    mixed = torch.zeros(len(views), dtype=torch.int64)
+    for place, odd in enumerate(_odd_numbers(length).tolist()):
+        mixed.add_(rows[place : place + len(views)], alpha=odd)
+    mixed ^= mixed >> 31
     at = torch.nonzero(varied)[:, 0]
-    mixed = (views[at] * _odd_numbers(length)).sum(dim=1)
-    return mixed ^ (mixed >> 31), at
+    return mixed[at], at
 
 
 def _winnowed(rows: Tensor) -> Tensor:
@@ -217,8 +228,9 @@ def _winnowed(rows: Tensor) -> Tensor:
     grams, at = _windows(rows, _GRAM)
     every = torch.full((len(rows) - _GRAM + 1,), torch.iinfo(torch.int64).max)
     every[at] = grams
-    least, _ = _distinct(_sliding_minimum(every, RUN - _GRAM + 1))
-    kept: Tensor = least[least < torch.iinfo(torch.int64).max][:_GRAMS]
+    least = _sliding_minimum(every, RUN - _GRAM + 1)
+    least = torch.cat([least[:1], least[1:][least[1:] != least[:-1]]])  # one is the smallest of nine windows on average
+    kept: Tensor = _distinct(least[least < torch.iinfo(torch.int64).max])[0][:_GRAMS]
     return kept
 
 
@@ -234,10 +246,21 @@ def _sliding_minimum(values: Tensor, width: int) -> Tensor:
 
 def _distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct ``values`` (M,) ascending and how often each occurs; numpy sorts integers many times faster than torch."""
-    ordered = torch.from_numpy(np.sort(values.numpy()))
+    ordered = torch.from_numpy(np.sort(values.numpy(), kind="stable"))  # which merges runs that are in order already
     changes = torch.nonzero(ordered[1:] != ordered[:-1])[:, 0] + 1
     starts = torch.cat([changes.new_zeros(min(1, len(ordered))), changes])
     return ordered[starts], torch.diff(starts, append=changes.new_tensor([len(ordered)]))
+
+
+def _smallest(hashes: Tensor) -> Part:
+    """Return the 16,384 smallest distinct ``hashes`` (n,) ascending and how often each occurs; all where there are fewer."""
+    if len(hashes) >= 8 * _SINGLES:  # hashes are spread evenly over [0, 2⁶³): below this bound lie about twice as many
+        bound = (2 * _SINGLES << 63) // len(hashes)
+        single, count = _distinct(hashes[hashes < bound])
+        if len(single) >= _SINGLES:
+            return single[:_SINGLES], count[:_SINGLES]
+    single, count = _distinct(hashes)
+    return single[:_SINGLES], count[:_SINGLES]
 
 
 def _is_marked(sketch: Tensor) -> bool:

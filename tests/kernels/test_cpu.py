@@ -198,6 +198,20 @@ def test_a_temperature_is_the_same_with_and_without_compiled_loops(monkeypatch: 
     assert float(TemperatureScaling().fit(z, y).temperature) == pytest.approx(float(ours), rel=1e-12)
 
 
+@pytest.mark.parametrize("classes", [3, 10, 100])
+def test_a_large_fit_of_a_temperature_goes_through_the_loops_whole(
+    monkeypatch: pytest.MonkeyPatch, classes: int
+) -> None:
+    monkeypatch.setattr(cpu, "LEAST", 1 << 17)  # as it is: the chunks of rows in memory are smaller
+    rows = 400_000 // classes
+    asked = []
+    real = cpu.temperature_moments
+    monkeypatch.setattr(cpu, "temperature_moments", lambda z, *more: asked.append(len(z)) or real(z, *more))
+    z = torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
+    TemperatureScaling().fit(z, torch.distributions.Categorical(logits=z / 2).sample())
+    assert set(asked) == {rows}
+
+
 def test_a_change_of_what_loops_share_shows_in_every_file_of_loops() -> None:
     digest = hashlib.sha256((FOLDER / "_loop_math.py").read_bytes()).hexdigest()[:12]
     users = [path for path in FOLDER.glob("*.py") if "_loop_math import" in path.read_text()]

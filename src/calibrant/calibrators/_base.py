@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -17,6 +18,8 @@ from calibrant.errors import InputError
 from calibrant.multilabel import MultiLabelPredictions
 from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, MemoryRows, RowSource
+
+_BLOCK = 1 << 18  # rows of which a part of the sketch is made at a time
 
 
 class Calibrator(Learned):
@@ -104,7 +107,7 @@ class Calibrator(Learned):
             if rows.count <= WHOLE:
                 self.fit_rows = sketch_of_hashes(rows.once(_hashes, _joined_hashes))
             else:
-                self.fit_rows = sketch_of_part(rows.once(_part, joined))
+                self.fit_rows = sketch_of_part(rows.uncut.once(_part, joined))
         return self
 
     def _learn(self, rows: RowSource) -> None:
@@ -201,4 +204,5 @@ def _joined_hashes(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _part(chunk: Chunk) -> tuple[Tensor, ...]:
-    return part_of(_hashes(chunk))
+    blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
+    return reduce(joined, (part_of(_hashes(block)) for block in blocks))

@@ -53,7 +53,7 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    ready = rows.prepared(Rows.of_chunk)
+    ready = rows.uncut.prepared(Rows.of_chunk)  # a pass cuts its chunks itself
     data = TemperatureSums(ready, rows.mass)
     pull = 0.0 if prior is None else 1 / (prior**2 * data.mass)
     if isinstance(ready, MemoryRows):  # elsewhere a float32 pass costs as much as a float64 one

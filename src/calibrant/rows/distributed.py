@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -76,10 +77,17 @@ class DistributedRows(RowSource):
         found = reduced(join, (value for value in answers if value is not None))
         return _moved(found, self.device)
 
+    @cached_property
+    def uncut(self) -> "DistributedRows":
+        """The same rows, uncut on each rank."""
+        rows = copy.copy(self)
+        rows.local = self.local.uncut
+        return rows
+
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "DistributedRows":
         """Return what ``make`` makes of every chunk, on its rank."""
         rows = copy.copy(self)
-        for known in ("mass", "_kept"):  # of these rows, where it has been asked for
+        for known in ("mass", "uncut", "_kept"):  # of these rows, where it has been asked for
             rows.__dict__.pop(known, None)
 
         def prepare() -> None:

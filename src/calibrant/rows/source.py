@@ -126,6 +126,11 @@ class RowSource(ABC):
         In memory they are made once and kept; elsewhere anew in each pass.
         """
 
+    @cached_property
+    def uncut(self) -> "RowSource":
+        """The same rows in chunks as large as they lie, for work that cuts them itself."""
+        return self
+
     def total(self, work: Work, *parameters: Any) -> Any:
         """Return Σ work(chunk, *parameters): a tensor, or a tuple of them."""
         return self.fold(work, _added, *parameters)
@@ -211,6 +216,7 @@ class MemoryRows(RowSource):
         _check_facts(classes, count, device)
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
         self.weighted = check_flag(weighted, name="weighted")
+        self._whole: Chunk | None = None
 
     @classmethod
     def of(
@@ -251,7 +257,20 @@ class MemoryRows(RowSource):
         """Return the rows of one checked chunk, cut where it is large."""
         device = whole.logits.device
         weighted = whole.weight is not None
-        return cls(chunks_of(whole), classes=whole.logits.shape[1], count=len(whole), weighted=weighted, device=device)
+        rows = cls(chunks_of(whole), classes=whole.logits.shape[1], count=len(whole), weighted=weighted, device=device)
+        rows._whole = whole
+        return rows
+
+    @cached_property
+    def uncut(self) -> "MemoryRows":
+        """The same rows as one chunk, where they are not prepared."""
+        if self._whole is None:
+            return self
+        rows = MemoryRows(
+            [self._whole], classes=self.classes, count=self.count, weighted=self.weighted, device=self.device
+        )
+        rows.rough = self.rough
+        return rows
 
     def part(self, work: Work, join: Join, *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order; None without chunks."""
