@@ -1,6 +1,5 @@
 """``calibrant demo`` on a study of a moment: table, report, JSON, and that nothing is trained twice."""
 
-import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
         return replace(study, seeds=(0, 1), training=plan, settings=(setting,))
 
-    monkeypatch.setattr(importlib.import_module("calibrant.cli.demo"), "load_study", small)
+    monkeypatch.setattr("calibrant.study.load_study", small)
     store = ("--store", str(tmp_path))
     return lambda *options: CliRunner().invoke(
         main, ["demo", "--workers", "1", *(() if "--store" in options else store), *options]

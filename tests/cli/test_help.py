@@ -1,12 +1,16 @@
-"""``calibrant --help`` waits for nothing: what it loads, and that it says what the commands say."""
+"""``calibrant --help`` and the help of every command wait for nothing: what they load, and that they say what is so."""
 
 import ast
+import inspect
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
+import calibrant
+from calibrant._formats import WRITABLE
 from calibrant.cli import Commands, _application
 
 HELP = """
@@ -39,3 +43,47 @@ def test_the_help_says_of_a_command_what_the_command_says(name: str) -> None:
     command = _application.load_command(name)
     assert command.name == name
     assert " ".join(_application.summary_of(name).split()) == " ".join(command.help.split("\n\n")[0].split())
+
+
+EVERY_HELP = """
+import importlib.abc, json, sys, time
+from typer.testing import CliRunner
+from calibrant.cli import main
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HEAVY:
+            raise ImportError(f"the help imports {name}")
+
+sys.meta_path.insert(0, Blocked())
+said = {}
+for words in WORDS:
+    result = CliRunner().invoke(main, [*words, "--help"], catch_exceptions=False)
+    assert result.exit_code == 0, (words, result.output)
+    said[" ".join(words)] = result.output
+print(json.dumps(said))
+"""
+STUDY = ("list", "run", "describe", "init", "show")
+
+
+def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:
+    words = [[name] for name in Commands.names] + [["study", name] for name in STUDY]
+    script = EVERY_HELP.replace("HEAVY", repr(HEAVY)).replace("WORDS", repr(words))
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=here)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert [name for name in STUDY if f" {name} " not in said["study"]] == []
+    assert all("--help" in text for text in said.values())
+
+
+def test_what_the_help_says_without_loading_it_is_so() -> None:
+    from calibrant.cli._options import Page
+    from calibrant.cli.convert import SUFFIXES
+    from calibrant.cli.methods import FAMILIES
+    from calibrant.cli.theory import NAMES
+
+    assert NAMES == calibrant.theory.FIGURES
+    assert SUFFIXES == WRITABLE
+    assert Page.margin == calibrant.report.MARGIN  # type: ignore[attr-defined]
+    assert all(inspect.ismodule(getattr(calibrant, name)) for name in FAMILIES)

@@ -105,7 +105,7 @@ def test_an_option_has_an_effect_or_is_refused(
         return map
 
     for name in ("processes", "ray_cluster"):  # what they would run is the same; neither is started
-        monkeypatch.setattr(f"calibrant.cli._streamed.{name}", start)
+        monkeypatch.setattr(f"calibrant.scale.{name}", start)
     files = {"files": ["a.npz", "b.npz"], "stdin": ["-"], "file": ["a.npz"], "large": ["large.parquet"]}.get(
         kind, [kind]
     )

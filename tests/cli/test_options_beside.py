@@ -1,5 +1,6 @@
 """Honour or refuse, for the commands that need a limit, a state, a second model or a study: every option, read from the application."""
 
+import importlib
 import json
 import re
 import shutil
@@ -190,9 +191,11 @@ def answer(number: int) -> str:
     )
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
     """Put a recorder in place of trainings and of what is made of them, and return its list."""
     calls: list[Any] = []
+    if command.partition(" ")[0] not in ("study", "demo"):
+        return calls
 
     def recorder(name: str, answer: Any = None) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -201,13 +204,25 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return call
 
-    for name in ("run_with_bars", "_show"):
-        monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
-    for name in ("run_with_bars", "summarise", "table_of", "write_report", "say_study", "say_study_json"):
-        monkeypatch.setattr(f"calibrant.cli.demo.{name}", recorder(name))
-    for name, answer in {"collect": [], "judge": [], "verdicts_of": [], "validation_note": ""}.items():
-        monkeypatch.setattr(f"calibrant.cli.demo.{name}", recorder(name, answer))
-    monkeypatch.setattr("calibrant.cli.study.check_study", recorder("check_study"))
+    monkeypatch.setattr("calibrant.cli.study._show", recorder("_show"))
+    for place in ("study", "demo"):
+        monkeypatch.setattr(
+            importlib.import_module(f"calibrant.cli.{place}"), "run_with_bars", recorder("run_with_bars")
+        )
+    monkeypatch.setattr("calibrant.study.check_study", recorder("check_study"))
+    if command == "demo":
+        for name in ("cli.demo.table_of", "cli.demo.say_study", "cli.demo.say_study_json"):
+            monkeypatch.setattr(f"calibrant.{name}", recorder(name))
+        for name in ("study.summarise", "report.write_report"):
+            monkeypatch.setattr(f"calibrant.{name}", recorder(name))
+        answers = {
+            "study.collect": [],
+            "study.judge": [],
+            "cli.demo.verdicts_of": [],
+            "cli.demo.validation_note": "",
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(f"calibrant.{name}", recorder(name, answer))
     return calls
 
 
@@ -216,7 +231,7 @@ def test_an_option_has_an_effect_or_is_refused(
     name: str, parameter: Any, kind: str, home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
-    calls = recorded(monkeypatch)
+    calls = recorded(monkeypatch, name)
     file = {"file": "a.npz", "stdin": "-"}.get(kind, kind)
     data = (home / "a.npz").read_bytes() if kind == "stdin" else None
 

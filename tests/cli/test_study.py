@@ -130,7 +130,7 @@ def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_oth
             'name = "digits"', f'name = "cifar10", folder = "{tmp_path / "no"}"'
         )
     )
-    monkeypatch.setattr("calibrant.cli.study.presets", lambda: [str(lost), str(small)])
+    monkeypatch.setattr("calibrant.study.presets", lambda: [str(lost), str(small)])
     options = ("--all", "--store", tmp_path / "runs", "--accelerator", "cpu")
     dry = run("study", "run", *options, "--dry-run", "--seeds", 1)
     assert dry.stdout.count("trainings, 0 of them finished") == 2
@@ -141,7 +141,7 @@ def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_oth
     said = " ".join(done.stderr.split())
     assert said.index("small, 1 of 2 seeds") < said.index("small, 2 of 2 seeds")
     assert done.stdout == "small: 8 of 8 trainings; calibrant study show small\n"
-    monkeypatch.setattr("calibrant.cli.study.presets", lambda: [str(small)])
+    monkeypatch.setattr("calibrant.study.presets", lambda: [str(small)])
     again = run("study", "run", *options)
     assert (again.exit_code, again.stdout) == (0, done.stdout)
     for wrong in (("digits", "--all"), ("--all", "--only", "CE"), ()):

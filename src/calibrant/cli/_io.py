@@ -1,5 +1,7 @@
 """What comes in and goes out: files (``-`` is stdin or stdout), tables that fit the terminal, JSON, and progress messages."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -10,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,9 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant._places import check_folder, check_target, same_file, shown
-from calibrant.calibrators.auto import Evidence
 from calibrant.errors import FileFormatError, InputError
-from calibrant.report.tables import Row
+
+if TYPE_CHECKING:
+    from calibrant.calibrators.auto import Evidence
+    from calibrant.report.tables import Row
+
 
 STREAM = "-"
 NARROW = 72  # columns of a terminal below which intervals and limits are left out

@@ -1,30 +1,28 @@
 """``--multilabel``: the commands on predictions of several labels a row, whose figures and calibrators are their own."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from calibrant._formats import TABLES
-from calibrant._leakage import check_not_fitted_on
 from calibrant._places import check_suffix, shown
-from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-from calibrant.cli._calibrators import make_calibrator
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._options import Fitting, Inputs, Page, refuse_typed
 from calibrant.errors import InputError, LeakError
-from calibrant.evaluate import LabelTable, MultiLabelRow, label_table, multilabel_panel, panel_of_sums
-from calibrant.multilabel import MultiLabelPredictions
-from calibrant.multilabel_files import load_multilabel, save_multilabel
-from calibrant.report import LabelReport, write_label_report
-from calibrant.scale import evaluate_multilabel_streamed
-from calibrant.splits import find_split, pick_name
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+    from calibrant.evaluate import LabelTable, MultiLabelRow
+    from calibrant.multilabel import MultiLabelPredictions
+
 
 MultiLabel = Annotated[
     bool,
@@ -51,6 +49,8 @@ class Request:
 
     def splits(self, path: str) -> dict[str, MultiLabelPredictions]:
         """Return the splits of a file."""
+        from calibrant.multilabel_files import load_multilabel
+
         inputs = self.inputs
         return load_multilabel(path, columns=inputs.columns, label=inputs.label, kind=inputs.kind)
 
@@ -77,6 +77,8 @@ def evaluate_labels(
     as_json: bool,
 ) -> None:
     """Measure every split, or a folder of tables by sums."""
+    from calibrant.calibrators import MultiLabelCalibrator
+
     request.refuse("metric", "bins", "by")
     fitted = MultiLabelCalibrator.load(calibrator) if calibrator else None
     found: list[dict[str, Any]] = []
@@ -94,6 +96,10 @@ def fit_labels(
     request: Request, file: str | None, *, output: str, method: str | None, split: str, as_json: bool
 ) -> None:
     """Fit a calibrator a label, rare labels shrunk towards the pool, and say what it did there."""
+    from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.cli._calibrators import make_calibrator
+    from calibrant.splits import pick_name
+
     request.refuse("features")
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
@@ -122,6 +128,10 @@ def fit_labels(
 
 def apply_labels(request: Request, calibrator: str, file: str | None, *, output: str) -> None:
     """Write the calibrated logits of every split, with labels, groups, weights and features."""
+    from calibrant._formats import TABLES
+    from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.multilabel_files import save_multilabel
+
     request.refuse()
     name = one_file(file)
     if output != STREAM:
@@ -140,6 +150,10 @@ def apply_labels(request: Request, calibrator: str, file: str | None, *, output:
 
 def report_labels(request: Request, files: Sequence[str] | None, fitting: Fitting, page: Page) -> None:
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
+    from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.report import LabelReport, write_label_report
+    from calibrant.splits import pick_name
+
     request.refuse("margin", "by", "costs", "error_limit")
     name = one_file(files)
     saved = MultiLabelCalibrator.load(fitting.calibrator) if fitting.calibrator else None
@@ -158,6 +172,10 @@ def report_labels(request: Request, files: Sequence[str] | None, fitting: Fittin
 def _fit_for_report(
     splits: dict[str, MultiLabelPredictions], own: str, fit_split: str, method: str | None
 ) -> MultiLabelCalibrator | None:
+    from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.cli._calibrators import make_calibrator
+    from calibrant.splits import find_split
+
     found = None if set(splits) == {own} else find_split(splits, fit_split)
     if method == "none" or found is None or found == own:
         return None
@@ -168,6 +186,10 @@ def _measured(
     request: Request, path: str, name: str, fitted: MultiLabelCalibrator | None, *, split: str | None, draws: int
 ) -> list[dict[str, Any]]:
     """Return the figures of each split before and after, or of a folder of tables by sums."""
+    from calibrant.evaluate import panel_of_sums
+    from calibrant.scale import evaluate_multilabel_streamed
+    from calibrant.splits import pick_name
+
     inputs, place = request.inputs, Path(path)
     if place.is_dir() and not any(place.glob("*.npy")):
         refuse_typed(request.context, ["draws", "split"], where=f"the folder {name}, which is streamed")
@@ -200,6 +222,8 @@ def _measured(
 
 
 def _fitted_on(data: MultiLabelPredictions, fitted: MultiLabelCalibrator) -> bool:
+    from calibrant._leakage import check_not_fitted_on
+
     try:
         check_not_fitted_on(data.logits, fitted.fit_rows)
     except LeakError:
@@ -210,6 +234,8 @@ def _fitted_on(data: MultiLabelPredictions, fitted: MultiLabelCalibrator) -> boo
 def _figures(
     data: MultiLabelPredictions, name: str, split: str, calibrator: str | None, *, draws: int = 1000, note: str = ""
 ) -> dict[str, Any]:
+    from calibrant.evaluate import label_table, multilabel_panel
+
     table: LabelTable | None = None
     with suppress(InputError):  # too few groups of rows: the panel says so
         table = label_table(data)

@@ -1,26 +1,26 @@
 """Options that several commands share: what a file holds, and how its rows become predictions."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from calibrant import calibrators
-from calibrant._examples import example_path, examples
-from calibrant._files import Array, read_text
-from calibrant._formats import Layout, Named, read_columns, read_named
 from calibrant._places import shown
 from calibrant.cli._application import LABEL
 from calibrant.cli._io import readable
 from calibrant.errors import InputError
-from calibrant.operate.costs import Costs, read_costs
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report import MARGIN
-from calibrant.splits import pick_split, splits_of
+
+if TYPE_CHECKING:
+    from calibrant._files import Array
+    from calibrant._formats import Layout, Named
+    from calibrant.operate.costs import Costs
+    from calibrant.predictions import BinaryPairs, Predictions
+
 
 PANEL = "What a file holds"
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "class_names")
@@ -36,8 +36,20 @@ def among(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     return complete
 
 
-complete_method = among(lambda: ["auto", *calibrators.__all__])
-complete_example = among(examples)
+def _method_names() -> list[str]:
+    from calibrant import calibrators
+
+    return ["auto", *calibrators.__all__]
+
+
+def _example_names() -> list[str]:
+    from calibrant._examples import examples
+
+    return examples()
+
+
+complete_method = among(_method_names)
+complete_example = among(_example_names)
 
 
 def _option(help: str, *names: str, **settings: Any) -> Any:
@@ -91,6 +103,8 @@ class Inputs:
     @property
     def layout(self) -> Layout:
         """What the options say of a file's names."""
+        from calibrant._formats import Layout
+
         names = read_names(self.class_names) if self.class_names else None
         return Layout.of(
             columns=self.columns,
@@ -129,6 +143,8 @@ class Inputs:
         Raises:
             InputError: If nothing is named, or ``--logits`` stands beside files.
         """
+        from calibrant._examples import example_path
+
         named = [files] if isinstance(files, str) else list(files or [])
         if self.logits is not None:
             if named or example:
@@ -162,6 +178,8 @@ class Inputs:
         Raises:
             InputError: If ``--class-names`` has none.
         """
+        from calibrant._formats import read_named
+
         found = read_named(source.path, self.layout)
         if self.class_names and not found.matched and not names_used:
             raise InputError(
@@ -177,12 +195,16 @@ class Inputs:
 
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
+        from calibrant.splits import splits_of
+
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
         LABEL.set(named.unnamed_label)
         return found
 
     def pick(self, source: Source, split: str) -> Predictions | BinaryPairs:
         """Return one split of a file, or its one unnamed split."""
+        from calibrant.splits import pick_split
+
         return pick_split(self.splits(source), split, source.shown)
 
 
@@ -249,7 +271,7 @@ class Page:
     title: Annotated[str, typer.Option(help="Its heading.")] = "Calibration report"
     margin: Annotated[
         float, typer.Option(min=0.0001, max=0.9999, help="ECE above which a miscalibration is large; 0.02 is 2 points.")
-    ] = MARGIN
+    ] = 0.02  # calibrant.report.MARGIN
 
 
 def at_path(source: Source, path: str) -> Source:
@@ -265,6 +287,10 @@ def column_of(
     Raises:
         InputError: If the column is missing, or does not lie beside the rows.
     """
+    import numpy as np
+
+    from calibrant._formats import read_columns
+
     features = data.features
     if features is not None and column in features:
         return np.asarray(features[column])
@@ -300,6 +326,8 @@ def costs_in(file: str) -> Costs:
     Raises:
         FileFormatError: As ``read_costs``.
     """
+    from calibrant.operate.costs import read_costs
+
     with readable(file) as path:
         return read_costs(path, file=file)
 
@@ -310,6 +338,8 @@ def read_names(path: str) -> list[str]:
     Raises:
         FileFormatError: If it cannot be read as text.
     """
+    from calibrant._files import read_text
+
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 

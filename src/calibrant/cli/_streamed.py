@@ -1,5 +1,7 @@
 """Data sets larger than memory on the command line: folders of Parquet files, and large ones, are streamed and resumed."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shlex
@@ -8,37 +10,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant._check import check_choice
-from calibrant._formats import SPLITS, is_array_folder
 from calibrant._places import check_folder, check_suffix, check_target, shown
 from calibrant._warn import warn_user
-from calibrant.calibrators import Calibrator
-from calibrant.cli._calibrators import AUTO, make_calibrator
 from calibrant.cli._io import STREAM, console
 from calibrant.cli._options import LAYOUT, Fitting, refuse_typed, typed
 from calibrant.errors import FileFormatError, InputError, UsageWarning
-from calibrant.metrics import SumMetric
-from calibrant.report import Section, diagnose_streamed
-from calibrant.report.model import in_one_line
-from calibrant.report.tables import Row, in_percent, label_of
-from calibrant.scale import (
-    Executor,
-    ParquetRows,
-    apply_streamed,
-    evaluate_streamed,
-    fit_streamed,
-    in_turn,
-    processes,
-    ray_cluster,
-)
-from calibrant.scale.checkpoint import calibrator_identity
-from calibrant.scale.rows import logits_bytes
-from calibrant.splits import canonical_split, find_split
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator
+    from calibrant.metrics import SumMetric
+    from calibrant.report import Section
+    from calibrant.report.tables import Row
+    from calibrant.scale import Executor
+
 
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
@@ -92,6 +81,9 @@ class Execution:
     @cached_property
     def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
+        from calibrant._check import check_choice
+        from calibrant.scale import in_turn, processes, ray_cluster
+
         check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
         if self.options.executor == "ray":
             if self.options.address is not None:
@@ -106,6 +98,9 @@ class Execution:
 
 def is_streamed(file: str) -> bool:
     """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
+    from calibrant._formats import is_array_folder
+    from calibrant.scale.rows import logits_bytes
+
     return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
 
 
@@ -122,6 +117,8 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
         InputError: If a split is named and a folder has none, or it has both files and folders of them.
         FileFormatError: If there is no such split.
     """
+    from calibrant.splits import canonical_split, find_split
+
     home = Path(file)
     if not home.is_dir():
         return {split or "all": home}
@@ -151,6 +148,8 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
 
 def split_places(home: Path) -> dict[str, Path]:
     """Return split name → folder of Parquet files, or file, where all files of a folder are called as splits are."""
+    from calibrant._formats import SPLITS
+
     folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
     files = sorted(home.glob("*.parquet"))
     if not folders and len(files) > 1 and all(file.stem.casefold() in SPLITS for file in files):
@@ -167,6 +166,10 @@ def measure_streamed(
     metrics: Sequence[SumMetric[Any]],
 ) -> list[Row]:
     """Return the ``metrics`` over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
+    from calibrant.report.model import in_one_line
+    from calibrant.report.tables import Row, in_percent, label_of
+    from calibrant.scale import ParquetRows, evaluate_streamed
+
     found = []
     for part, path in parts_of(file, split, execution.context).items():
         rows = ParquetRows(path)  # once: before and after are of the same version of the files
@@ -197,6 +200,9 @@ def fit_streamed_file(
     Raises:
         InputError: For a method that cannot be fitted by sums.
     """
+    from calibrant.cli._calibrators import AUTO, make_calibrator
+    from calibrant.scale import fit_streamed
+
     calibrator = make_calibrator(method or AUTO, features=features)
     name = shown(path)
     with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
@@ -220,6 +226,8 @@ def apply_to_streamed(
     Raises:
         InputError: For stdout, or a name of a file.
     """
+    from calibrant.scale import ParquetRows, apply_streamed
+
     if output == STREAM:
         raise InputError(
             f"expected a folder to write calibrated files of {shown(file)} to, got -; name one by --output"
@@ -255,6 +263,8 @@ class FolderReport:
         Raises:
             InputError: If a method is named and there is no split to fit it on.
         """
+        from calibrant.report import diagnose_streamed
+
         [(split, evaluated)] = parts_of(file, self.fitting.split, execution.context).items()
         calibrator = self.saved
         if calibrator is not None:
@@ -289,6 +299,8 @@ class FolderReport:
 
     def _fitting_part(self, file: str, evaluated: Path, context: typer.Context) -> Path | None:
         """Return the rows to fit on: those of another split; None without one."""
+        from calibrant.splits import find_split
+
         if evaluated == Path(file):
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has no splits")
             return None
@@ -306,6 +318,8 @@ def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) ->
 
     What it made and left empty is removed, so that finished work leaves nothing behind.
     """
+    from calibrant.scale.checkpoint import calibrator_identity
+
     home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
     if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
         warn_user(

@@ -1,40 +1,28 @@
 """What ``demo`` and ``study`` share: progress bars while trainings run, a study's tables and sentences, and the papers' beside them."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as ScreenTable
 
-from calibrant._check import check_choice
 from calibrant.cli._application import for_command_line
 from calibrant.cli._io import console
 from calibrant.errors import CalibrantError, InputError
-from calibrant.report.model import Table
-from calibrant.scale.studies import run_study_on_ray
-from calibrant.study import (
-    Choice,
-    Measured,
-    Step,
-    Store,
-    Study,
-    Summary,
-    Verdict,
-    agreements,
-    printed_beside,
-    rows,
-    run_study,
-)
-from calibrant.study import load_study as load_from
-from calibrant.study.measures import MEASURES
-from calibrant.study.run import reports_progress
+
+if TYPE_CHECKING:
+    from calibrant.report.model import Table
+    from calibrant.study import Choice, Measured, Step, Store, Study, Summary, Verdict
+
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 NOTE = (
@@ -70,6 +58,8 @@ class Manner:
         Raises:
             InputError: For an unknown executor or accelerator, or an address without a cluster.
         """
+        from calibrant._check import check_choice
+
         check_choice(self.executor, name="executor", choices=("local", "ray"))
         check_choice(self.accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
         if self.address is not None and self.executor != "ray":
@@ -85,6 +75,8 @@ def load_study(name: str, *, scale: str | None = "cpu") -> Study:
         name: As in ``calibrant.study.load_study``.
         scale: As there.
     """
+    from calibrant.study import load_study as load_from
+
     folder = str(Path(name).resolve().parent)
     if name.endswith(".toml") and folder not in sys.path:
         sys.path.insert(0, folder)
@@ -93,6 +85,8 @@ def load_study(name: str, *, scale: str | None = "cpu") -> Study:
 
 def run_with_bars(study: Study, store: Store, how: Manner) -> None:
     """Run what is not finished, with a bar of the trainings and one of the epochs of the present one."""
+    from calibrant.study.run import reports_progress
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     screen = console(err=True)
     times = (TimeElapsedColumn(), TimeRemainingColumn())
@@ -116,6 +110,8 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
     Raises:
         Exit: With code 2 at the end if a study could not be run.
     """
+    from calibrant.study.run import reports_progress
+
     failed: dict[str, str] = {}
     for seeds in range(1, 1 + max((len(study.seeds) for study in studies), default=0)):
         for study in studies:
@@ -139,6 +135,9 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
 
 
 def _steps(study: Study, store: Store, how: Manner) -> Iterator[Step]:
+    from calibrant.scale.studies import run_study_on_ray
+    from calibrant.study import run_study
+
     if how.executor == "ray":
         return run_study_on_ray(study, store, address=how.address, workers=how.workers, accelerator=how.accelerator)
     return run_study(study, store, workers=how.workers, accelerator=how.accelerator)
@@ -163,6 +162,8 @@ def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
 
 def say_study_json(measured: Sequence[Measured], verdicts: Sequence[Verdict], *, report: str | None) -> None:
     """Print the figures of every seed as one JSON object."""
+    from calibrant.study import rows
+
     said: list[dict[str, Any]] = [
         {
             "claim": v.claim.text,
@@ -209,6 +210,8 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
 
 def table_of(lines: Sequence[Summary], *, title: str) -> Table:
     """Return the papers' kind of table: before and at the best temperature, with the spread over seeds."""
+    from calibrant.report.model import Table
+
     cells = [
         [
             name,
@@ -239,6 +242,8 @@ def table_of(lines: Sequence[Summary], *, title: str) -> Table:
 
 
 def _calibrators(lines: Sequence[Summary]) -> Table:
+    from calibrant.report.model import Table
+
     cells = [
         [
             name,
@@ -256,6 +261,8 @@ def _calibrators(lines: Sequence[Summary]) -> Table:
 
 
 def _errors(lines: Sequence[Summary]) -> Table:
+    from calibrant.report.model import Table
+
     names = [f"{error}{stage}" for error in ("ece_mass", "ece_class") for stage in ("", "_at_t", "_by_ece")]
     cells = [[name, *(spread(line, measure) for measure in names)] for name, line in _named(lines)]
     header = ["objective", "AdaECE", "at T", "at T by ECE", "classwise", "at T", "at T by ECE"]
@@ -269,6 +276,10 @@ def _named(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
 
 def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
     """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
+    from calibrant.report.model import Table
+    from calibrant.study import printed_beside
+    from calibrant.study.measures import MEASURES
+
     beside = [(name, line, printed_beside(study, line)) for name, line in _named(lines)]
     measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
     tables = []
@@ -287,11 +298,15 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
 
 
 def _both(line: Summary, printed: dict[str, float], measure: str) -> str:
+    from calibrant.study.measures import MEASURES
+
     return f"{MEASURES[measure].shown(printed[measure])} / {spread(line, measure)}" if measure in printed else ""
 
 
 def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
     """Return a table a paper of what it says, what its code does, and what the study does; then what no paper mentions."""
+    from calibrant.report.model import Table
+
     tables = []
     for whose in dict.fromkeys(choice.whose for choice in choices):
         rows = [[c.name, c.paper or "–", c.code or "–", c.here, c.source] for c in choices if c.whose == whose]
@@ -309,6 +324,9 @@ def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verd
 
 
 def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
+    from calibrant.study import agreements
+    from calibrant.study.measures import MEASURES
+
     said = []
     for found in agreements(study, lines):
         total = len(found.agree) + len(found.disagree)
@@ -321,6 +339,8 @@ def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
 
 def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
     """Return one sentence a claim: whether the papers' ordering shows here, and how sure that is."""
+    from calibrant.study.measures import MEASURES
+
     said, settings = [], {verdict.setting for verdict in verdicts}
     for verdict in verdicts:
         if verdict.seen is None:
@@ -347,6 +367,8 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
 
 def spread(line: Summary, name: str, *, digits: int = 2) -> str:
     """Return the mean of a measure as people read it, with its standard deviation where there are several seeds."""
+    from calibrant.study.measures import MEASURES
+
     scale = 100 if MEASURES[name].percent else 1
     mean = f"{scale * line.mean[name]:.{digits}f}"
     return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")

@@ -1,28 +1,28 @@
 """``calibrant apply``: calibrated predictions in the layout of the file they came from."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 import calibrant
-from calibrant._beside import beside_stored
-from calibrant._check import as_tensor, check_labels
-from calibrant._files import Array
-from calibrant._formats import WRITABLE, Named, write_named
 from calibrant._places import check_suffix, shown
-from calibrant.calibrators import Calibrator
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, apply_labels
 from calibrant.cli._options import Inputs, OneFile, Source, at_path
 from calibrant.cli._streamed import Execution, Streaming, apply_to_streamed
-from calibrant.predictions import Predictions
-from calibrant.report.model import in_one_line
-from calibrant.splits import split_prefixes, stale_names
+
+if TYPE_CHECKING:
+    import torch
+
+    from calibrant._files import Array
+    from calibrant._formats import Named
+    from calibrant.calibrators import Calibrator
+    from calibrant.predictions import Predictions
 
 
 @with_groups
@@ -52,6 +52,9 @@ def apply(
 
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
+    from calibrant._formats import write_named
+    from calibrant.report.model import in_one_line
+
     if multilabel:
         apply_labels(Request(context, inputs), calibrator, given.file, output=output)
         return
@@ -75,6 +78,8 @@ def apply(
 
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
+    from calibrant._formats import WRITABLE
+
     if output != STREAM and not Path(output).is_dir():
         check_suffix(output, WRITABLE, what="calibrated predictions")
     suffix = Path(path).suffix
@@ -86,6 +91,11 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
+    from calibrant._beside import beside_stored
+    from calibrant._check import as_tensor, check_labels
+    from calibrant.cli._calibrators import with_logits
+    from calibrant.splits import split_prefixes, stale_names
+
     named: Named = inputs.named(source)
     arrays = dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)
@@ -111,6 +121,8 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
 
 
 def _predictions(values: torch.Tensor, kind: str, class_dim: int, features: Any) -> Predictions:
+    from calibrant.predictions import Predictions
+
     if values.dim() == 1:
         single = Predictions.from_binary_logits if kind == "logits" else Predictions.from_binary_probs
         return single(values, features=features)

@@ -1,27 +1,27 @@
 """``calibrant check``: a gate for pipelines."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import calibrant
-from calibrant._formats import read_columns
 from calibrant._places import atomic_write, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import check_outputs, console, readable, working
 from calibrant.cli._options import FILES, Inputs, Source, at_path, refuse_typed
-from calibrant.operate import Check, Policy, annotations, to_junit, to_markdown
-from calibrant.operate import check as check_limits
-from calibrant.operate.policy import read_limits
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.splits import pick_split
+
+if TYPE_CHECKING:
+    from calibrant.operate import Check, Policy
+    from calibrant.predictions import BinaryPairs, Predictions
+
 
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
 
@@ -50,6 +50,9 @@ class Limits:
 
     def read(self, context: typer.Context) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
+        from calibrant.operate import Policy
+        from calibrant.operate.policy import read_limits
+
         limits = Policy(
             read_limits(self.maximum or [], option="--max"),
             read_limits(self.minimum or [], option="--min"),
@@ -81,6 +84,8 @@ class Outputs:
 
     def write(self, found: Check) -> None:
         """Write the files, and what GitHub Actions shows."""
+        from calibrant.operate import annotations, to_junit, to_markdown
+
         junit = to_junit(found, strict=self.inconclusive == "fail")
         for path, text in ((self.junit, junit), (self.markdown, to_markdown(found))):
             if path is not None:
@@ -116,6 +121,10 @@ def check(
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
+    from calibrant._formats import read_columns
+    from calibrant.operate import check as check_limits
+    from calibrant.splits import pick_split
+
     limits = given.read(context)
     read = [name for name in (file, given.baseline, given.policy, calibrator, *inputs.beside) if name is not None]
     check_outputs(outputs.junit, outputs.markdown, inputs=read)
@@ -141,6 +150,8 @@ def check(
 def _through(
     data: Predictions | BinaryPairs, calibrator: str | None, source: Source, split: str
 ) -> Predictions | BinaryPairs:
+    from calibrant.cli._calibrators import with_logits
+
     if calibrator is None:
         return data
     return with_logits(data, file=source.shown, split=split).calibrated_by(calibrant.load(calibrator))

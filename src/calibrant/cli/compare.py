@@ -1,8 +1,10 @@
 """``calibrant compare``: is B better than A on the same rows."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -11,13 +13,14 @@ from rich.table import Table
 import calibrant
 from calibrant._places import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import console, working
 from calibrant.cli._options import Example, Inputs, Source
 from calibrant.errors import InputError
-from calibrant.evaluate import Comparison, ComparisonRow
-from calibrant.evaluate import compare as compare_predictions
-from calibrant.predictions import BinaryPairs, Predictions
+
+if TYPE_CHECKING:
+    from calibrant.evaluate import Comparison, ComparisonRow
+    from calibrant.predictions import BinaryPairs, Predictions
+
 
 UNCALIBRATED = "none"
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
@@ -43,6 +46,8 @@ def compare(
 
         calibrant compare none c.safetensors --example cifar10
     """
+    from calibrant.evaluate import compare as compare_predictions
+
     if inputs.logits is not None or (on is not None and example is not None):
         extra = "--logits" if inputs.logits is not None else "--example beside --on"
         raise InputError(f"expected predictions as A and B, or one file to apply both to, got {extra}; leave it out")
@@ -59,6 +64,8 @@ def compare(
 
 
 def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
+    from calibrant.cli._calibrators import with_logits
+
     if on is None:
         if name == UNCALIBRATED:
             raise InputError(f"expected two files of predictions, got {name!r} without --on; add --on PREDICTIONS")

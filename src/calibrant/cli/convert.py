@@ -1,29 +1,32 @@
 """``calibrant convert``: predictions from any format into any other."""
 
-from pathlib import Path
-from typing import Annotated
+from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from calibrant._files import Array
-from calibrant._formats import TABLES, WRITABLE, batches_of, convert_tables, normalized_note, table_files, write_named
 from calibrant._places import check_folder, check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
 from calibrant.cli._streamed import bar
 from calibrant.errors import FileFormatError, InputError
-from calibrant.splits import find_split, split_prefixes
 
-BATCHED = tuple(suffix for suffix in TABLES if suffix != ".json")  # formats that are read in pieces
+if TYPE_CHECKING:
+    from calibrant._files import Array
+
+
+# calibrant._formats.WRITABLE, for a help that waits for nothing
+SUFFIXES = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 
 
 @with_groups
 def convert(
     inputs: Inputs,
     places: Annotated[
-        list[str], typer.Argument(metavar="[IN] OUT", help=f"{FILES} OUT: {', '.join(WRITABLE)}, or a folder.")
+        list[str], typer.Argument(metavar="[IN] OUT", help=f"{FILES} OUT: {', '.join(SUFFIXES)}, or a folder.")
     ],
     example: Example = None,
     split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
@@ -43,6 +46,8 @@ def convert(
 
         calibrant convert --example cifar10 cifar10.csv --split test
     """
+    from calibrant._formats import write_named
+
     *files, output = places
     if len(files) > 1:
         raise InputError(f"expected one IN and one OUT, got {len(places)} places; convert them one by one")
@@ -67,6 +72,10 @@ def convert(
 
 def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -> tuple[dict[str, Array], str]:
     """Return the arrays to write, all of them or one split's without its name, and what they are in words."""
+    import numpy as np
+
+    from calibrant.splits import find_split, split_prefixes
+
     named = inputs.named(source, names_used=True)
     splits = inputs.splits_of(named, source)  # checks all that is in it
     arrays = dict(named.arrays)
@@ -109,17 +118,24 @@ def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -
         return False
     if place.is_dir():
         return not any(place.glob("*.npy")) and not target.suffix
-    return place.suffix.lower() in BATCHED and target.suffix.lower() in BATCHED and not _has_splits(place)
+    from calibrant._formats import TABLES
+
+    pieces = [suffix for suffix in TABLES if suffix != ".json"]  # formats that are read in pieces
+    return place.suffix.lower() in pieces and target.suffix.lower() in pieces and not _has_splits(place)
 
 
 def _has_splits(place: Path) -> bool:
     """Say whether a table has the column ``split``."""
+    from calibrant._formats import batches_of
+
     first = next(iter(batches_of(place)), None)
     return first is not None and "split" in first.schema.names
 
 
 def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
     """Convert a table, or every table of a folder (and of its folders of splits) to a Parquet file; return that in words."""
+    from calibrant._formats import convert_tables
+
     place = Path(source.path)
     for name in ("class_dim", "ignore_index"):
         if getattr(inputs, name) != getattr(Inputs, name):
@@ -145,12 +161,16 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
 
 
 def _say_normalized(source: Source, off: float | None) -> None:
+    from calibrant._formats import normalized_note
+
     if off is not None:
         typer.echo(f"note: {source.shown}: {normalized_note(off)}", err=True)
 
 
 def _tables_in(place: Path) -> list[Path]:
     """Return the tables of a folder, or of the folders in it, which are splits."""
+    from calibrant._formats import TABLES, table_files
+
     inner = sorted(folder for folder in place.iterdir() if folder.is_dir())
     if not any(file.suffix.lower() in TABLES for file in place.iterdir()) and inner:
         return [file for folder in inner for file in table_files(folder)]

@@ -1,24 +1,26 @@
 """``calibrant decide``: from which confidence on to answer, or what to do at the least cost."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import calibrant
 from calibrant._places import check_suffix
-from calibrant.calibrators import Identity
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import check_outputs, console, readable, working
 from calibrant.cli._options import FILES, Inputs, at_path, costs_in, refuse_typed
 from calibrant.errors import InputError
-from calibrant.operate import CostRule, Deployed, abstain, thresholds
-from calibrant.operate.costs import Costs, weigh
-from calibrant.predictions import Predictions
-from calibrant.splits import pick_split
+
+if TYPE_CHECKING:
+    from calibrant.operate import CostRule
+    from calibrant.operate.costs import Costs
+    from calibrant.predictions import Predictions
+
 
 NONE_QUALIFIES = 3
 PICTURES = (".png", ".svg", ".pdf")
@@ -98,6 +100,11 @@ def decide(
 
         calibrant decide predictions.npz --costs costs.csv --curve benefit.png
     """
+    from calibrant.calibrators import Identity
+    from calibrant.cli._calibrators import with_logits
+    from calibrant.operate import Deployed, abstain, thresholds
+    from calibrant.splits import pick_split
+
     table = action.read(context)
     source = inputs.sources(file)[0]
     outputs.check(inputs=[name for name in (file, calibrator, action.costs, *inputs.beside) if name is not None])
@@ -131,6 +138,8 @@ def _say(found: Any, *, as_json: bool) -> None:
 
 def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None) -> Any:
     """Return the report on a rule of costs, and draw the net benefit where ``curve`` says."""
+    from calibrant.operate.costs import weigh
+
     if curve is not None and data.classes != 2:
         raise InputError(f"expected two classes for --curve, got {data.classes}; leave it out")
     found = weigh(rule, costs.actions, data)

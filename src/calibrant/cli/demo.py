@@ -16,8 +16,6 @@ from calibrant.cli._study import (
     validation_note,
     verdicts_of,
 )
-from calibrant.report import Model, write_report
-from calibrant.study import Store, collect, judge, load_study, summarise
 
 
 def demo(
@@ -34,6 +32,9 @@ def demo(
 
         calibrant demo --all --store runs
     """
+    from calibrant.report import Model, write_report
+    from calibrant.study import Store, collect, judge, load_study, summarise
+
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)
     run_with_bars(study, kept, Manner(workers=workers, accelerator="cpu"))

@@ -1,17 +1,19 @@
 """``calibrant estimate``: how good it is now, before the labels come."""
 
+from __future__ import annotations
+
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import calibrant
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import console, readable, working
 from calibrant.cli._options import Inputs, Source, at_path, refuse_typed
-from calibrant.operate import estimate as estimate_figures
-from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
 
 
 @with_groups
@@ -39,6 +41,8 @@ def estimate(
 
         calibrant estimate predictions.npz --reference predictions.npz --json
     """
+    from calibrant.operate import estimate as estimate_figures
+
     if reference is None:
         refuse_typed(context, ["reference_split"], where="a call without --reference")
     source = inputs.sources(file)[0]
@@ -58,4 +62,6 @@ def estimate(
 
 
 def _load(inputs: Inputs, source: Source, *, split: str) -> Predictions:
+    from calibrant.cli._calibrators import with_logits
+
     return with_logits(inputs.pick(source, split), file=source.shown, split=split)

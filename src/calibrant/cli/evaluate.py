@@ -1,39 +1,35 @@
 """``calibrant evaluate``: the panel of each split, or metrics by name; with other bins; on the groups of a column."""
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 import typer
 
 import calibrant
-from calibrant import metrics
-from calibrant._formats import Named
-from calibrant.binning import EqualMass, EqualWidth
-from calibrant.calibrators import Calibrator
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import describe, fitted_on, with_logits
 from calibrant.cli._io import readable, say_json, say_rows, working
 from calibrant.cli._multilabel import MultiLabel, Request, evaluate_labels
 from calibrant.cli._options import Files, Inputs, Source, among, at_path, column_names, column_of
 from calibrant.cli._streamed import Execution, Streaming, measure_streamed
 from calibrant.errors import InputError
-from calibrant.evaluate import default_metrics
-from calibrant.metrics import Metric, SumMetric
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report.model import in_one_line
-from calibrant.report.tables import Row, measure
-from calibrant.scale import sum_metrics
-from calibrant.splits import pick_split
 
-Data = Predictions | BinaryPairs
+if TYPE_CHECKING:
+    from calibrant._formats import Named
+    from calibrant.calibrators import Calibrator
+    from calibrant.metrics import Metric, SumMetric
+    from calibrant.predictions import BinaryPairs, Predictions
+    from calibrant.report.tables import Row
+
+    Data = Predictions | BinaryPairs
+
+
 MOST_GROUPS = 200
-_BINNINGS = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
 
 
 complete_metric = among(lambda: _concrete())
@@ -89,6 +85,9 @@ def evaluate(
 
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
+    from calibrant.cli._calibrators import describe
+    from calibrant.report.model import in_one_line
+
     if multilabel:
         labels = Request(context, inputs)
         evaluate_labels(
@@ -115,9 +114,14 @@ def evaluate(
 
 
 def _measure_file(
-    source: Source, inputs: Inputs, what: Measured, panel: "Panel", calibrator: Calibrator | None
+    source: Source, inputs: Inputs, what: Measured, panel: Panel, calibrator: Calibrator | None
 ) -> tuple[list[Row], list[str]]:
     """Return the rows of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
+    from calibrant.cli._calibrators import fitted_on, with_logits
+    from calibrant.report.model import in_one_line
+    from calibrant.report.tables import measure
+    from calibrant.splits import pick_split
+
     by = column_names(what.by) or []
     named = inputs.named(source)
     splits = inputs.splits_of(named, source)
@@ -159,7 +163,7 @@ class Panel:
     bins: int | None
 
     @classmethod
-    def of(cls, texts: Sequence[str], bins: int | None) -> "Panel":
+    def of(cls, texts: Sequence[str], bins: int | None) -> Panel:
         """Return what ``--metric`` and ``--bins`` say.
 
         Raises:
@@ -176,6 +180,9 @@ class Panel:
         Raises:
             InputError: For a named metric that needs the probabilities of all classes where there are none.
         """
+        from calibrant.evaluate import default_metrics
+        from calibrant.predictions import BinaryPairs
+
         chosen = list(self.named) or default_metrics(data)
         for metric in chosen:
             if metric.needs_classes and isinstance(data, BinaryPairs):
@@ -194,6 +201,9 @@ class Panel:
         Raises:
             InputError: For a metric that needs all rows at once.
         """
+        from calibrant.metrics import SumMetric
+        from calibrant.scale import sum_metrics
+
         chosen = [_rebinned(metric, self.bins) for metric in self.named or sum_metrics()]
         found = []
         for metric in chosen:
@@ -212,6 +222,8 @@ def parse_metric(text: str) -> Metric:
     Raises:
         InputError: If there is no such metric, or no such option.
     """
+    from calibrant import metrics
+
     name, _, rest = text.partition(":")
     known_names = _concrete()
     if name not in known_names:
@@ -248,6 +260,9 @@ def by_column(
     Raises:
         InputError: If a column is missing, has too many values, or does not lie beside the rows.
     """
+    import numpy as np
+    import torch
+
     for column in columns:
         kept = column_of(named, column, split=split, data=data, inputs=inputs, file=file)
         text = kept.astype(str)
@@ -271,13 +286,19 @@ def _option_of(part: str, name: str) -> tuple[str, Any]:
 
 
 def _binning(name: Any, bins: Any, metric: str) -> Any:
-    if name is not None and name not in _BINNINGS:
+    from calibrant.binning import EqualMass, EqualWidth
+
+    binnings = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
+    if name is not None and name not in binnings:
         raise InputError(f"expected binning of {metric} as EqualWidth or EqualMass, got {name!r}; name one of them")
-    make = _BINNINGS["EqualWidth" if name is None else name]
+    make = binnings["EqualWidth" if name is None else name]
     return make() if bins is None else make(bins)
 
 
 def _concrete() -> list[str]:
+    from calibrant import metrics
+    from calibrant.metrics import Metric
+
     found = [(name, getattr(metrics, name)) for name in metrics.__all__]
     return [
         name
@@ -287,6 +308,8 @@ def _concrete() -> list[str]:
 
 
 def _binned(metric: Metric) -> bool:
+    from calibrant.binning import EqualMass, EqualWidth
+
     return isinstance(getattr(metric, "binning", None), EqualWidth | EqualMass)
 
 

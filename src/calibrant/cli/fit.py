@@ -1,24 +1,26 @@
 """``calibrant fit``: learn a calibrator from the validation split."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.calibrators import Calibrator
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import AUTO, describe, evidence_of, make_calibrator, with_logits
 from calibrant.cli._io import STREAM, readable, say_evidence, say_json, say_rows, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, fit_labels
 from calibrant.cli._options import Inputs, OneFile, Source, at_path, complete_method
 from calibrant.cli._streamed import Execution, Streaming, fit_streamed_file, parts_of
 from calibrant.errors import InputError
-from calibrant.metrics import ECE, NLL, Accuracy, Metric
-from calibrant.predictions import Predictions
-from calibrant.report.model import in_one_line
-from calibrant.report.tables import Row, measure
 
-SHOWN: list[Metric] = [Accuracy(), NLL(), ECE()]
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator
+    from calibrant.metrics import Metric
+    from calibrant.predictions import Predictions
+    from calibrant.report.tables import Row
+
+
 ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C --split test`."
 
 
@@ -75,6 +77,8 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
+    from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+
     if multilabel:
         labels = Request(context, inputs)
         fit_labels(labels, given.file, output=output, method=chosen.method, split=chosen.split, as_json=as_json)
@@ -110,14 +114,22 @@ def _fit_streamed(
 
 def _fit_and_measure(data: Predictions, made: Calibrator, *, file: str, split: str) -> tuple[Calibrator, list[Row]]:
     """Return the calibrator ``made`` fitted on ``data``, and accuracy, NLL and ECE there before and after."""
+    from calibrant.metrics import ECE, NLL, Accuracy
+    from calibrant.report.model import in_one_line
+    from calibrant.report.tables import measure
+
+    shown: list[Metric] = [Accuracy(), NLL(), ECE()]
     calibrator = made.fit(data)
     after = data.calibrated_by(calibrator, allow_fit_rows=True)
-    rows = measure(data, file=file, split=split, metrics=SHOWN)
-    return calibrator, rows + measure(after, file=file, split=split, metrics=SHOWN, calibrator=in_one_line(calibrator))
+    rows = measure(data, file=file, split=split, metrics=shown)
+    return calibrator, rows + measure(after, file=file, split=split, metrics=shown, calibrator=in_one_line(calibrator))
 
 
 def _say(calibrator: Calibrator, rows: list[Row], *, output: str, split: str, as_json: bool) -> None:
     """Say what was fitted; to stderr where stdout takes the calibrator itself."""
+    from calibrant.cli._calibrators import describe, evidence_of
+    from calibrant.report.model import in_one_line
+
     if as_json and output != STREAM:
         say_json(rows, fitted=describe(calibrator) | {"split": split, "path": output})
         return

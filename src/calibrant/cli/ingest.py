@@ -1,25 +1,26 @@
 """``calibrant ingest``: the log of a language model as a file of predictions."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import typer
 
-from calibrant import language
-from calibrant._check import check_number
 from calibrant._places import check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console
 from calibrant.cli._options import refuse_typed
 from calibrant.errors import InputError
-from calibrant.language import Log
-from calibrant.predictions import Predictions
-from calibrant.splits import UNNAMED, save_predictions
+
+if TYPE_CHECKING:
+    from calibrant.language import Log
+    from calibrant.predictions import Predictions
+
 
 SUFFIXES = (".npz", ".safetensors", ".parquet")
 # the options that have an effect, by the program that wrote the log and by what its answers are read as
@@ -56,6 +57,8 @@ class Program:
 
     def read(self, path: str | os.PathLike[str]) -> Log:
         """Return the log in a file of this format."""
+        from calibrant import language
+
         if self.source == "lm-eval":
             return language.read_lm_eval(path, filter=self.filter_name, model=self.model or "unknown")
         if self.source == "inspect":
@@ -109,6 +112,9 @@ def ingest(
 
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
+    from calibrant import language
+    from calibrant.splits import UNNAMED, save_predictions
+
     _refuse_without_effect(context, program.source, answers.kind)
     _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
     settings = asdict(answers) | {
@@ -129,6 +135,8 @@ def ingest(
 
 def _check_output(output: str, inputs: list[str], test: float | None) -> None:
     """Refuse a place that cannot be written, or not with these splits, before any work is done."""
+    from calibrant._check import check_number
+
     if Path(output).suffix not in SUFFIXES:
         raise InputError(
             f"expected OUT to end in {', '.join(SUFFIXES)}, got {shown(output)}; name it so, and use convert for more formats"
@@ -151,6 +159,8 @@ def _refuse_without_effect(context: typer.Context, source: str, kind: str) -> No
 
 def _maker(kind: str, settings: Mapping[str, Any], labels: Any) -> Callable[[Log], Predictions]:
     """Return what makes predictions of a log."""
+    from calibrant import language
+
     own = {name: settings[name] for name in OF_KIND[kind]}
     if kind == "pairwise":
         own = {name: value for name, value in own.items() if value is not None}
@@ -199,6 +209,10 @@ def _divided(log: Log, share: float) -> dict[str, Log]:
 
 
 def _said(splits: Mapping[str, Predictions]) -> str:
+    import torch
+
+    from calibrant.splits import UNNAMED
+
     parts = []
     for name, data in splits.items():
         words = f"{'' if name == UNNAMED else name + ' '}{len(data):,} rows of {data.classes} classes"

@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from calibrant import calibrators, losses, metrics
+import calibrant
 from calibrant.cli._io import console
 from calibrant.cli._options import among
 from calibrant.errors import InputError
 
-FAMILIES = {"losses": losses, "calibrators": calibrators, "metrics": metrics}
+FAMILIES = ("losses", "calibrators", "metrics")
 
 
 def methods(
@@ -73,7 +73,8 @@ def _pick_family(name: str) -> str:
 
 def _catalogue(family: str) -> list[Entry]:
     """Return what ``family`` exports, in the order of its ``__all__``."""
-    members = [(name, getattr(FAMILIES[family], name)) for name in FAMILIES[family].__all__]
+    home = getattr(calibrant, family)
+    members = [(name, getattr(home, name)) for name in home.__all__]
     return [_entry(name, member) for name, member in members if callable(member) and not inspect.isabstract(member)]
 
 

@@ -1,8 +1,10 @@
 """``calibrant plan``: how many labelled rows a gate needs."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -12,8 +14,10 @@ from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, readable, working
 from calibrant.cli._options import Inputs, at_path, refuse_typed
 from calibrant.errors import InputError
-from calibrant.operate import Plan
-from calibrant.operate import plan as plan_rows
+
+if TYPE_CHECKING:
+    from calibrant.operate import Plan
+
 
 ACCURACY = 0.9  # assumed where neither a file nor the option says it
 
@@ -51,6 +55,8 @@ def plan(
 
         calibrant plan predictions.npz --ece .05 --true-ece .08
     """
+    from calibrant.operate import plan as plan_rows
+
     data = None
     if file is not None or inputs.logits is not None:
         source = inputs.sources(file)[0]

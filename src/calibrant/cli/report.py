@@ -1,19 +1,17 @@
 """``calibrant report``: one file to send to a colleague."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import calibrant
-from calibrant._files import Array
-from calibrant._formats import Named
 from calibrant._places import shown
-from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 from calibrant.cli._io import console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, report_labels
 from calibrant.cli._options import (
@@ -31,15 +29,18 @@ from calibrant.cli._options import (
 )
 from calibrant.cli._streamed import Execution, FolderReport, Streaming
 from calibrant.errors import InputError, LeakError
-from calibrant.operate import thresholds
-from calibrant.operate.costs import Costs
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.report import Model, Section, Table, write_report
-from calibrant.report.decisions import answer_table, benefit_picture, cost_table
-from calibrant.report.formats import check_format
-from calibrant.splits import UNNAMED, find_split, pick_split
 
-Splits = Mapping[str, Predictions | BinaryPairs]
+if TYPE_CHECKING:
+    from calibrant._files import Array
+    from calibrant._formats import Named
+    from calibrant.calibrators import Calibrator
+    from calibrant.operate.costs import Costs
+    from calibrant.predictions import BinaryPairs, Predictions
+    from calibrant.report import Model, Section, Table
+
+    Splits = Mapping[str, Predictions | BinaryPairs]
+
+
 NONE = "none"
 
 
@@ -103,6 +104,9 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
+    from calibrant.report import write_report
+    from calibrant.report.formats import check_format
+
     _refuse_choices(context, fitting)
     if multilabel:
         report_labels(Request(context, inputs), given.files, fitting, page)
@@ -141,10 +145,16 @@ class Decided:
 
     def of(self, models: Sequence[Model | Section]) -> list[Table | tuple[str, str]]:
         """Return the tables and figures of all models."""
+        from calibrant.report import Model
+
         return [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
 
     def _of_one(self, model: Model) -> list[Table | tuple[str, str]]:
         """Return the tables and figures of one model, of its calibrated rows if there are such."""
+        from calibrant.operate import thresholds
+        from calibrant.predictions import Predictions
+        from calibrant.report.decisions import answer_table, benefit_picture, cost_table
+
         if self.costs is None and self.error is None:
             return []
         data = model.before if model.after is None else model.after
@@ -188,6 +198,11 @@ def _model_of(data: Data, *, saved: Calibrator | None) -> Model:
     or not at all, since a calibrator is never evaluated on the rows it was fitted on. Without a method the choice is
     automatic. Any other than a temperature is compared with one fitted on the same rows, where there are such.
     """
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.cli._calibrators import with_logits
+    from calibrant.report import Model
+    from calibrant.splits import pick_split
+
     file = Path(data.source.shown).name
     named = data.inputs.named(data.source, names_used=True)
     class_names: Sequence[str] | None = named.class_names or None
@@ -218,6 +233,10 @@ def _columns(data: Data, named: Named, splits: Splits, before: Predictions | Bin
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
     """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.predictions import Predictions
+    from calibrant.splits import UNNAMED, find_split
+
     found = None if UNNAMED in splits else find_split(splits, data.fitting.fit_split)
     fitted_on = None if found is None else splits[found]
     if not isinstance(fitted_on, Predictions) or fitted_on.labels is None:
@@ -229,6 +248,9 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
 
 
 def _fit(data: Data, splits: Splits) -> Calibrator | None:
+    from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+    from calibrant.splits import UNNAMED, find_split
+
     method = data.fitting.method
     if method == NONE:
         return None

@@ -1,13 +1,14 @@
 """``calibrant study``: the papers' experiments: list them, run them, show what has been run."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._check import check_choice
 from calibrant._places import check_suffix
 from calibrant.cli._application import guarded, with_groups
 from calibrant.cli._io import check_outputs, console
@@ -26,28 +27,19 @@ from calibrant.cli._study import (
     validation_note,
 )
 from calibrant.errors import CalibrantError, InputError
-from calibrant.report import Model, study_pictures, write_report, write_study_figures
-from calibrant.report.formats import check_format
-from calibrant.study import (
-    Store,
-    Study,
-    check_study,
-    collect,
-    describe,
-    judge,
-    presets,
-    record_of,
-    summarise,
-    wanted,
-    write_template,
-)
-from calibrant.study.figures import drawings
-from calibrant.study.load import scales_of
-from calibrant.study.measures import COLUMNS
-from calibrant.study.preflight import missing_folders
-from calibrant.study.run import reports_progress
+
+if TYPE_CHECKING:
+    from calibrant.study import Store, Study
+
 
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True)
+
+
+def _preset_names() -> list[str]:
+    """Return the names of ``study list``, for the shell's completion."""
+    from calibrant.study import presets
+
+    return presets()
 
 
 def _objectives(context: typer.Context, incomplete: str) -> list[str]:
@@ -64,7 +56,7 @@ def _objectives(context: typer.Context, incomplete: str) -> list[str]:
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", autocompletion=among(presets), help="A name of `study list`, or the path of a TOML file."
+        metavar="STUDY", autocompletion=among(_preset_names), help="A name of `study list`, or the path of a TOML file."
     ),
 ]
 Scale = Annotated[str, typer.Option(autocompletion=among(lambda: ["cpu", "gpu", "paper"]), help="cpu, gpu or paper.")]
@@ -76,6 +68,8 @@ Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets
 @guarded
 def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
     """List the studies that come with the package."""
+    from calibrant.study import presets
+
     found = {name: load_study(name, scale=None).title for name in presets()}
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
@@ -90,7 +84,9 @@ class Requested:
 
     name: Annotated[
         str | None,
-        typer.Argument(metavar="STUDY", autocompletion=among(presets), help="A name of `study list`, or a TOML file."),
+        typer.Argument(
+            metavar="STUDY", autocompletion=among(_preset_names), help="A name of `study list`, or a TOML file."
+        ),
     ] = None
     everything: Annotated[
         bool, typer.Option("--all", help="Every study of `study list`: the first seed of each, then the second …")
@@ -125,6 +121,9 @@ def run(
 
         calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
+    from calibrant.study import Store
+    from calibrant.study.run import reports_progress
+
     how.check()
     kept, scale = Store(store), requested.scale
     if requested.everything:
@@ -165,6 +164,8 @@ def describe_(
 
         calibrant study describe sst --scale cpu --json
     """
+    from calibrant.study import describe
+
     _refuse_scale(context, name)
     chosen = load_study(name, scale=scale)
     choices = describe(chosen)
@@ -187,6 +188,8 @@ def init(
 
         calibrant study init mine.toml
     """
+    from calibrant.study import write_template
+
     if file.suffix != ".toml":
         raise InputError(f"expected a file that ends in .toml, got {str(file)!r}; rename it")
     write_template(file)
@@ -204,6 +207,8 @@ class Outputs:
 
     def check(self, *, inputs: list[str]) -> None:
         """Refuse places that cannot be written, before any work is done."""
+        from calibrant.report.formats import check_format
+
         check_outputs(self.report, self.record, folder=self.figures, inputs=inputs)
         if self.record is not None:
             check_suffix(self.record, (".json",), what="a record")
@@ -233,6 +238,10 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
     """
+    from calibrant._check import check_choice
+    from calibrant.study import Store
+    from calibrant.study.measures import COLUMNS
+
     outputs.check(inputs=[name])
     _refuse_scale(context, name)
     chosen = _load(name, scale, data)
@@ -245,6 +254,9 @@ def show(
 
 def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     """Return every study that has the scale, with its data from a folder where they are in it."""
+    from calibrant.study import presets
+    from calibrant.study.load import scales_of
+
     found = []
     for name in presets():
         scales = scales_of(name)
@@ -258,6 +270,8 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
 
 
 def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> None:
+    from calibrant.study.preflight import missing_folders
+
     cells = list(chosen.cells())
     finished = sum(kept.finished(cell.recipe) for cell in cells)
     where = f"on a Ray cluster at {how.address or 'this machine'}" if how.executor == "ray" else "on this machine"
@@ -294,6 +308,9 @@ def _load(
 
 def _check(chosen: Study, name: str) -> None:
     """Check a study and, where it is a file of the user's own, the file's other scales too; messages name the file."""
+    from calibrant.study import check_study
+    from calibrant.study.load import scales_of
+
     own = name.endswith(".toml")
     try:
         check_study(chosen)
@@ -304,11 +321,17 @@ def _check(chosen: Study, name: str) -> None:
 
 
 def _refuse_scale(context: typer.Context, name: str) -> None:
+    from calibrant.study.load import scales_of
+
     if not scales_of(name):
         refuse_typed(context, ["scale"], where=f"{name}, which has one scale only")
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
+    from calibrant.report import Model, study_pictures, write_report, write_study_figures
+    from calibrant.study import collect, judge, record_of, summarise, wanted
+    from calibrant.study.figures import drawings
+
     report, figures = outputs.report, outputs.figures
     measured = collect(chosen, kept)
     if not measured:

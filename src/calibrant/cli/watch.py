@@ -1,27 +1,27 @@
 """``calibrant watch``: an alarm over time, from a small state file."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
 import calibrant
-from calibrant._formats import Named, read_columns
 from calibrant._places import atomic_write
-from calibrant.calibrators import AutoCalibrator
 from calibrant.cli._application import with_groups
-from calibrant.cli._calibrators import with_logits
 from calibrant.cli._io import check_outputs, console, readable
 from calibrant.cli._options import Inputs, Source, refuse_typed
 from calibrant.errors import InputError
-from calibrant.operate import Monitor, to_html, to_prometheus
-from calibrant.predictions import BinaryPairs, Predictions
-from calibrant.splits import pick_split
+
+if TYPE_CHECKING:
+    from calibrant._formats import Named
+    from calibrant.operate import Monitor
+    from calibrant.predictions import BinaryPairs, Predictions
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
+    from calibrant.operate import Monitor
+
     _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
     read = [*(new.files or []), start.reference, calibrator, *map(str, merge or []), *inputs.beside]
     places = (state, outputs.refit, outputs.prometheus, outputs.html)
@@ -115,6 +117,8 @@ def _added(
     monitor: Monitor, new: NewRows, calibrator: str | None, inputs: Inputs
 ) -> Iterator[Predictions | BinaryPairs]:
     """Add the rows of every new file to the monitor and yield them."""
+    from calibrant._formats import read_columns
+
     when = None if new.time is None else _moment(new.time)
     for file in new.files or []:
         with readable(file) as path:
@@ -136,6 +140,8 @@ def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, refer
 
 
 def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name: str) -> None:
+    from calibrant.operate import to_html, to_prometheus
+
     texts = ((prometheus, to_prometheus(monitor, model=name)), (html, to_html(monitor, title=name)))
     for place, text in texts:
         if place is not None:
@@ -154,6 +160,8 @@ def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
 
 
 def _start(state: Path, start: Start, calibrator: str | None, inputs: Inputs) -> Monitor:
+    from calibrant.operate import Monitor
+
     reference, split, by = start.reference, start.reference_split, start.by
     if reference is None:
         if not state.exists():
@@ -187,6 +195,10 @@ def _load(
     leak: bool,
     by: Sequence[str],
 ) -> tuple[Predictions | BinaryPairs, Named]:
+    from calibrant._formats import read_columns
+    from calibrant.cli._calibrators import with_logits
+    from calibrant.splits import pick_split
+
     source = Source(path, shown)
     named = inputs.named(source)
     data = pick_split(inputs.splits_of(named, source), split, shown)
@@ -217,6 +229,11 @@ def _moment(text: str) -> float | datetime:
 
 def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *, after: str | None) -> str:
     """Fit an automatic calibrator on the new rows and save it, if there was an alarm and it helps; return what was done."""
+    import torch
+
+    from calibrant.calibrators import AutoCalibrator
+    from calibrant.predictions import Predictions
+
     if not monitor.alarm:
         return "no alarm, so nothing was fitted"
     rows = [data for data in new if isinstance(data, Predictions)]
