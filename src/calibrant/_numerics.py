@@ -28,6 +28,17 @@ def log1mexp(x: Tensor) -> Tensor:
     )
 
 
+def log_of_underflow(dtype: torch.dtype) -> float:
+    """Return a logarithm below which exp is exactly 0 in ``dtype``: a little less than that of its smallest subnormal number.
+
+    Examples:
+        >>> round(log_of_underflow(torch.float32), 2), round(log_of_underflow(torch.float64), 2)
+        (-104.28, -745.44)
+    """
+    facts = torch.finfo(dtype)
+    return math.log(facts.tiny) + math.log(facts.eps) - 1
+
+
 def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
     """Return how many of the ascending ``places`` (…, P) lie below ``values`` (…, N), or with ``right`` not above them.
 

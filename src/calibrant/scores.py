@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._check import check_number, refuse, shown
-from calibrant._numerics import log1mexp
+from calibrant._numerics import log1mexp, log_of_underflow
 from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
@@ -120,7 +120,7 @@ class FocalScore(TrueClassScore):
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
         if self.gamma == 0:  # 0 · −∞ otherwise
             return -log_p
-        return self.weight(log_p, log_not_p) * -log_p
+        return weighted_nll(self.weight, log_p, log_not_p, detach_weight=False)
 
     def weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ, the factor of −log p."""
@@ -167,7 +167,7 @@ class InverseFocalScore(TrueClassScore):
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
-        return self.weight(log_p, log_not_p) * -log_p
+        return weighted_nll(self.weight, log_p, log_not_p, detach_weight=False)
 
     def weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 + p)^γ, the factor of −log p."""
@@ -227,9 +227,10 @@ def weighted_nll(
 ) -> Tensor:
     """Return w · (−log p), elementwise, for w = ``weight_of(log_p, log_not_p)`` with w(0) = 1.
 
-    At p = 0 the product is −log p itself, and so is its slope: written out, the weight's slope 0 would meet ∞.
+    Where p underflows to 0 the product is −log p itself, and so is its slope: written out, the weight's slope 0 would meet
+    −log p times the upstream gradient, which overflows at logits of 1e38 in float32, and 0 · ∞ is NaN.
     """
-    zero = log_p == -torch.inf
+    zero = log_p < log_of_underflow(log_p.dtype)
     safe = torch.where(zero, -1.0, log_p)
     weight = weight_of(safe, torch.where(zero, -1.0, log_not_p))
     return torch.where(zero, log_p, (weight.detach() if detach_weight else weight) * safe).neg()

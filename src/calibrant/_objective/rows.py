@@ -24,10 +24,11 @@ def weighted_rows(logits: Tensor, labels: Tensor, *, weight_of: WeightOf, detach
 def weighted_soft_rows(logits: Tensor, targets: Tensor, *, weight_of: WeightOf, detach_weight: bool) -> Tensor:
     """Return −Σ_k q_k w(p_k) log p_k (N,) for target probabilities q (Mukhoti et al. 2020, Appendix A)."""
     log_p = F.log_softmax(promoted(logits), dim=1)
-    log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min)  # an excluded class has target 0, and 0 · ∞ is NaN
+    q = targets.to(log_p.dtype)
+    log_p = log_p.masked_fill(_adds_nothing(log_p, q), -1.0)
     log_not_p = log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny))
     terms = weighted_nll(weight_of, log_p, log_not_p, detach_weight=detach_weight)
-    return (targets.to(log_p.dtype) * terms).sum(dim=1)
+    return (q * terms).sum(dim=1)
 
 
 def brier_rows(logits: Tensor, labels: Tensor) -> Tensor:
@@ -58,8 +59,12 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Return −Σ_k q_k log p_k (N,) for target probabilities q; an excluded class (−inf) of target 0 adds nothing."""
     log_p = F.log_softmax(promoted(logits), dim=1)
     q = targets.to(log_p.dtype)
-    excluded = (log_p == -math.inf) & (q == 0)  # 0 · ∞ is NaN, which torch's own cross-entropy returns
-    return -(q * log_p.masked_fill(excluded, 0)).sum(dim=1)
+    return -(q * log_p.masked_fill(_adds_nothing(log_p, q), 0)).sum(dim=1)
+
+
+def _adds_nothing(log_p: Tensor, q: Tensor) -> Tensor:
+    """Return where an excluded class (−inf) has target 0: there 0 · ∞ is NaN, which torch's own cross-entropy returns."""
+    return (log_p == -math.inf) & (q == 0)
 
 
 def uniform_part(smoothing: float, spread: str, classes: int) -> float:

@@ -1,12 +1,13 @@
 """Row statistics that losses are computed from: cross-entropy, squared error, entropy, norm and margin."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import softmax_into
+from calibrant._numerics import log_of_underflow, softmax_into
 from calibrant._objective.blocks import RowStatistic
 
 _LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits
@@ -94,7 +95,8 @@ class Entropy(RowStatistic):
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the entropy (N,)."""
         log_p = F.log_softmax(logits, dim=1)
-        excluded = torch.isneginf(log_p)  # 0 · −∞ is NaN in value and gradient, so such classes are masked in both
+        # p = 0 times −∞, or times an upstream gradient that overflows, is NaN: such classes are masked in both factors
+        excluded = log_p < log_of_underflow(log_p.dtype)
         finite = torch.where(excluded, 0, log_p)
         return -(torch.where(excluded, 0, torch.exp(finite)) * finite).sum(dim=1)
 
@@ -133,10 +135,8 @@ class Norm(RowStatistic):
         size = without_excluded(logits).abs()
         if self.p == 1:
             return size.sum(dim=1)
-        # relative to the largest, so that neither large logits nor small ones leave the range of the dtype
-        top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
-        total = positive_power(size / top[:, None], self.p).sum(dim=1)
-        return positive_power(total, 1 / self.p) * top
+        norm: Tensor = _norm(size, self.p) if torch.compiler.is_compiling() else _Norm.apply(size, self.p)
+        return norm
 
     def measure(self, logits: Tensor, labels: Tensor, work: Tensor) -> Tensor:
         """Return the norm (n,)."""
@@ -156,6 +156,35 @@ class Norm(RowStatistic):
             torch.abs(finite, out=out)
             out.div_(size).pow_(self.p - 1).mul_(torch.sign(finite))
         out.mul_(scale)
+
+
+def _norm(size: Tensor, p: float) -> Tensor:
+    """Return (Σ_k s_k^p)^(1/p) (N,) of s ≥ 0 (N, K), with gradient 0 at 0."""
+    # relative to the largest, so that neither large numbers nor small ones leave the range of the dtype
+    top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
+    total = positive_power(size / top[:, None], p).sum(dim=1)
+    return positive_power(total, 1 / p) * top
+
+
+class _Norm(torch.autograd.Function):
+    """``_norm`` for p > 1, with its slope (s_k/‖s‖)^(p − 1) written out: by the chain rule it overflows."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(size: Tensor, p: float) -> Tensor:
+        return _norm(size, p)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.p = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (size,) = ctx.saved_tensors
+        norm = _Norm.apply(size, ctx.p)[:, None].clamp_min(torch.finfo(size.dtype).tiny)
+        return grad[:, None] * positive_power(size / norm, ctx.p - 1), None
 
 
 @dataclass(frozen=True)
@@ -217,6 +246,33 @@ class Largest(RowStatistic):
         """Write 1 at the largest."""
         out.copy_(logits == logits.amax(dim=1, keepdim=True))
         out.mul_(scale / out.sum(dim=1, keepdim=True))
+
+
+class _Bounded(torch.autograd.Function):
+    """Its argument, with an upstream gradient that overflowed as a finite number: times a slope of 0 it is 0 and not NaN."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor) -> Tensor:
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        most = torch.finfo(grad.dtype).max / (1 << 20)  # leaves room for the factors and differences that follow
+        return grad.clamp(-most, most)
+
+
+def with_bounded_gradient(values: Tensor) -> Tensor:
+    """Return ``values``, for a factor whose slope is 0 where the other factor is so large that a gradient overflows."""
+    if torch.compiler.is_compiling():
+        return values
+    same: Tensor = _Bounded.apply(values)
+    return same
 
 
 def without_excluded(values: Tensor, out: Tensor | None = None) -> Tensor:

@@ -84,6 +84,8 @@ class _Float64(torch.autograd.Function):
 
 def _chunk(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     index = labels[:, None]
+    # relative to the largest: beside logits of 1e16 the logarithm of a sum of 2 would be rounded away
+    logits = logits - logits.detach().amax(dim=1, keepdim=True)
     total = torch.logsumexp(logits, dim=1)
     rest = torch.logsumexp(logits.scatter(1, index, -math.inf), dim=1)
     log_not_p = rest - total

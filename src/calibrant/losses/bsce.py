@@ -4,7 +4,7 @@ from torch import Tensor
 
 from calibrant._check import check_flag, check_number
 from calibrant._objective.batch import Reduction
-from calibrant._objective.statistics import Distance, positive_power
+from calibrant._objective.statistics import Distance, positive_power, with_bounded_gradient
 from calibrant._objective.true_class import row_nll
 from calibrant.losses.loss import RowLoss
 
@@ -50,6 +50,7 @@ class BSCELoss(RowLoss):
         """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
         if not self.detach_weight:
             logits, distance = Distance(self.norm).with_logits(logits, labels)
+            distance = with_bounded_gradient(distance)
         else:
             distance = Distance(self.norm)(logits.detach(), labels)
         return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)
