@@ -1,16 +1,23 @@
 """Small prediction files, and the command line run in this process."""
 
-from collections.abc import Callable
+import functools
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from calibrant.cli import main
 
 Run = Callable[..., Any]
+GROUP: Any = typer.main.get_command(main)
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_COMMAND = re.compile(r"calibrant ((?:study )?[a-z]+)((?: [^`;&\n]*)?)")  # that a sentence tells a person to run
+_ELSEWHERE = re.compile(r"a command with (--[a-z-]+) \(([a-z, ]+)\)")
 
 
 def some_logits(*, rows: int = 400, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,14 +46,53 @@ def good(tmp_path: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the command line with arguments; ``input`` is bytes for stdin."""
+    """Run the command line with arguments; ``input`` is bytes for stdin. What it advises can be followed."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
 
     def call(*arguments: object, input: bytes | None = None) -> Any:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments], input=input)
+        words = [str(argument) for argument in arguments]
+        done = CliRunner().invoke(main, words, input=input)
+        if done.exit_code == 2:
+            assert unknown_advice(words, done.stderr) == [], done.stderr
+        return done
 
     return call
+
+
+@functools.cache
+def options_of(command: str) -> frozenset[str]:
+    """Return the options of "fit" or "study run", read from the application."""
+    found = GROUP
+    for name in command.split():
+        found = found.commands[name]
+    return frozenset(name for one in found.params for name in one.opts) | {"--help"}
+
+
+def unknown_advice(words: Sequence[str], said: str) -> list[str]:
+    """Return the options that a refusal's remedy names although the command that it names them for has none such.
+
+    What follows "; " is the remedy. An option in it is one of the command that ran, unless it is part of a command line
+    that the remedy prints, or is said to belong to other commands.
+    """
+    command = " ".join(words[:2]) if words[:1] == ["study"] else "".join(words[:1])
+    if command not in _commands():
+        return []
+    remedy = said.partition("; ")[2]
+    wrong = []
+    for option, owners in _ELSEWHERE.findall(remedy):
+        wrong += [option for owner in owners.split(", ") if option not in options_of(owner)]
+    remedy = _ELSEWHERE.sub("", remedy)
+    for other, typed in _COMMAND.findall(remedy):
+        if other in _commands():
+            wrong += [option for option in _OPTION.findall(typed) if option not in options_of(other)]
+    return wrong + [option for option in _OPTION.findall(_COMMAND.sub("", remedy)) if option not in options_of(command)]
+
+
+@functools.cache
+def _commands() -> frozenset[str]:
+    inner = {name: getattr(one, "commands", None) for name, one in GROUP.commands.items()}
+    return frozenset(f"{name} {part}" if part else name for name, parts in inner.items() for part in parts or [""])
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 R = TypeVar("R")
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())  # of this command line, as they were typed
+OPTIONS: ContextVar[frozenset[str]] = ContextVar("OPTIONS", default=frozenset())  # of the command that runs, as typed
 LABEL: ContextVar[str | None] = ContextVar("LABEL", default=None)  # what seems to hold the labels of the file in hand
 
 
@@ -125,10 +126,13 @@ _REMEDIES = (
     (r"pass skip_failed=True", "add --skip-failed"),
     (r"name one by (filter|scorer)(?![\w=])", r"name one by --\1"),
     (r"pass least,", "add --least,"),
-    (r"pass labels", "pass --labels"),
+    (r"pass labels=None for unlabelled rows", "evaluate rows with known labels, 1 or 0"),
+    (r"pass labels(?!=)", "pass --labels"),
     (r"pass scale=", "add --scale "),
     (r"pass class_names, one name a class in the order of the scores",
      "write them to names.txt, one a line in the order of the scores, and add --class-names names.txt"),
+    (r"expected error or coverage", "expected --error or --coverage"),
+    (r"expected predictions or an accuracy to assume", "expected a FILE or --accuracy"),
     (r"(?<![-\w])class_names", "--class-names"),
     (r"(?<![-\w])ignore_index", "--ignore-index"),
     (r"(?<![-\w])class_dim", "--class-dim"),
@@ -140,10 +144,28 @@ def for_command_line(sentence: str) -> str:
     if (label := LABEL.get()) is not None:
         sentence = _UNLABELLED.sub(f"pass label='{label}' to calibrant.read", sentence)
     for pattern, words in _REMEDIES:
-        sentence = re.sub(pattern, words, sentence)
+        sentence = re.sub(pattern, _followable(words), sentence)
+    sentence = _ARGUMENT.sub(_as_option, sentence)
     return _NAMED.sub(_with_file, _READ.sub(_as_command, sentence))
 
 
+def _followable(words: str) -> str:
+    """Return the words of a remedy, with the commands that have its option where the one that runs has not."""
+    for option, commands in OWNERS.items():
+        if option in words and OPTIONS.get() and option not in OPTIONS.get():
+            words = words.replace(f"add {option}", f"use a command with {option} ({commands})")
+    return words
+
+
+def _as_option(found: re.Match[str]) -> str:
+    option = "--" + found[1].replace("_", "-")
+    return f"expected {option}" if option in OPTIONS.get() else found[0]
+
+
+OWNERS = {  # options of a few commands that other commands' remedies name
+    "--multilabel": "evaluate, fit, apply, report"
+}
+_ARGUMENT = re.compile(r"^expected (\w+)(?= as an? (?:integer|number)| in [\[(])")
 _UNLABELLED = re.compile(r"pass labels \(in a file: add the array labels\)|pass labels when making them")
 _NAMED = re.compile(
     r", and name (?P<file>.+) for (?P<old>.+)$", re.DOTALL
@@ -251,6 +273,7 @@ class OnceCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Return what the arguments say, after a count of the options in them."""
+        OPTIONS.set(frozenset(name for option in self.get_params(ctx) for name in option.opts))
         words = [word.partition("=")[0] for word in args[: args.index("--") if "--" in args else None]]
         for option in self.get_params(ctx):
             names = [name for name in option.opts if name.startswith("-")]
@@ -285,6 +308,7 @@ class OneSentenceGroup(LazyGroup):
     def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""
         ARGUMENTS.set(tuple(sys.argv[1:] if args is None else args))
+        OPTIONS.set(frozenset())
         extra["standalone_mode"] = False  # errors then come here instead of being shown
         if not standalone_mode:
             return super().main(args, *rest, **extra)

@@ -310,14 +310,16 @@ def column_names(by: Sequence[str] | None) -> list[str] | None:
     """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
 
     Raises:
-        InputError: If a name is empty.
+        InputError: If a name is empty or stands there twice.
     """
     if by is None:
         return None
     names = [name.strip() for text in by for name in text.split(",")]
     if "" in names:
         raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
-    return list(dict.fromkeys(names))
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise InputError(f"expected each column once for --by, got {twice[0]!r} twice; name it once")
+    return names
 
 
 def costs_in(file: str) -> Costs:

@@ -16,7 +16,7 @@ import calibrant
 from calibrant._places import atomic_write, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable, working
-from calibrant.cli._options import FILES, Inputs, Source, at_path, refuse_typed
+from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, refuse_typed
 
 if TYPE_CHECKING:
     from calibrant.operate import Check, Policy
@@ -46,7 +46,7 @@ class Limits:
     policy: Annotated[
         str | None, typer.Option(metavar="FILE", help="Limits in TOML: [maximum], [minimum], [no_worse], by.")
     ] = None
-    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Groups for the worst-group metrics.")] = None
+    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="Groups for the worst-group metrics.")] = None
 
     def read(self, context: typer.Context) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
@@ -57,7 +57,7 @@ class Limits:
             read_limits(self.maximum or [], option="--max"),
             read_limits(self.minimum or [], option="--min"),
             read_limits(self.no_worse or [], option="--no-worse"),
-            tuple(self.by or []),
+            tuple(column_names(self.by) or []),
         )
         limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
         if not limits.no_worse:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._places import check_target, shown
+from calibrant._places import check_source, check_target, same_file, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console
 from calibrant.cli._options import refuse_typed
@@ -116,6 +116,7 @@ def ingest(
     from calibrant.splits import UNNAMED, save_predictions
 
     _refuse_without_effect(context, program.source, answers.kind)
+    _check_inputs(log, labels=labels, swapped=answers.swapped)
     _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
     settings = asdict(answers) | {
         "options": None if answers.options is None else _spellings(answers.options),
@@ -131,6 +132,18 @@ def ingest(
     save_predictions(output, splits)
     said = _said(splits) + ("; failed requests left out" if program.skip_failed else "")
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
+
+
+def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
+    """Refuse what is no file, and the log itself in the place of the other order's."""
+    for place in (log, labels, swapped):
+        if place is not None:
+            check_source(place)
+    if swapped is not None and same_file(swapped, log):
+        raise InputError(
+            f"expected the judge's answers in the other order for --swapped, got the log itself, {shown(swapped)}; "
+            "name the log of the other order, or leave --swapped out"
+        )
 
 
 def _check_output(output: str, inputs: list[str], test: float | None) -> None:

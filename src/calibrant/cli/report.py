@@ -56,7 +56,9 @@ class Extras:
     ] = None
     error_limit: Annotated[
         float | None,
-        typer.Option(help="Also: which rows to answer so that at most this fraction of answers is wrong."),
+        typer.Option(
+            min=0.0001, max=0.9999, help="Also: which rows to answer so that at most this fraction of answers is wrong."
+        ),
     ] = None
     by: Annotated[
         list[str] | None,

@@ -15,7 +15,7 @@ import calibrant
 from calibrant._places import atomic_write
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable
-from calibrant.cli._options import Inputs, Source, refuse_typed
+from calibrant.cli._options import Inputs, Source, column_names, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Start:
     reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val"
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="With --reference: watch each of the column's groups by itself, too."),
+        typer.Option(metavar="COLUMN,…", help="With --reference: watch each of these columns' groups by itself, too."),
     ] = None
 
 
@@ -162,7 +162,7 @@ def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
 def _start(state: Path, start: Start, calibrator: str | None, inputs: Inputs) -> Monitor:
     from calibrant.operate import Monitor
 
-    reference, split, by = start.reference, start.reference_split, start.by
+    reference, split, by = start.reference, start.reference_split, column_names(start.by)
     if reference is None:
         if not state.exists():
             raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")

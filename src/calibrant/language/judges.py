@@ -132,6 +132,10 @@ def pairwise(
     if swapped is None:
         return found
     other = need_log(swapped)
+    if other is log:
+        raise refuse(
+            "another log for the other order", "the log itself", "pass the judge's answers in the other order, or None"
+        )
     place = {name: row for row, name in enumerate(other.ids)}
     if len(place) < len(other) or set(place) != set(log.ids) or len(other) != len(log):
         lost = sorted(set(place) ^ set(log.ids))

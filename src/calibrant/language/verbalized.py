@@ -46,8 +46,7 @@ def parse_confidence(text: str, *, scale: int | None = None) -> float:
         [0.85, 0.85, 0.8]
     """
     check_text(text, name="text")
-    if scale is not None:
-        check_count(scale, name="scale", low=2)
+    _check_scale(scale)
     plain = _SIGNS.sub("", text).strip()
     alone = _ALONE.fullmatch(plain)
     found = [alone] if alone else list(_LABELLED.finditer(plain))
@@ -60,6 +59,11 @@ def parse_confidence(text: str, *, scale: int | None = None) -> float:
             "one confidence such as 'Confidence: 85 %', '0.85' or '8/10'", got, "ask the model for one of these forms"
         )
     return values.pop()
+
+
+def _check_scale(scale: Any) -> None:
+    if scale is not None:
+        check_count(scale, name="scale", low=2)
 
 
 def _value(found: re.Match[str], scale: int | None, text: str) -> float:
@@ -87,7 +91,7 @@ def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Pre
         scale: As in ``parse_confidence``.
 
     Raises:
-        InputError: Naming the answer whose confidence is not understood.
+        InputError: Naming the answer whose confidence is not understood, or for a scale below 2.
 
     Examples:
         >>> from calibrant.language import Log, Response
@@ -99,6 +103,7 @@ def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Pre
         Lin et al. 2022, Teaching Models to Express Their Uncertainty in Words; Tian et al. 2023, Just Ask for Calibration.
     """
     log = need_log(log)
+    _check_scale(scale)
     stated = []
     for one in log:
         try:

@@ -1,0 +1,145 @@
+"""Advice that can be followed: a refusal names options with their dashes, and only those that the command, or one it names, has.
+
+The fixture ``run`` of all tests here holds every refusal to the second half; this page brings the refusals about.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.conftest import GROUP, options_of, some_logits, unknown_advice
+from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands
+
+import calibrant
+from calibrant import Predictions
+from calibrant.cli._application import OWNERS
+from calibrant.operate import Monitor
+
+Run = Callable[..., Any]
+ONE_FILE = {
+    "evaluate": ["FILE"],
+    "fit": ["FILE", "-o", "new.safetensors"],
+    "apply": ["c.safetensors", "FILE", "-o", "new.npz"],
+    "report": ["FILE", "-o", "new.html"],
+    "compare": ["FILE", "FILE"],
+    "check": ["FILE", "--max", "ece=.2"],
+    "plan": ["FILE", "--ece", ".1"],
+    "decide": ["FILE", "--coverage", ".8"],
+    "estimate": ["FILE", "--reference", "FILE"],
+    "watch": ["new.safetensors", "--reference", "FILE"],
+    "convert": ["FILE", "new.csv"],
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good file, a saved calibrator and state, a log, and files that are of another kind than they seem."""
+    place = tmp_path_factory.mktemp("advice")
+    splits = {
+        name: Predictions.from_logits(*some_logits(rows=60, seed=seed)) for seed, name in enumerate(("val", "test"))
+    }
+    for name in ("a.npz", "b.npz"):
+        calibrant.save_predictions(place / name, splits)
+    calibrant.calibrators.TemperatureScaling().fit(splits["val"]).save(place / "c.safetensors")
+    Monitor(splits["val"]).save(place / "state.safetensors")
+    (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
+    rng = np.random.default_rng(0)
+    p, several = rng.random((40, 4)), rng.integers(0, 2, (40, 4))
+    one = rng.integers(0, 4, 40)
+    whole = p / p.sum(axis=1, keepdims=True)
+    np.savez(place / "several.npz", probs=p, labels=several)
+    np.savez(place / "sums.npz", probs=p, labels=one)
+    np.savez(place / "rounded.npz", probs=whole.round(2), labels=one)
+    np.savez(place / "matrix.npz", logits=3 * rng.standard_normal((40, 4)), labels=several)
+    np.savez(place / "as-logits.npz", logits=whole, labels=one)
+    np.savez(place / "as-probs.npz", probs=5 * p, labels=one)
+    np.savez(place / "unlabelled.npz", probs=whole)
+    np.savez(place / "unknown.npz", scores=whole)
+    np.savez(place / "outside.npz", probs=whole, labels=one + 4)
+    np.save(place / "bare.npy", whole)
+    header, rows = "p0,p1,p2,p3,y,z", np.column_stack([whole.round(6), one, one])
+    np.savetxt(place / "table.csv", rows, delimiter=",", header=header, comments="")
+    return place
+
+
+FAULTY = sorted(["several", "sums", "rounded", "matrix", "as-logits", "as-probs", "unlabelled", "unknown", "outside"])
+FILES = [*(f"{name}.npz" for name in FAULTY), "bare.npy", "table.csv", "missing.npz", "."]
+
+
+@pytest.mark.parametrize("command", ONE_FILE)
+@pytest.mark.parametrize(
+    "file", [f if f in {"several.npz", "sums.npz", "."} else pytest.param(f, marks=pytest.mark.slow) for f in FILES]
+)
+def test_a_file_of_another_kind_is_refused_with_what_this_command_has(
+    command: str, file: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    done = run(command, *[file if word == "FILE" else word for word in ONE_FILE[command]])
+    assert done.exit_code in (0, 2), done.output
+    if file in {"several.npz", "sums.npz"}:
+        advice = "add --multilabel" if "--multilabel" in options_of(command) else "a command with --multilabel ("
+        assert advice in done.stderr, done.stderr
+    for new in home.glob("new.*"):
+        new.unlink()
+
+
+def test_the_commands_that_have_an_option_are_those_that_are_named() -> None:
+    for option, owners in OWNERS.items():
+        having = {name for name, command in GROUP.commands.items() if any(option in p.opts for p in command.params)}
+        assert having == set(owners.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "wrong"),
+    [
+        (["check", "x"], "error: expected a, got b; add --multilabel", ["--multilabel"]),
+        (["check", "x"], "error: expected a, got --multilabel; leave it out", []),
+        (["fit", "x"], "error: expected a, got b; add --multilabel", []),
+        (
+            ["check", "x"],
+            "error: expected a, got b; use a command with --multilabel (evaluate, plan)",
+            ["--multilabel"],
+        ),
+        (["plan"], "error: expected a, got b; run: calibrant evaluate x --metric ECE", []),
+        (["plan"], "error: expected a, got b; run: calibrant compare x --metric ECE", ["--metric"]),
+        (["study", "run", "x"], "error: expected a, got b; name one by --split", ["--split"]),
+    ],
+)
+def test_advice_that_cannot_be_followed_is_found(words: list[str], said: str, wrong: list[str]) -> None:
+    assert unknown_advice(words, said) == wrong
+
+
+def numbers() -> Iterator[Any]:
+    """Yield (command, option) of every number that a command takes."""
+    for name, command in [
+        *commands(),
+        *((name, GROUP.commands[name]) for name in ("evaluate", "fit", "apply", "report")),
+    ]:
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.bare_type() in {"int", "float"}:
+                yield pytest.param(name, max(parameter.opts, key=len), id=f"{name} {parameter.name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "option"), list(numbers()))
+def test_a_number_out_of_range_is_refused_by_its_options_name(
+    name: str, option: str, home: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    base = {"plan": WITHOUT_FILE["plan"]}.get(name) or ONE_FILE.get(name) or BASES[name]
+    more = {"--scale": ["--as", "verbalized"], "--low": ["--as", "rating"], "--high": ["--as", "rating"]}
+    words = [{"FILE": "a.npz", "STATE": "state.safetensors"}.get(w, w).replace("OUT", str(tmp_path)) for w in base]
+    if name == "ingest" and option in more:
+        words = ["log.jsonl", str(tmp_path / "out.npz"), "--from", "openai", *more[option]]
+    said = []
+    for value in ("-1", "0", "99999999999999999999", "nan"):
+        done = run(*name.split(), *words, f"{option}={value}")
+        assert done.exit_code in (0, 1, 2, 3), done.output
+        if done.exit_code == 2:
+            said.append(done.stderr)
+            bare = re.search(r"expected (\w+) (?:as an? |in [\[(]|or )", done.stderr)
+            assert bare is None or f"--{bare[1]}" not in options_of(name), (value, done.stderr)
+    assert any(re.search(rf"{option}\b", one) for one in said), said
