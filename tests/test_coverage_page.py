@@ -41,15 +41,35 @@ def test_tests_show_what_is_equal_and_count_what_exceeds_their_level() -> None:
     assert list(coverage_page.power_rows(cells, former)) == [["apart", "30.0 %", "20.0 %", "40.0 %"]]
 
 
-def test_lengths_are_compared_where_the_former_interval_covered() -> None:
-    figures = {"offered": 100, "ratio": 1.2, "former_missed": 0.05}
+def test_long_intervals_count_where_the_former_one_covered() -> None:
+    def cell(part: str, name: str, ratio: float, missed: float = 0.05) -> dict[str, object]:
+        found = {"offered": 100, "ratio": ratio, "former_missed_of_all": missed}
+        return {"cell": f"{part} | {name} | n = 100", "metrics": {"ECE": found}}
+
+    cells = [cell("lengths", *one) for one in (("few", 1.2), ("many", 1.0), ("missed", 9.0), ("fair", 1.2))]
+    again = [cell("longer", *one) for one in (("few", 1.15), ("missed", 8.0, 0.071), ("fair", 1.1))]
+    (row,) = coverage_page.length_rows(cells, again, {"few | n = 100": 3.0, "many | n = 100": 30.0})
+    assert row == ["`ECE`", "4", "3.10", "2", "1", "1.15", "few, n = 100", "0"]
+    *_, (*_, over) = coverage_page.length_rows(cells, again, {"few | n = 100": 10.0})
+    assert over == "1, up to 1.15"
+
+
+@pytest.mark.parametrize(("above", "beyond"), [(0.0348, "0"), (0.0349, "1")])
+def test_limits_may_be_exceeded_by_one_calibrated_model_in_forty(above: float, beyond: str) -> None:
     cells = [
-        {"cell": "lengths | few | n = 100", "metrics": {"ECE": figures}},
-        {"cell": "lengths | many | n = 100", "metrics": {"ECE": {**figures, "ratio": 1.0}}},
-        {"cell": "lengths | missed | n = 100", "metrics": {"ECE": {**figures, "ratio": 9.0, "former_missed": 0.5}}},
+        {"cell": f"levels | K = {k} | n = 100", "metrics": {"ECE()": {"above": share, "replicates": 1000, "draws": 9}}}
+        for k, share in ((2, 0.01), (3, above))
     ]
-    (row,) = coverage_page.length_rows(cells, {"few | n = 100": 3.0, "many | n = 100": 30.0})
-    assert row == ["`ECE`", "2 of 3", "1.10", "1.20", "few, n = 100", "1", "0"]
+    (row,) = coverage_page.level_rows(cells)
+    assert row == [
+        "`ECE()`",
+        "2",
+        "1,000",
+        f"{(1 + 100 * above) / 2:.1f} %",
+        f"{100 * above:.1f} %",
+        "K = 3, n = 100",
+        beyond,
+    ]
 
 
 def test_refusals_count_where_errors_are_expected() -> None:

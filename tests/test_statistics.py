@@ -224,7 +224,7 @@ def test_an_interval_of_rare_events_is_nearly_the_exact_poisson_one() -> None:
         rows[:events] = 1
         found = mean_interval(rows)
         exact = stats.chi2.ppf([0.025, 0.975], [2 * events, 2 * events + 2]) / 2 / 100_000
-        assert (found.low, found.high) == pytest.approx(tuple(exact), rel=0.04)
+        assert (found.low, found.high) == pytest.approx(tuple(exact), rel=0.02)
 
 
 def test_shares_next_to_0_and_1_cover_where_wilsons_interval_does_not() -> None:

@@ -15,7 +15,7 @@ from calibrant.cli import main
 
 Run = Callable[..., Any]
 GROUP: Any = typer.main.get_command(main)
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![\w-])")  # other programs have underscores in theirs
 _COMMAND = re.compile(r"calibrant ((?:study )?[a-z]+)((?: [^`;&\n]*)?)")  # that a sentence tells a person to run
 _ELSEWHERE = re.compile(r"a command with (--[a-z-]+) \(([a-z, ]+)\)")
 

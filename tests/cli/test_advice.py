@@ -143,3 +143,27 @@ def test_a_number_out_of_range_is_refused_by_its_options_name(
             bare = re.search(r"expected (\w+) (?:as an? |in [\[(]|or )", done.stderr)
             assert bare is None or f"--{bare[1]}" not in options_of(name), (value, done.stderr)
     assert any(re.search(rf"{option}\b", one) for one in said), said
+
+
+@pytest.mark.parametrize("by", [["region,region"], ["region", "region"], ["region, age,region"]])
+@pytest.mark.parametrize("command", ["evaluate", "report", "check", "watch"])
+def test_a_column_that_is_named_twice_is_refused(
+    command: str, by: list[str], home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    words = ["a.npz" if word == "FILE" else word for word in ONE_FILE[command]]
+    done = run(command, *words, *(word for one in by for word in ("--by", one)))
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: expected each column once for --by, got 'region' twice; name it once\n",
+    )
+
+
+def test_labels_that_are_all_missing_are_said_as_what_a_file_holds(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    np.savez("no-label.npz", probs=np.full((4, 3), 0.3), labels=np.full((4, 3), -1))
+    done = run("evaluate", "no-label.npz", "--multilabel")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("got -1 (missing) everywhere; evaluate rows with known labels, 1 or 0\n"), done.stderr

@@ -123,6 +123,13 @@ def test_a_pair_in_both_orders_is_ingested(home: Path, run: Any) -> None:
         (["--from", "lm-eval"], "expected samples of lm-evaluation-harness"),
         (["--from", "openai", "--options", "A,B", "--labels", "none.csv"], "no such file"),
         (["--from", "openai", "--options", "A,B", "--test", "1"], "expected --test in (0, 1)"),
+        (["--from", "openai", "--as", "pairwise", "--swapped", "./log.jsonl"], "got the log itself, ./log.jsonl"),
+        (["--from", "openai", "--as", "pairwise", "--swapped", "hard.jsonl"], "got the log itself, hard.jsonl"),
+        (["--from", "openai", "--as", "pairwise", "--swapped", "link.jsonl"], "got the log itself, link.jsonl"),
+        (["--from", "openai", "--as", "verbalized", "--scale", "0"], "expected --scale as an integer"),
+        (["--from", "openai", "--as", "rating", "--low", "-1"], "expected --low as an integer"),
+        (["--from", "openai", "--as", "rating", "--high", "12"], "expected --high as an integer"),
+        (["--from", "openai", "--options", "A,B", "--labels", "."], "got the folder .; name a file inside it"),
         (["--from", "other", "--options", "A,B"], "expected arguments as calibrant ingest --help lists them"),
     ],
 )
@@ -130,6 +137,8 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     home: Path, run: Any, arguments: list[str], sentence: str
 ) -> None:
     write_log(home / "log.jsonl", 20)
+    (home / "hard.jsonl").hardlink_to(home / "log.jsonl")
+    (home / "link.jsonl").symlink_to(home / "log.jsonl")
     done = run("ingest", "log.jsonl", "p.npz", *arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr
@@ -143,3 +152,11 @@ def test_the_log_is_never_written_over(home: Path, run: Any) -> None:
     done = run("ingest", "log.npz", "log.npz", "--from", "openai", "--options", "A,B")
     assert done.exit_code == 2
     assert run("ingest", "log.npz", "p.csv", "--from", "openai", "--options", "A,B").exit_code == 2
+
+
+def test_a_folder_in_the_logs_place_is_what_is_refused(home: Path, run: Any) -> None:
+    write_log(home / "log.jsonl", 20)
+    (home / "p.npz").write_text("there already")
+    done = run("ingest", ".", "p.npz", "--from", "openai", "--options", "A,B")
+    assert (done.exit_code, done.stderr) == (2, "error: expected a file, got the folder .; name a file inside it\n")
+    assert (home / "p.npz").read_text() == "there already"
