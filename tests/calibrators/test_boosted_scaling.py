@@ -10,11 +10,13 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from calibrant import Predictions, load, save_predictions
-from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling
-from calibrant.calibrators._boosting import Codes
-from calibrant.calibrators._trees import Trees
+from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling, _growing
+from calibrant.calibrators._boosting import coded, decoded, edges_of
+from calibrant.calibrators._global_fit import fit_everyone
+from calibrant.calibrators._growing import CodedColumn, Grower
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import NLL
+from calibrant.rows import MemoryRows
 from calibrant.scale import apply_streamed, fit_streamed
 
 
@@ -35,39 +37,91 @@ def fitted() -> BoostedScaling:
     return BoostedScaling(folds=2).fit(sample())
 
 
-def test_trees_say_what_scikit_learn_says() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 9, (600, 3)).astype(float)
-    x[rng.random((600, 3)) < 0.1] = np.nan
-    model = HistGradientBoostingRegressor(max_iter=7, max_depth=4, early_stopping=False, random_state=0)
-    model.fit(x, np.nan_to_num(x[:, 0]) + (x[:, 1] > 4) + rng.normal(size=600))
-    trees = Trees.of_boosting(model, [None] * 3)
-    found = trees.values(torch.from_numpy(x), trees.depth()).sum(dim=1).numpy()
-    assert found == pytest.approx(model.predict(x), abs=1e-12)
+def grown_on(columns: list[CodedColumn], y: Any, depth: int = 4) -> tuple[Any, Any]:
+    """Return the tree of least squares and what it says of every row."""
+    made, step = Grower(columns, np.ones((1, len(y)), dtype=bool)).grow(-y[None], np.ones((1, len(y))), depth=depth)
+    return made.tree(0, columns), step[0]
 
 
-def test_trees_over_ranks_are_trees_over_categories() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_trees_say_what_scikit_learn_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_growing, "FEWEST", 20.0)
+    rng = np.random.default_rng(seed)
+    columns = [CodedColumn(rng.integers(0, size, 900), size, names=False) for size in (9, 3, 40, 200)]
+    columns.append(CodedColumn(np.where(rng.random(900) < 0.15, 12, rng.integers(0, 12, 900)), 13, False, missing=True))
+    x = np.stack([one.code for one in columns], axis=1).astype(float)
+    x[x[:, 4] == 12, 4] = np.nan
+    y = x[:, 0] + np.nan_to_num(2 * x[:, 4], nan=7.0) + 3 * (x[:, 2] > 20) + rng.normal(size=900)
+    y -= y.mean()
+    model = HistGradientBoostingRegressor(
+        max_iter=1,
+        learning_rate=1.0,
+        max_depth=4,
+        max_leaf_nodes=16,
+        l2_regularization=_growing.RIDGE,
+        early_stopping=False,
+    ).fit(x, y)
+    tree, step = grown_on(columns, y)
+    assert step == pytest.approx(model.predict(x), abs=1e-5)  # scikit-learn's gradients are float32
+    assert tree.values(torch.from_numpy(x), tree.depth())[:, 0].numpy() == pytest.approx(step, abs=1e-12)
+
+
+def test_categories_are_parted_as_no_other_two_halves_are_better() -> None:
     rng = np.random.default_rng(1)
-    code, rank = rng.integers(0, 40, 900), torch.randperm(40, generator=torch.Generator().manual_seed(0)).double()
-    ranked = rank[torch.from_numpy(code)].numpy()[:, None]
-    model = HistGradientBoostingRegressor(max_iter=5, max_depth=3, early_stopping=False, random_state=0)
-    model.fit(ranked, rng.normal(size=900) + (ranked[:, 0] > 20))
-    trees = Trees.of_boosting(model, [rank])
-    found = trees.values(torch.from_numpy(code).double()[:, None], 3).sum(dim=1).numpy()
-    assert found == pytest.approx(model.predict(ranked), abs=1e-12)
+    code = rng.integers(0, 7, 400)
+    y = rng.normal(size=7)[code] + rng.normal(size=400)
+    y -= y.mean()
+    tree, step = grown_on([CodedColumn(code, 7, names=True)], y, depth=1)
+    part = len({*step.tolist()})
+    assert part == 2
+    assert torch.equal(tree.values(torch.from_numpy(code).double()[:, None], 1)[:, 0], torch.from_numpy(step))
+
+    def gain(inside: Any) -> float:
+        return float(sum(y[half].sum() ** 2 / (half.sum() + _growing.RIDGE) for half in (inside, ~inside)))
+
+    best = max(gain(np.isin(code, [at for at in range(7) if half >> at & 1])) for half in range(1, 64))
+    assert gain(step == step[0]) == pytest.approx(best)
+
+
+def test_fits_side_by_side_are_fits_of_their_own() -> None:
+    rng = np.random.default_rng(4)
+    columns = [CodedColumn(rng.integers(0, size, 500), size, names=size == 6) for size in (6, 30)]
+    inside = rng.random((3, 500)) < 0.7
+    g, h = rng.normal(size=(3, 500)), rng.uniform(0.1, 1, size=(3, 500))
+    _, steps = Grower(columns, inside).grow(g, h, depth=3)
+    for at in range(3):
+        own = np.flatnonzero(inside[at])
+        part = [CodedColumn(one.code[own], one.size, one.names) for one in columns]
+        _, step = Grower(part, np.ones((1, len(own)), dtype=bool)).grow(g[at, own][None], h[at, own][None], depth=3)
+        assert steps[at, own] == pytest.approx(step[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("distinct", [40, 5000])
-def test_trees_over_codes_are_trees_over_numbers(distinct: int) -> None:
+@pytest.mark.parametrize("gaps", [False, True])
+def test_trees_over_codes_are_trees_over_numbers(distinct: int, gaps: bool) -> None:
     rng = np.random.default_rng(2)
-    values = torch.from_numpy(rng.choice(rng.normal(size=distinct), (2000, 1)))
-    codes = Codes(values, [False])
-    coded = codes.of(values)
-    assert float(coded.max()) < 255
-    model = HistGradientBoostingRegressor(max_iter=5, max_depth=4, early_stopping=False, random_state=0)
-    model.fit(coded.numpy(), np.sin(3 * values[:, 0].numpy()))
-    trees = Trees.of_boosting(model, [None])
-    assert torch.equal(codes.decoded(trees).values(values, 4), trees.values(coded, 4))
+    values = torch.from_numpy(rng.choice(rng.normal(size=distinct), 2000))
+    if gaps:
+        values[::7] = torch.nan
+    edges = edges_of(values)
+    column = coded(values, edges)
+    assert column.size <= 256
+    y = np.sin(3 * np.nan_to_num(values.numpy(), nan=1.0))
+    tree, step = grown_on([column], y - y.mean())
+    assert len(tree.left) > 9
+    assert decoded(tree, [edges]).values(values[:, None], 4)[:, 0].numpy() == pytest.approx(step, abs=1e-12)
+
+
+def test_classes_get_slopes_of_their_own_where_these_pay() -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(2000, 2)) * 2
+    for slopes, own in (((0.5, 0.5), False), ((0.2, 0.9), True)):
+        true = z * np.array(slopes)
+        y = (rng.random(2000) < 1 / (1 + np.exp(true[:, 0] - true[:, 1]))).astype(int)
+        slope, _, certificate = fit_everyone(MemoryRows.of(torch.from_numpy(z), y), 2000.0, biased=True)
+        assert (len({*slope.tolist()}) == 2) == own
+        assert slope.tolist() == pytest.approx(slopes, abs=0.1)
+        assert certificate < 1e-7
 
 
 def test_an_intersection_that_nobody_named_is_found(fitted: BoostedScaling) -> None:

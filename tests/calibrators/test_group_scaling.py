@@ -115,7 +115,7 @@ def test_columns_add_up_and_no_slope_is_negative() -> None:
     )
     fitted = GroupScaling(strength=0.01).fit(backwards)
     assert fitted.groups[0].temperature > 0
-    lowest = (1 + fitted.slopes[0] + fitted.slopes[3]) * fitted.slope
+    lowest = (1 + fitted.slopes[0] + fitted.slopes[3]) * fitted.slope.mean()
     assert 0 <= float(lowest) < 1e-6
 
 

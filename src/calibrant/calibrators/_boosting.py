@@ -1,31 +1,28 @@
 """Boosting of logits by shallow trees over feature columns, stopped by the log-loss of rows that it has not seen.
 
-Every block of trees is a damped Newton step of the log-loss in function space: with p the probabilities of the logits so far,
-scikit-learn's ``HistGradientBoostingRegressor`` fits (y_k − p_k) / h_k with weights h_k = p_k (1 − p_k), a class at a time (for two
-classes one is enough), and its trees, shrunk by the rate, are added to the logits (Friedman, Hastie & Tibshirani 2000; Friedman 2001).
+Every tree is a damped Newton step of the log-loss in function space: with p the probabilities of the logits so far, g = p_k − y_k and
+h = p_k (1 − p_k), a class at a time (for two classes one is enough), shrunk by the rate and added to the logits (Friedman, Hastie &
+Tibshirani 2000; Friedman 2001). The fits that leave a fold out each grow side by side.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators._growing import CodedColumn, Flags, Grower
 from calibrant.calibrators._trees import Trees, joined
-from calibrant.errors import MissingExtraError
 
-BLOCK = 10  # trees between two looks at the log-loss's derivatives
-RATE = 0.05
-RIDGE = 1.0  # Σ h that holds a leaf at 0
-FEWEST_IN_LEAF = 20
-PATIENCE = 2  # blocks without a lower held-out log-loss
+RATE = 0.15
+PATIENCE = 6  # trees without a lower held-out log-loss
 # Σ h of sure rows is tiny, and a step over it would be as large as it is uncertain
 _LEAST_CURVATURE = 1e-3
 _PARTS = 255  # of a column of numbers
 _FARTHEST = 30.0  # log-odds, beyond which they are not told apart
+_AT_ONCE = 1 << 23  # probabilities of all fits that are held
 
 
 @dataclass(frozen=True)
@@ -34,47 +31,21 @@ class BoostRows:
 
     Args:
         x: (N, K) float64 finite logits to start from.
-        columns: (N, F) float64 codes.
-        odds: (N, C) float64 codes of the log-odds of the classes that have trees.
-        known: (N,) bool rows that trees may change.
+        columns: Feature columns.
+        odds: The log-odds of each class that has trees.
         labels: (N,) int64.
         weight: (N,) float64.
     """
 
     x: Tensor
-    columns: Tensor
-    odds: Tensor
-    known: Tensor
+    columns: tuple[CodedColumn, ...]
+    odds: tuple[CodedColumn, ...]
     labels: Tensor
     weight: Tensor
 
-    def where(self, rows: Tensor) -> "BoostRows":
-        """Return the selected rows."""
-        parts = (self.x, self.columns, self.odds, self.known, self.labels, self.weight)
-        return BoostRows(*(part[rows] for part in parts))
-
-    def inputs(self, at: int) -> Tensor:
-        """Return what the trees of class ``at`` read (N, F + 1)."""
-        return torch.cat([self.columns, self.odds[:, at : at + 1]], dim=1)
-
-    def losses(self, change: Tensor) -> Tensor:
-        """Return the log-loss (N,) with ``change`` (N, C) added to the logits."""
-        return -torch.log_softmax(add(self.x, change), dim=1).gather(1, self.labels[:, None])[:, 0]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to boost.
-
-    Args:
-        depth: Of a tree.
-        most: Trees a class.
-        categories: (F,) categories of each column, 0 of one of numbers.
-    """
-
-    depth: int
-    most: int
-    categories: tuple[int, ...]
+    def inputs(self, at: int) -> list[CodedColumn]:
+        """Return what the trees of class ``at`` read."""
+        return [*self.columns, self.odds[at]]
 
 
 def log_odds(x: Tensor) -> Tensor:
@@ -85,48 +56,12 @@ def log_odds(x: Tensor) -> Tensor:
 
 
 def add(x: Tensor, change: Tensor) -> Tensor:
-    """Return logits (N, K) with ``change`` (N, C) added to the classes that have trees."""
-    return x + change if change.shape[1] == x.shape[1] else torch.cat([x[:, :1], x[:, 1:] + change], dim=1)
+    """Return logits (…, K) with ``change`` (…, C) added to the classes that have trees."""
+    return x + change if change.shape[-1] == x.shape[-1] else torch.cat([x[..., :1], x[..., 1:] + change], dim=-1)
 
 
-class Codes:
-    """Columns cut into at most 255 parts once, so that every fit of trees finds its bins made.
-
-    Args:
-        columns: (N, F) float64 of numbers; NaN stays.
-        text: (F,) which columns hold codes already.
-    """
-
-    def __init__(self, columns: Tensor, text: Sequence[bool]) -> None:
-        self.edges = [None if names else _edges(column) for column, names in zip(columns.T, text, strict=True)]
-
-    def of(self, columns: Tensor) -> Tensor:
-        """Return the codes (N, F) float64."""
-        parts = [
-            column if edges is None else _coded(column, edges)
-            for column, edges in zip(columns.T, self.edges, strict=True)
-        ]
-        return torch.stack(parts, dim=1)
-
-    def with_last(self, edges: Tensor | None) -> "Codes":
-        """Return these columns' parts with those of one more column."""
-        both = copy(self)
-        both.edges = [*self.edges, edges]
-        return both
-
-    def decoded(self, trees: Trees) -> Trees:
-        """Return trees over codes as trees over numbers: a code is at most k where the number is at most the k-th edge."""
-        threshold = trees.threshold.clone()
-        for at, edges in enumerate(self.edges):
-            if edges is not None and len(edges):
-                here = trees.feature == at
-                place = trees.threshold[here].floor().long().clamp(0, len(edges) - 1)
-                threshold[here] = edges[place]
-        return replace(trees, threshold=threshold)
-
-
-def _edges(column: Tensor) -> Tensor:
-    """Return ascending upper edges of the parts of a column but the last: between its values, or at its quantiles."""
+def edges_of(column: Tensor) -> Tensor:
+    """Return ascending upper edges of the at most 255 parts of a column but the last: between its values, or at its quantiles."""
     present = column[~torch.isnan(column)].numpy()
     values = np.unique(present)
     if len(values) > _PARTS:
@@ -135,85 +70,67 @@ def _edges(column: Tensor) -> Tensor:
     return torch.from_numpy((values[:-1] + values[1:]) / 2)
 
 
-def _coded(column: Tensor, edges: Tensor) -> Tensor:
-    code = torch.searchsorted(edges, column.contiguous()).double()
-    return torch.where(torch.isnan(column), torch.nan, code)
+def coded(column: Tensor, edges: Tensor) -> CodedColumn:
+    """Return a column (N,) of numbers by the part of each; NaN is a part of its own."""
+    missing = torch.isnan(column)
+    code = torch.where(missing, len(edges) + 1, torch.searchsorted(edges, column.contiguous()))
+    gaps = bool(missing.any())
+    return CodedColumn(code.numpy(), len(edges) + 1 + gaps, names=False, missing=gaps)
+
+
+def decoded(trees: Trees, edges: Sequence[Tensor | None]) -> Trees:
+    """Return trees over codes as trees over numbers: a code is at most k where the number is at most the k-th edge.
+
+    Args:
+        trees: Over codes.
+        edges: Of each column; None of one of names.
+    """
+    threshold = trees.threshold.clone()
+    for at, ends in enumerate(edges):
+        if ends is not None:
+            here = trees.feature == at
+            threshold[here] = torch.cat([ends, ends.new_full((1,), math.inf)])[trees.threshold[here].long()]
+    return replace(trees, threshold=threshold)
 
 
 class Boosting:
-    """Trees of every class, and what they add to the rows they are fitted on and to rows held out.
+    """Fits that grow side by side: what their trees add to all rows.
 
     Args:
-        rows: To fit on.
-        held: To look at, or None.
-        settings: How.
+        rows: All rows.
+        inside: (P, N) which of them each fit sees.
+        depth: Of a tree.
     """
 
-    def __init__(self, rows: BoostRows, held: BoostRows | None, settings: Settings) -> None:
-        self.settings = settings
-        self.places = [one for one in (rows, held) if one is not None]
-        self.change = [torch.zeros_like(one.odds) for one in self.places]
-        self.trees: list[list[Trees]] = [[] for _ in range(rows.odds.shape[1])]
+    def __init__(self, rows: BoostRows, inside: Flags, depth: int) -> None:
+        self.rows, self.depth = rows, depth
+        self.change = torch.zeros(*inside.shape, len(rows.odds), dtype=torch.float64)
+        self.growers = [Grower(rows.inputs(at), inside) for at in range(len(rows.odds))]
+        self.hit = (rows.labels[:, None] == torch.arange(len(rows.odds)) + (rows.x.shape[1] == 2)).double()
+        self.trees: list[list[Trees]] = [[] for _ in rows.odds]
 
-    def block(self, count: int) -> Tensor:
-        """Add ``count`` trees a class; return the changes (count, n, C) of the held-out rows after each."""
-        rows, p = self.places[0], torch.softmax(add(self.places[0].x, self.change[0]), dim=1)
-        p = p[:, 1:] if p.shape[1] == 2 else p
-        hit = (rows.labels[:, None] == torch.arange(p.shape[1]) + (rows.x.shape[1] == 2)).double()
-        path = []
-        for at in range(p.shape[1]):
-            curvature = (p[:, at] * (1 - p[:, at])).clamp_min(_LEAST_CURVATURE)
-            target, weight = (hit[:, at] - p[:, at]) / curvature, rows.weight * curvature
-            grown = self._grown(at, target, weight, count)
-            self.trees[at].append(grown)
-            steps = [grown.values(one.inputs(at), self.settings.depth) * one.known[:, None] for one in self.places]
-            path.append(self.change[-1][:, at] + steps[-1].cumsum(dim=1).T)  # (count, n)
-            for change, step in zip(self.change, steps, strict=True):
-                change[:, at] += step.sum(dim=1)
-        return torch.stack(path, dim=2)
+    def step(self, *, keep: bool = False) -> None:
+        """Add a tree a class to each fit, and keep those of the first if it is asked."""
+        p = self._probabilities()
+        for at, grower in enumerate(self.growers):
+            error = (p[:, :, at] - self.hit[:, at]) * self.rows.weight
+            curvature = (p[:, :, at] * (1 - p[:, :, at])).clamp_min(_LEAST_CURVATURE) * self.rows.weight
+            grown, step = grower.grow(error.numpy(), curvature.numpy(), depth=self.depth)
+            self.change[:, :, at] += RATE * torch.from_numpy(step)
+            if keep:
+                tree = grown.tree(0, grower.columns)
+                self.trees[at].append(replace(tree, value=RATE * tree.value))
 
-    def _grown(self, at: int, target: Tensor, weight: Tensor, count: int) -> Trees:
-        try:
-            from sklearn.ensemble import HistGradientBoostingRegressor
-        except ImportError as error:
-            raise MissingExtraError("scikit-learn", extra="sklearn") from error
-        depth = self.settings.depth
-        model = HistGradientBoostingRegressor(
-            max_iter=count,
-            learning_rate=RATE,
-            max_depth=depth,
-            max_leaf_nodes=2**depth,
-            min_samples_leaf=FEWEST_IN_LEAF,
-            l2_regularization=RIDGE,
-            categorical_features=None,
-            early_stopping=False,
-            random_state=0,
-        )
-        rows = self.places[0]
-        inputs = rows.inputs(at)
-        ranks = self._ranks(inputs, target * weight, weight)
-        for place, rank in enumerate(ranks):
-            if rank is not None:
-                inputs[:, place] = rank[inputs[:, place].long()]
-        chosen = rows.known
-        model.fit(inputs[chosen].numpy(), target[chosen].numpy(), sample_weight=weight[chosen].numpy())
-        return Trees.of_boosting(model, ranks)
+    def _probabilities(self) -> Tensor:
+        """Return those of the classes that have trees (P, N, C)."""
+        x = self.rows.x
+        if x.shape[1] == 2:
+            return torch.sigmoid(self.change + (x[:, 1:] - x[:, :1]))
+        return torch.softmax(x + self.change, dim=2)
 
-    def _ranks(self, inputs: Tensor, gradient: Tensor, curvature: Tensor) -> list[Tensor | None]:
-        """Return the rank of each category by the step it would take alone, as the best split of one column has it (Fisher 1958)."""
-        ranks: list[Tensor | None] = [None] * inputs.shape[1]
-        for place, categories in enumerate(self.settings.categories):
-            if categories:
-                code = inputs[:, place].long()
-                step, size = (
-                    torch.bincount(code, weights=part, minlength=categories) for part in (gradient, curvature)
-                )
-                ranks[place] = (step / (size + RIDGE)).argsort(stable=True).argsort().double()
-        return ranks
-
-    def found(self) -> list[Trees]:
-        """Return the trees, class by class."""
-        return [joined(blocks) for blocks in self.trees]
+    def found(self, count: int) -> list[Trees]:
+        """Return the first ``count`` trees that were kept, class by class."""
+        return [joined(trees[:count]) for trees in self.trees]
 
 
 @dataclass(frozen=True)
@@ -237,54 +154,51 @@ class Path:
         return at + 1 if float(self.gain[at]) > error else 0
 
 
-def boost(rows: BoostRows, fold: Tensor, settings: Settings, *, folds: int, rough: bool) -> tuple[list[Trees], Path]:
-    """Return trees, class by class and equally many, and how rows that were held out gained.
+def boost(rows: BoostRows, fold: Tensor, *, depth: int, most: int, folds: int, rough: bool) -> tuple[list[Trees], Path]:
+    """Return trees over codes, class by class and equally many, and how rows that were held out gained.
 
     Args:
         rows: All rows.
         fold: (N,) of each row.
-        settings: How.
+        depth: Of a tree.
+        most: Trees a class.
         folds: How many; the number of trees is the one with the least log-loss over all rows, each held out once.
         rough: Hold one fold out only, and leave it out of the fit too.
     """
-    runs = []
-    for number in range(1 if rough else folds):
-        inside = fold == number
-        if bool(inside.any()) and not bool(inside.all()):
-            runs.append((Boosting(rows.where(~inside), held := rows.where(inside), settings), held))
-    classes = 1 if rows.x.shape[1] == 2 else rows.x.shape[1]
-    path = _stopped(runs, settings) if runs else Path(torch.zeros(1).double(), torch.ones(1).double(), 1.0)
+    held = fold.numpy() == np.arange(1 if rough else folds)[:, None]
+    held = held[held.any(axis=1) & ~held.all(axis=1)]
+    if not len(held):
+        return [Trees.none() for _ in rows.odds], Path(torch.zeros(1).double(), torch.ones(1).double(), 1.0)
+    size = max(1, _AT_ONCE // rows.x.numel())
+    runs = [Boosting(rows, ~part, depth) for part in np.split(held, range(size, len(held), size))]
+    path = _stopped(runs, held, most, keep=rough)
     count = path.best()
     if not count:
-        return [Trees.none() for _ in range(classes)], path
+        return [Trees.none() for _ in rows.odds], path
     if rough:
-        return [one.first(count) for one in runs[0][0].found()], path
-    whole = Boosting(rows, None, settings)
-    for size in _sizes(count):
-        whole.block(size)
-    return whole.found(), path
+        return runs[0].found(count), path
+    whole = Boosting(rows, np.ones((1, len(fold)), dtype=bool), depth)
+    for _ in range(count):
+        whole.step(keep=True)
+    return whole.found(count), path
 
 
-def _stopped(runs: Sequence[tuple[Boosting, BoostRows]], settings: Settings) -> Path:
-    """Boost in all runs at once, until the log-loss of the rows held out has not fallen for a while."""
-    plain = [held.losses(torch.zeros_like(run.change[-1])) for run, held in runs]
-    gains: list[Tensor] = []
-    squares: list[Tensor] = []
-    for size in _sizes(settings.most):
-        sums = np.zeros((2, size))
-        for (run, held), before in zip(runs, plain, strict=True):
-            for at, change in enumerate(run.block(size)):
-                gain = before - held.losses(change)
-                sums[:, at] += [float(held.weight @ gain), float(held.weight @ gain.square())]
-        gains.append(torch.from_numpy(sums[0]))
-        squares.append(torch.from_numpy(sums[1]))
-        if len(gains) - 1 - int(torch.stack([one.max() for one in gains]).argmax()) >= PATIENCE:
+def _stopped(runs: Sequence[Boosting], held: Flags, most: int, *, keep: bool) -> Path:
+    """Add trees to all fits until the log-loss of the rows held out has not fallen for a while."""
+    rows = runs[0].rows
+    fit, place = np.nonzero(held)
+    label, weight = rows.labels[place][:, None], rows.weight[place]
+    x = rows.x[place]
+    before = torch.log_softmax(x, dim=1).gather(1, label)[:, 0]
+    gains: list[float] = []
+    squares: list[float] = []
+    for _ in range(most):
+        for run in runs:
+            run.step(keep=keep)
+        change = torch.cat([run.change for run in runs])[fit, place]
+        gain = torch.log_softmax(add(x, change), dim=1).gather(1, label)[:, 0] - before
+        gains.append(float(weight @ gain))
+        squares.append(float(weight @ gain.square()))
+        if len(gains) - 1 - int(np.argmax(gains)) >= PATIENCE:
             break
-    mass = sum(float(held.weight.sum()) for _, held in runs)
-    return Path(torch.cat(gains), torch.cat(squares), mass)
-
-
-def _sizes(count: int) -> Iterator[int]:
-    """Yield the sizes of blocks that make ``count`` trees."""
-    for start in range(0, count, BLOCK):
-        yield min(BLOCK, count - start)
+    return Path(torch.tensor(gains).double(), torch.tensor(squares).double(), float(weight.sum()))

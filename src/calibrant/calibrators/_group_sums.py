@@ -4,6 +4,7 @@ A row belongs to C groups, one a column. Parameters are laid out by group, (u_g,
 made of blocks of F = 1 + K (or 1), one for each pair of groups that share rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,9 +19,19 @@ _TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss
 
 @dataclass(frozen=True)
 class GroupChunk:
-    """Inputs (n, K) float64, groups (n, C) with G for none, labels (n,), weights (n,) and folds (n,)."""
+    """Inputs of rows, and in which groups they are.
+
+    Args:
+        x: (n, K) float64.
+        cell: (n,) which of the combinations of groups a row has.
+        groups: (m, C) the groups of each combination, G for none.
+        labels: (n,).
+        weight: (n,).
+        fold: (n,).
+    """
 
     x: Tensor
+    cell: Tensor
     groups: Tensor
     labels: Tensor
     weight: Tensor
@@ -63,10 +74,10 @@ class Layout:
         low[:, 0] = -1 / self.columns
         return low.reshape(-1)
 
-    def outputs(self, theta: Tensor, x: Tensor, groups: Tensor) -> Tensor:
-        """Return the logits (n, K) of inputs (n, K) in their groups (n, C)."""
+    def outputs(self, theta: Tensor, x: Tensor, cell: Tensor, groups: Tensor) -> Tensor:
+        """Return the logits (n, K) of inputs (n, K) with combinations (n,) of groups (m, C)."""
         table = torch.cat([theta.view(self.groups, self.block), theta.new_zeros(1, self.block)])  # of no group: nothing
-        moved = table[groups].sum(dim=1)
+        moved = table[groups].sum(dim=1)[cell]
         z = (1 + moved[:, :1]) * x
         return z + moved[:, 1:] if self.bias else z
 
@@ -105,21 +116,19 @@ def fit_groups(
 
 def loss_sums(chunk: GroupChunk, theta: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ log-loss, its gradient (P,) and its Hessian (P, P)."""
-    log_p = torch.log_softmax(layout.outputs(theta, chunk.x, chunk.groups), dim=1)
+    log_p = torch.log_softmax(layout.outputs(theta, chunk.x, chunk.cell, chunk.groups), dim=1)
     loss = -(log_p.gather(1, chunk.labels[:, None])[:, 0] * chunk.weight).sum()
     gradient, blocks = _derivatives(chunk, log_p.exp(), layout)
-    return loss, _by_group(gradient, chunk.groups, layout), _by_pair(blocks, chunk.groups, layout)
+    return loss, *_by_groups(gradient, blocks, chunk.cell, chunk.groups, layout)
 
 
 def fold_sums(chunk: GroupChunk, theta: Tensor, layout: Layout, folds: int) -> tuple[Tensor, Tensor]:
     """Return gradient (folds, P) and Hessian (folds, P, P) at θ (P,), by fold."""
-    p = torch.softmax(layout.outputs(theta, chunk.x, chunk.groups), dim=1)
+    p = torch.softmax(layout.outputs(theta, chunk.x, chunk.cell, chunk.groups), dim=1)
     gradient, blocks = _derivatives(chunk, p, layout)
-    parts = [chunk.fold == fold for fold in range(folds)]
-    return (
-        torch.stack([_by_group(gradient[part], chunk.groups[part], layout) for part in parts]),
-        torch.stack([_by_pair(blocks[part], chunk.groups[part], layout) for part in parts]),
-    )
+    parts = [torch.nonzero(chunk.fold == fold)[:, 0] for fold in range(folds)]
+    found = [_by_groups(gradient[part], blocks[part], chunk.cell[part], chunk.groups, layout) for part in parts]
+    return torch.stack([one for one, _ in found]), torch.stack([one for _, one in found])
 
 
 def held_out(chunk: GroupChunk, thetas: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -128,11 +137,11 @@ def held_out(chunk: GroupChunk, thetas: Tensor, layout: Layout) -> tuple[Tensor,
     plain = torch.log_softmax(chunk.x, dim=1).gather(1, label)[:, 0]
     sums, squares = torch.zeros(2, thetas.shape[0], dtype=torch.float64, device=chunk.x.device)
     for fold in range(thetas.shape[1]):
-        rows = chunk.fold == fold
+        rows = torch.nonzero(chunk.fold == fold)[:, 0]
+        x, cell, own, weight, before = (part[rows] for part in (chunk.x, chunk.cell, label, chunk.weight, plain))
         for at in range(thetas.shape[0]):
-            z = layout.outputs(thetas[at, fold], chunk.x[rows], chunk.groups[rows])
-            gain = torch.log_softmax(z, dim=1).gather(1, label[rows])[:, 0] - plain[rows]
-            weight = chunk.weight[rows]
+            z = layout.outputs(thetas[at, fold], x, cell, chunk.groups)
+            gain = torch.log_softmax(z, dim=1).gather(1, own)[:, 0] - before
             sums[at] += (gain * weight).sum()
             squares[at] += (gain.square() * weight).sum()
     return sums, squares
@@ -155,23 +164,48 @@ def _derivatives(chunk: GroupChunk, p: Tensor, layout: Layout) -> tuple[Tensor, 
     return gradient * chunk.weight[:, None], blocks * chunk.weight[:, None, None]
 
 
-def _by_group(gradient: Tensor, groups: Tensor, layout: Layout) -> Tensor:
-    sums = gradient.new_zeros(layout.groups + 1, layout.block)
-    for column in groups.unbind(dim=1):
-        sums.index_add_(0, column, gradient)
-    return sums[:-1].reshape(-1)
-
-
-def _by_pair(blocks: Tensor, groups: Tensor, layout: Layout) -> Tensor:
+def _by_groups(gradient: Tensor, blocks: Tensor, cell: Tensor, groups: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Return the gradient (P,) and the Hessian (P, P) of rows with gradients (n, F) and blocks (n, F, F): first by combination."""
     size, block = layout.groups + 1, layout.block
-    sums = blocks.new_zeros(size * size, block, block)
-    for one in groups.unbind(dim=1):
-        for other in groups.unbind(dim=1):
-            sums.index_add_(0, one * size + other, blocks)
-    kept = sums.view(size, size, block, block)[:-1, :-1]
-    return kept.permute(0, 2, 1, 3).reshape(layout.parameters, layout.parameters)
+    row, column = torch.triu_indices(block, block, device=blocks.device)
+    parts = torch.cat([gradient, blocks[:, row, column]], dim=1)
+    sums = _binned([cell], parts, len(groups))
+    columns = groups.unbind(dim=1)
+    own = _binned(columns, sums, size)
+    pairs = [one * size + other for at, one in enumerate(columns) for other in columns[at + 1 :]]
+    upper = _squares(_binned(pairs, sums[:, block:], size * size), block).view(size, size, block, block)
+    hessian = upper + upper.transpose(0, 1)  # blocks are symmetric
+    every = torch.arange(size, device=sums.device)
+    hessian[every, every] += _squares(own[:, block:], block)
+    kept = hessian[:-1, :-1].permute(0, 2, 1, 3)
+    return own[:-1, :block].reshape(-1), kept.reshape(layout.parameters, layout.parameters)
+
+
+def _squares(parts: Tensor, block: int) -> Tensor:
+    """Return symmetric matrices (n, F, F) of their upper halves (n, F (F + 1) / 2)."""
+    row, column = torch.triu_indices(block, block, device=parts.device)
+    found = parts.new_empty(len(parts), block, block)
+    found[:, row, column] = parts
+    found[:, column, row] = parts
+    return found
+
+
+def _binned(codes: Sequence[Tensor], parts: Tensor, size: int) -> Tensor:
+    """Return Σ parts (size, F) of the rows (n, F) by each of their codes (n,)."""
+    sums = parts.new_zeros(parts.shape[1], size)
+    for at, part in enumerate(parts.T.contiguous()):
+        for code in codes:
+            sums[at] += torch.bincount(code, weights=part, minlength=size)
+    return sums.T
 
 
 def group_chunk(chunk: Chunk, x: Tensor, groups: Tensor, folds: int) -> GroupChunk:
     """Return the rows as inputs of these sums."""
-    return GroupChunk(x, groups.to(x.device), chunk.labels, chunk.weights, fold_by_scores(chunk, folds, groups))
+    groups = groups.to(x.device)
+    cell = torch.zeros(len(groups), dtype=torch.int64, device=x.device)
+    for column in groups.unbind(dim=1):
+        cell = torch.unique(cell * (int(column.max()) + 1) + column, return_inverse=True)[1]
+    held = groups.new_empty(int(cell.max()) + 1, groups.shape[1])
+    held[cell] = groups
+    fold = fold_by_scores(chunk, folds, groups) if folds > 1 else torch.zeros_like(cell)
+    return GroupChunk(x, cell, held, chunk.labels, chunk.weights, fold)

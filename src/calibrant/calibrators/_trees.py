@@ -1,8 +1,7 @@
-"""Regression trees as plain arrays, made of scikit-learn's and applied in PyTorch: nothing is pickled."""
+"""Regression trees as plain arrays, applied in PyTorch: nothing is pickled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -49,29 +48,6 @@ class Trees:
         flags, bits = torch.empty(0, dtype=torch.bool), torch.empty(0, _WORDS, dtype=torch.int64)
         parts = (whole, whole, whole, flags, number, number, whole, bits, whole)
         return cls(*(part.to(device) for part in parts))
-
-    @classmethod
-    def of_boosting(cls, model: Any, ranks: Sequence[Tensor | None]) -> "Trees":
-        """Return the trees of a fitted ``HistGradientBoostingRegressor``; its constant is in the first one's leaves.
-
-        Args:
-            model: Fitted on columns of numbers, and of ranks in the place of categories.
-            ranks: (F,) the rank (C,) of each category of a column; None of a column of numbers.
-        """
-        base = float(np.asarray(model._baseline_prediction).reshape(-1)[0])
-        made = [
-            _of_nodes(predictor.nodes, ranks, base if at == 0 else 0.0)
-            for at, (predictor,) in enumerate(model._predictors)
-        ]
-        return joined(made)
-
-    def first(self, count: int) -> "Trees":
-        """Return the first ``count`` trees; nodes that belong to none of them stay, unused, unless they are last."""
-        if count >= len(self):
-            return self
-        end = int(self.roots[count])
-        kept = {name: getattr(self, name)[:end] for name in BUFFERS[:-2]}
-        return replace(self, roots=self.roots[:count], **kept)
 
     def depth(self) -> int:
         """Return the most steps from a root to a leaf.
@@ -123,36 +99,11 @@ class Trees:
         return torch.where(low, self.left[node], self.right[node])
 
 
-def _of_nodes(nodes: Any, ranks: Sequence[Tensor | None], base: float) -> Trees:
-    """Return the tree of scikit-learn's table of nodes; a threshold between ranks becomes the set of categories below."""
-    leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
-    feature = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64)
-    members = np.full(len(nodes), -1, dtype=np.int64)
-    bits: list[Tensor] = []
-    for node in np.flatnonzero(~leaf).tolist():
-        rank = ranks[feature[node]]
-        if rank is not None:
-            members[node] = len(bits)
-            bits.append(_bits(rank <= float(nodes["num_threshold"][node])))
-    parts = (
-        feature,
-        np.where(leaf, own, nodes["left"]).astype(np.int64),
-        np.where(leaf, own, nodes["right"]).astype(np.int64),
-        nodes["missing_go_to_left"].astype(bool),
-        np.where(leaf, 0.0, nodes["num_threshold"]).astype(np.float64),
-        np.where(leaf, nodes["value"] + base, 0.0).astype(np.float64),
-        members,
-    )
-    sets = torch.stack(bits) if bits else torch.empty(0, _WORDS, dtype=torch.int64)
-    arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
-    return Trees(*[*arrays, sets, torch.zeros(1).long()])
-
-
-def _bits(inside: Tensor) -> Tensor:
-    """Return the words (8,) whose bits are the flags (C,), C ≤ 256."""
-    flags = torch.zeros(_WORDS, 32, dtype=torch.int64)
-    flags.view(-1)[: len(inside)] = inside.long()
-    return (flags << torch.arange(32)).sum(dim=1)
+def bits_of(inside: Tensor) -> Tensor:
+    """Return the words (M, 8) whose bits are the flags (M, C), C ≤ 256."""
+    flags = torch.zeros(len(inside), _WORDS * 32, dtype=torch.int64)
+    flags[:, : inside.shape[1]] = inside.long()
+    return (flags.view(-1, _WORDS, 32) << torch.arange(32)).sum(dim=2)
 
 
 def joined(parts: Sequence[Trees]) -> Trees:

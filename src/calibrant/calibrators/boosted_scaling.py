@@ -11,11 +11,12 @@ from calibrant._beside import Features
 from calibrant._check import check_count, refuse
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._boosting import BoostRows, Codes, Settings, add, boost, log_odds
+from calibrant.calibrators._boosting import BoostRows, add, boost, coded, decoded, edges_of, log_odds
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._folds import fold_by_scores
 from calibrant.calibrators._global_fit import fit_everyone
 from calibrant.calibrators._groups import check_names, feature_names, same_names
+from calibrant.calibrators._growing import CodedColumn
 from calibrant.calibrators._tree_columns import TreeColumn, from_buffer, read_columns, to_buffer, tree_columns
 from calibrant.calibrators._trees import BUFFERS, Trees, joined
 from calibrant.rows import Chunk, RowSource
@@ -24,6 +25,7 @@ __all__ = ["BoostedScaling"]
 
 _MOST_CLASSES = 50  # each has trees of its own
 _DEEPEST = 8
+_MANY = 20_000  # rows, beyond which three folds say how many trees gain
 
 
 class BoostedScaling(Calibrator):
@@ -42,7 +44,8 @@ class BoostedScaling(Calibrator):
         columns: Names of the feature columns; None takes all.
         depth: Of a tree, 1 to 8: how many columns may act together.
         most_trees: Of a class, at which growing ends in any case.
-        folds: Of the choice, ≥ 2; a row's fold depends on its content alone, and rows of one cluster share it.
+        folds: Of the choice, ≥ 2; None takes 5, and 3 beyond 20,000 rows. A row's fold depends on its content alone, and rows of one
+            cluster share it.
 
     Attributes:
         temperature: The global T.
@@ -81,13 +84,13 @@ class BoostedScaling(Calibrator):
         *,
         depth: int = 5,
         most_trees: int = 300,
-        folds: int = 5,
+        folds: int | None = None,
     ) -> None:
         super().__init__()
         self.columns = check_names(columns)
         self.depth = check_count(depth, name="depth", high=_DEEPEST)
         self.most_trees = check_count(most_trees, name="most_trees")
-        self.folds = check_count(folds, name="folds", low=2)
+        self.folds = None if folds is None else check_count(folds, name="folds", low=2)
         self._declare("slope", "bias", "held_out_gain")
         self.register_buffer("columns_", torch.empty(0, dtype=torch.uint8))
         self._keep(Trees.none())
@@ -112,7 +115,7 @@ class BoostedScaling(Calibrator):
     @property
     def temperature(self) -> float:
         """The global T; NaN before ``fit``."""
-        return 1 / float(self.slope) if self.fitted else math.nan
+        return 1 / float(self.slope.mean()) if self.fitted else math.nan
 
     @property
     def trees(self) -> int:
@@ -140,7 +143,7 @@ class BoostedScaling(Calibrator):
         if known:
             chunk = rows.gathered(why="trees over features")
             of_class, gain = self._grown(chunk, known, slope, bias, rough=rows.rough)
-        self.slope, self.bias = torch.tensor(slope, dtype=torch.float64, device=rows.device), bias
+        self.slope, self.bias = slope, bias
         self.columns_ = to_buffer(known if len(of_class[0]) else ()).to(rows.device)
         self.held_out_gain = torch.tensor(gain, dtype=torch.float64, device=rows.device)
         whole = joined(of_class)
@@ -148,24 +151,26 @@ class BoostedScaling(Calibrator):
             setattr(self, f"tree_{name}", getattr(whole, name).to(rows.device))
 
     def _grown(
-        self, chunk: Chunk, known: Sequence[TreeColumn], slope: float, bias: Tensor, *, rough: bool
+        self, chunk: Chunk, known: Sequence[TreeColumn], slope: Tensor, bias: Tensor, *, rough: bool
     ) -> tuple[list[Trees], float]:
         """Return the trees of each class, and their mean held-out gain."""
-        columns, seen = read_columns(known, chunk.features)
+        columns, _ = read_columns(known, chunk.features)
         x = (lift_excluded(chunk.logits.double()) * slope + bias).cpu()
-        odds, text = log_odds(x), [one.values is not None for one in known]
-        codes, score = Codes(columns, text), Codes(odds, [False] * odds.shape[1])
-        labels, weight = chunk.labels.cpu(), chunk.weights.cpu()
-        rows = BoostRows(x, codes.of(columns), score.of(odds), seen, labels, weight)
-        settings = Settings(self.depth, self.most_trees, tuple(len(one.values or ()) for one in known))
-        of_class, path = boost(
-            rows,
-            fold_by_scores(chunk, self.folds, torch.nan_to_num(rows.columns)).cpu(),
-            settings,
-            folds=self.folds,
-            rough=rough,
+        odds = log_odds(x)
+        edges = [edges_of(column) if one.values is None else None for one, column in zip(known, columns.T, strict=True)]
+        cuts = [edges_of(column) for column in odds.T]
+        rows = BoostRows(
+            x,
+            tuple(_coded(*parts) for parts in zip(known, columns.T, edges, strict=True)),
+            tuple(coded(column, ends) for column, ends in zip(odds.T, cuts, strict=True)),
+            chunk.labels.cpu(),
+            chunk.weights.cpu(),
         )
-        made = [codes.with_last(score.edges[at]).decoded(trees) for at, trees in enumerate(of_class)]
+        codes = torch.stack([torch.from_numpy(one.code) for one in rows.columns], dim=1)
+        folds = self.folds or (5 if len(chunk) <= _MANY else 3)
+        fold = fold_by_scores(chunk, folds, codes).cpu()
+        of_class, path = boost(rows, fold, depth=self.depth, most=self.most_trees, folds=folds, rough=rough)
+        made = [decoded(trees, [*edges, cuts[at]]) for at, trees in enumerate(of_class)]
         return made, float(path.gain.max()) / path.mass if len(made[0]) else 0.0
 
     def _transform(self, logits: Tensor) -> Tensor:
@@ -192,6 +197,13 @@ class BoostedScaling(Calibrator):
             inputs = torch.cat([columns, odds[:, at : at + 1]], dim=1)
             change[:, at] = replace(self._trees, roots=own).values(inputs, self._steps).sum(dim=1)
         return change
+
+
+def _coded(known: TreeColumn, column: Tensor, edges: Tensor | None) -> CodedColumn:
+    """Return a column as codes: of a category its number, of a number the part that it is in."""
+    if edges is not None:
+        return coded(column, edges)
+    return CodedColumn(column.long().numpy(), len(known.values or ()), names=True)
 
 
 def _checked(chunk: Chunk) -> Tensor:

@@ -122,7 +122,7 @@ class GroupScaling(Calibrator):
     @property
     def temperature(self) -> float:
         """The global T; NaN before ``fit``."""
-        return 1 / float(self.slope) if self.fitted else math.nan
+        return 1 / float(self.slope.mean()) if self.fitted else math.nan
 
     @property
     def strength_used(self) -> float:
@@ -138,7 +138,7 @@ class GroupScaling(Calibrator):
     def groups(self) -> tuple[GroupFit, ...]:
         """What each group's rows are scaled by."""
         names = [(one.name, value) for one in self._known for value in one.values]
-        slopes = ((1 + self.slopes) * self.slope).tolist()
+        slopes = ((1 + self.slopes) * self.slope.mean()).tolist()
         biases = ((1 + self.slopes)[:, None] * self.bias_ + self.biases).tolist() if names else []
         found = zip(names, slopes, biases, strict=True)
         return tuple(GroupFit(*name, 1 / s if s > 0 else math.inf, tuple(b)) for name, s, b in found)
@@ -166,7 +166,7 @@ class GroupScaling(Calibrator):
             used, theta, worst = self._fit_groups(inputs, mass, layout)
             certificate = max(certificate, worst)
         table = theta.view(layout.groups, layout.block) if known else theta.view(0, layout.block)
-        self.slope, self.bias_ = torch.tensor(slope, dtype=torch.float64, device=rows.device), bias
+        self.slope, self.bias_ = slope, bias
         self.slopes = table[:, 0].clone()
         self.biases = table[:, 1:].clone() if biased else table.new_zeros(len(table), rows.classes)
         self.categories = to_buffer(known).to(rows.device) if known else torch.empty(0, dtype=torch.uint8)
@@ -227,6 +227,6 @@ def _checked(chunk: Chunk) -> Tensor:
     return torch.zeros((), dtype=torch.float64)
 
 
-def _input_of(chunk: Chunk, slope: float, bias: Tensor, known: tuple[Categories, ...], folds: int) -> GroupChunk:
+def _input_of(chunk: Chunk, slope: Tensor, bias: Tensor, known: tuple[Categories, ...], folds: int) -> GroupChunk:
     x = lift_excluded(chunk.logits.double()) * slope + bias
     return group_chunk(chunk, x, codes_of(known, chunk.features), folds)
