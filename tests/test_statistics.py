@@ -42,6 +42,7 @@ from calibrant.statistics import (
     two_sample_test,
     wilson,
 )
+from calibrant.statistics.means import Spread, _ends
 
 
 def model(temperature: float = 1.0, *, rows: int = 1000, seed: int = 0, groups: object = None) -> Predictions:
@@ -333,3 +334,27 @@ def test_the_classwise_interval_of_two_classes_counts_its_evidence_once() -> Non
     both, one = interval(ClasswiseECE(), data), interval(ECE(), data.one_vs_rest(1))
     assert both.estimate == pytest.approx(one.estimate, abs=1e-12)
     assert (both.low, both.high) == pytest.approx((one.low, one.high), abs=1e-12)
+
+
+def test_the_error_of_a_sampled_mean_is_between_the_sandwichs_and_that_of_independent_weights() -> None:
+    rng = np.random.default_rng(0)
+    rows, weight = rng.exponential(size=400), rng.lognormal(sigma=1.2, size=400)
+    found = mean_interval(torch.from_numpy(rows), weight=torch.from_numpy(weight))
+    share = weight / weight.sum()
+    centred = rows - share @ rows
+    parts = share * centred
+    sandwich, independent = float(parts @ parts), float(share @ share * (share @ centred**2))
+    variance = min(max(sandwich, independent), sandwich + 3 * float((parts**4).sum()) ** 0.5)
+    units = 1 / float(share @ share)
+    spread = Spread((variance * units / (units - 1)) ** 0.5, min(float((parts**3).sum()) / sandwich**1.5, 0.4), units)
+    assert (found.low, found.high) == pytest.approx(_ends(found.estimate, spread, level=0.95), rel=1e-12)
+    assert variance > 1.02 * sandwich
+
+
+def test_intervals_of_means_cover_where_few_heavy_rows_decide() -> None:
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(600):  # weights of variation 2 that say nothing about the rows, worth 100 rows of equal weight
+        rows, weight = rng.exponential(size=500), rng.lognormal(sigma=math.log(5) ** 0.5, size=500)
+        found = mean_interval(torch.from_numpy(rows), weight=torch.from_numpy(weight))
+        held += found.low <= 1 <= found.high
+    assert held / 600 > 0.925  # 0.89 by the sandwich alone

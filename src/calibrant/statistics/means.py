@@ -11,7 +11,7 @@ and g(T) is compared with Student's t. For a count of x rare events it gives nea
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from calibrant.statistics._results import Interval, PairedTest
 __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
 FEWEST = 10  # wrong (and right) decisions, and groups, below which no interval of a mean or binned error is offered
+# of its own standard deviations: how far the sandwich variance of sampled rows is raised towards that of independent weights
+REACH = 3.0
 # A skewness estimated from few rows is noisy; beyond this (ten equal events have .32) the correction would only lengthen.
 MOST_SKEW = 0.4
 
@@ -135,18 +137,39 @@ def mean_interval(
         0.5 [0.4003, 0.5997]
 
     References:
-        Hall 1992, On the removal of skewness by transformation, Eq. 2.5.
+        Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Kish 1965 (sampling weights).
     """
     check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
-    spread = spread_of(contributions(rows, groups, weight))
+    found = contributions(rows, groups, weight)
+    spread = spread_of(found)
+    if groups is None and weight is not None and weight.is_floating_point():
+        spread = replace(spread, error=_sampled_error(rows, weight, found, spread.error))
     if spread.units < 2:
         raise NoIntervalError(
             "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
         )
     mean = mean_of(rows, weight)
     return Interval(mean, *_ends(mean, spread, level=level), level, "Student's t, corrected for skewness (Hall 1992)")
+
+
+def _sampled_error(rows: Tensor, weight: Tensor, found: Contributions, error: float) -> float:
+    """Return the standard error of a weighted mean: the sandwich's, or nearer to the one if weights say nothing about the rows.
+
+    Σ share² (row − mean)² is too small in most samples where few heavy rows decide it, because most hold fewer of these than they
+    stand for. Σ share² · Σ share (row − mean)² is Kish's (1965): right where weights and rows are independent, and steadier. The
+    larger one is taken, but no more than three standard deviations √(2 / degrees) above the sandwich's, so that it goes to the
+    sandwich's as rows grow in number; the degrees are Satterthwaite's (1946).
+    """
+    square, fourth = found.total(2), found.total(4)
+    if not square:
+        return error
+    share = weight.double().to(rows.device) / weight.sum()
+    centred = rows.double() - (share * rows).sum()
+    independent = float(share.square().sum() * (share * centred.square()).sum())
+    ratio = min(independent / square, 1 + REACH * math.sqrt(fourth) / square)  # √(2 / degrees) = √Σ c⁴ / Σ c²
+    return error * math.sqrt(max(ratio, 1.0))
 
 
 def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
