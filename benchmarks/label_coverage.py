@@ -1,6 +1,7 @@
 """How often intervals over several labels a row miss, and how often a calibrated model's worst label is flagged.
 
     python -m benchmarks.label_coverage [--replicates 100] [--record docs/results/multilabel-coverage.json]
+    python -m benchmarks.label_coverage --cells "n 300, mixed" --replicates 1000   # renews these alone
     python -m benchmarks.label_coverage --page        # writes the table of docs/tutorials/several-labels.md from the record
 
 Log-odds of L labels with frequencies from 0.3 to 0.005; the labels of a row depend on each other through their log-odds and, given
@@ -12,6 +13,7 @@ outcomes. One thread.
 import argparse
 import json
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,31 +132,42 @@ def rendered(page: str, cells: list[dict[str, Any]]) -> str:
     return before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1]
 
 
+def cells_of(sizes: Sequence[int]) -> Iterator[tuple[str, int, World]]:
+    """Yield the name, the rows and the population of every cell."""
+    for n in sizes:
+        for kind in KINDS if n == 1000 else KINDS[:1]:
+            for rates in RATES if kind == "plain" else ("mixed", "two kinds"):
+                for dependence, slope in ((0.0, 1.0), (0.6, 1.0), (0.6, 1.6))[kind != "plain" :]:
+                    name = f"{rates}, correlation {dependence}, slope {slope}, {kind}"
+                    yield name, n, World(rates, dependence, slope, kind)
+
+
 def main() -> None:
     """Run every cell and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--sizes", type=int, nargs="*", default=[300, 1000, 4000])
+    parser.add_argument("--cells", default="", help="Part of the name of the cells to run.")
     parser.add_argument("--page", action="store_true", help="Write the page from the record instead.")
     chosen = parser.parse_args()
     if chosen.page:
         PAGE.write_text(rendered(PAGE.read_text(), json.loads(chosen.record.read_text())))
         return
     torch.set_num_threads(1)
-    cells = []
-    for n in chosen.sizes:
-        for kind in KINDS if n == 1000 else KINDS[:1]:
-            for rates in RATES if kind == "plain" else ("mixed", "two kinds"):
-                for dependence, slope in ((0.0, 1.0), (0.6, 1.0), (0.6, 1.6))[kind != "plain" :]:
-                    started = time.process_time()
-                    world = World(rates, dependence, slope, kind)
-                    figures = cell(world, n, chosen.replicates)
-                    name = f"{rates}, correlation {dependence}, slope {slope}, {kind}"
-                    cells.append({"cell": name, "n": n, "replicates": chosen.replicates, "figures": figures,
-                                  "cpu_s": round(time.process_time() - started, 1)})  # fmt: skip
-                    print(f"n {n}, {name}:", {key: tuple(one.values()) for key, one in figures.items()}, flush=True)
-                    chosen.record.write_text(json.dumps(cells, indent=1) + "\n")
+    record = (
+        {(one["cell"], one["n"]): one for one in json.loads(chosen.record.read_text())}
+        if chosen.record.exists()
+        else {}
+    )
+    for name, n, world in cells_of(chosen.sizes):
+        if chosen.cells in f"n {n}, {name}":
+            started = time.process_time()
+            figures = cell(world, n, chosen.replicates)
+            record[name, n] = {"cell": name, "n": n, "replicates": chosen.replicates, "figures": figures,
+                               "cpu_s": round(time.process_time() - started, 1)}  # fmt: skip
+            print(f"n {n}, {name}:", {key: tuple(one.values()) for key, one in figures.items()}, flush=True)
+            chosen.record.write_text(json.dumps([*record.values()], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""How often intervals of weighted rows miss: the record of docs/weights.md.
+"""How often intervals of weighted rows miss: the record of docs/tutorials/weights-and-groups.md.
 
-    python -m benchmarks.weights [--replicates 300] [--record docs/results/weights.json]
+    python -m benchmarks.weights [--replicates 1000] [--record docs/results/weights.json]
+    python -m benchmarks.weights --cells "n_eff 1000, slope 0.6" --metrics NLL Brier   # renews these alone
+    python -m benchmarks.weights --page        # writes the table of the page from the record
 
 A population of rows x with confidences and outcomes; a survey keeps row x with a probability proportional to 1/w(x). The weights
 w have the coefficient of variation and, after sampling, the effective sample size that a cell names. They either say nothing
 about the rows ("independent") or are larger where the model is wrong ("informative"), so that the unweighted figure is biased.
+"Counted" rows come from a population of coarse log-odds, so that many are the same, and are passed once with their counts.
 Truths are those of the population: sums over two million rows with their probabilities in place of outcomes. One thread.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ from calibrant.statistics import interval
 
 RECORD = Path("docs/results/weights.json")
 POPULATION, SEED, DRAWS = 2_000_000, 20261122, 300
+STEP = 0.25  # of the log-odds of counted rows
+PAGE, BEGIN, END = Path("docs/tutorials/weights-and-groups.md"), "<!-- weights: begin -->", "<!-- weights: end -->"
 METRICS: dict[str, Metric] = {
     "Accuracy": Accuracy(),
     "NLL": NLL(),
@@ -41,11 +47,15 @@ class World:
         slope: The true log-odds are this times the model's: 1 is calibrated, below 1 over-confident.
         variation: Coefficient of variation of the weights.
         informative: Whether weights are larger where the model is less often right.
+        counted: Whether rows are passed once with their counts; then there is no other weight.
     """
 
-    def __init__(self, slope: float, variation: float, *, informative: bool) -> None:
+    def __init__(self, slope: float, variation: float, *, informative: bool = False, counted: bool = False) -> None:
         rng = np.random.default_rng([SEED, int(10 * slope), int(10 * variation), informative])
         self.z = rng.normal(0.8, 2.0, POPULATION)
+        self.counted = counted
+        if counted:
+            self.z = np.round(self.z / STEP) * STEP
         self.p = 1 / (1 + np.exp(-slope * self.z))
         sigma = np.sqrt(np.log1p(variation**2))
         noise = rng.normal(size=POPULATION)
@@ -79,18 +89,23 @@ class World:
         rows = round(effective * (1 + self.variation**2))
         chosen = np.searchsorted(self.chance, self.rng.random(rows) * self.chance[-1])
         y = (self.rng.random(rows) < self.p[chosen]).astype(np.int64)
+        if self.counted:
+            cells, counts = np.unique(np.stack([self.z[chosen], y]), axis=1, return_counts=True)
+            return Predictions.from_binary_logits(
+                cells[0], cells[1].astype(np.int64), weights=counts, weight_kind="frequency"
+            )
         return Predictions.from_binary_logits(self.z[chosen], y, weights=self.w[chosen], weight_kind="sampling")
 
 
-def cell(world: World, effective: int, replicates: int) -> dict[str, Any]:
+def cell(world: World, effective: int, replicates: int, names: Sequence[str]) -> dict[str, Any]:
     """Return how often each interval holds the truth, and how often it is offered."""
     truths = world.truths()
     offered, held, width = (dict.fromkeys(METRICS, 0.0) for _ in range(3))
     for seed in range(replicates):
         data = world.sample(effective)
-        for name, metric in METRICS.items():
+        for name in names:
             try:
-                found = interval(metric, data, draws=DRAWS, seed=seed)
+                found = interval(METRICS[name], data, draws=DRAWS, seed=seed)
             except NoIntervalError:
                 continue
             offered[name] += 1
@@ -99,40 +114,76 @@ def cell(world: World, effective: int, replicates: int) -> dict[str, Any]:
     return {
         name: {
             "truth": round(truths[name], 5),
+            "replicates": replicates,
             "offered": round(offered[name] / replicates, 3),
             "coverage": round(held[name] / offered[name], 3) if offered[name] else None,
             "width": round(width[name] / offered[name], 4) if offered[name] else None,
         }
-        for name in METRICS
+        for name in names
     }
 
 
-def main() -> None:
-    """Run every cell and write the record."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--replicates", type=int, default=300)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[100, 1000, 10_000])
-    parser.add_argument("--variations", type=float, nargs="*", default=[0.5, 2.0])
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    cells = []
-    for effective in chosen.sizes:
+def cells_of(sizes: Sequence[int]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield the name, the effective size and the population of every cell."""
+    for effective in sizes:
         for slope in (1.0, 0.6):
             for informative in (False, True):
-                for variation in chosen.variations:
-                    started = time.process_time()
-                    world = World(slope, variation, informative=informative)
-                    figures = cell(world, effective, chosen.replicates)
-                    name = f"slope {slope}, CV {world.variation:.2f}, {'informative' if informative else 'independent'}"
-                    cells.append({"cell": name, "effective": effective, "replicates": chosen.replicates, "metrics": figures,
-                                  "cpu_s": round(time.process_time() - started, 1)})  # fmt: skip
-                    print(
-                        f"n_eff {effective}, {name}:",
-                        {k: (v["coverage"], v["offered"]) for k, v in figures.items()},
-                        flush=True,
-                    )
-                    chosen.record.write_text(json.dumps(cells, indent=1) + "\n")
+                for variation in (0.5, 2.0):
+                    kind = "informative" if informative else "independent"
+                    asked = {"slope": slope, "variation": variation, "informative": informative}
+                    yield f"n_eff {effective}, slope {slope}, CV {variation}, {kind}", effective, asked
+            yield (
+                f"n_eff {effective}, slope {slope}, counted",
+                effective,
+                {"slope": slope, "variation": 0.0, "counted": True},
+            )
+
+
+def rendered(page: str, cells: Sequence[dict[str, Any]]) -> str:
+    """Return the page with the table of the record between its marks."""
+    sizes = sorted({one["effective"] for one in cells})
+    lines = [
+        "| metric | " + " | ".join(f"effective size {n:,}" for n in sizes) + " |",
+        "| --- |" + " --- |" * len(sizes),
+    ]
+    for name in METRICS:
+        shown = []
+        for n in sizes:
+            found = [one["metrics"][name] for one in cells if one["effective"] == n and name in one["metrics"]]
+            held = [one["coverage"] for one in found if one["coverage"] is not None]
+            offered = sum(one["offered"] for one in found) / len(found)
+            part = "" if offered > 0.995 else f", offered in {100 * offered:.0f} %"
+            shown.append(f"{100 * sum(held) / len(held):.1f} % ({100 * min(held):.1f} %){part}")
+        lines.append(f"| `{name}` | " + " | ".join(shown) + " |")
+    before, rest = page.split(BEGIN)
+    return before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1]
+
+
+def main() -> None:
+    """Run the cells that are asked for, and renew them in the record."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[100, 1000, 10_000])
+    parser.add_argument("--cells", default="", help="Part of the name of the cells to run.")
+    parser.add_argument("--metrics", nargs="*", choices=[*METRICS], default=[*METRICS])
+    parser.add_argument("--page", action="store_true", help="Write the page from the record instead.")
+    chosen = parser.parse_args()
+    if chosen.page:
+        PAGE.write_text(rendered(PAGE.read_text(), json.loads(chosen.record.read_text())))
+        return
+    torch.set_num_threads(1)
+    held = json.loads(chosen.record.read_text()) if chosen.record.exists() else []
+    record = {one["cell"]: one for one in held}
+    for name, effective, asked in cells_of(chosen.sizes):
+        if chosen.cells in name:
+            started = time.process_time()
+            figures = cell(World(**asked), effective, chosen.replicates, chosen.metrics)
+            entry = record.setdefault(name, {"cell": name, "effective": effective, "metrics": {}})
+            entry["metrics"].update(figures)
+            seconds = round(time.process_time() - started, 1)
+            print(f"{name} ({seconds} s):", {k: (v["coverage"], v["offered"]) for k, v in figures.items()}, flush=True)
+            chosen.record.write_text(json.dumps([*record.values()], indent=1) + "\n")
 
 
 if __name__ == "__main__":
