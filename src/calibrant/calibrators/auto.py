@@ -122,7 +122,7 @@ class AutoCalibrator(Calibrator):
             minute a candidate. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures
             have a prior of 0.5 on log T.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
-            ``BoostedScaling`` (with scikit-learn) over them are tried too. None leaves features alone, for rows may
+            ``BoostedScaling`` over them are tried too. None leaves features alone, for rows may
             have columns that must not decide, such as those of an audit.
 
     Attributes:

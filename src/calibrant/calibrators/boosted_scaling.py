@@ -32,13 +32,13 @@ class BoostedScaling(Calibrator):
     """softmax(x + Σ_t f_t), x = z/T + b: one temperature and bias for all, moved by shallow trees f over features and scores.
 
     The trees part rows by feature columns and by the class's own log-odds, so that what is wrong in an intersection of groups, along
-    a number, or in a group at some confidences alone, is found without being named. T and b are fitted on all rows first. Trees
-    are grown by Newton steps of the log-loss, shrunk to a twentieth; their number is the one with the least log-loss on rows that
+    a number, or in a group at some confidences alone, is found without being named. T and b are fitted on all rows
+    first; T is one of each class where that gains more than Schwarz's penalty. Trees
+    are Newton steps of the log-loss, shrunk to 15 %; their number is the one with the least log-loss on rows that
     a fit has not seen, and where that gains no more than its standard error there are none (``trees`` is 0).
 
     Columns of names are categories; numbers are cut at thresholds, and NaN is missing. Rows with a name that the fit has not
-    seen, and rows without features, get the global fit. All rows are needed in memory at once; growing needs scikit-learn,
-    applying does not.
+    seen, and rows without features, get the global fit. All rows are needed in memory at once.
 
     Args:
         columns: Names of the feature columns; None takes all.
@@ -48,7 +48,7 @@ class BoostedScaling(Calibrator):
             cluster share it.
 
     Attributes:
-        temperature: The global T.
+        temperature: The global T, of the mean slope where classes have their own.
         trees: Trees a class.
         gain: Mean log-loss that rows gained from the trees of a fit that had not seen them, in nats.
 

@@ -40,7 +40,7 @@ class GroupFit:
     Args:
         column: The feature.
         value: Its category.
-        temperature: Of the group's rows; +inf where the slope is 0.
+        temperature: Of the group's rows, of the mean slope where classes have their own; +inf where the slope is 0.
         bias: (K,) added to the tempered logits.
     """
 
@@ -54,10 +54,11 @@ class GroupScaling(Calibrator):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
     Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are
-    fitted on all rows first. strength / N · Σ (u_g² + ‖v_g‖²) is added to the mean log-loss, so a group of few rows stays near the
-    global fit; the strength is the one with the least log-loss on rows that a fit has not seen. Where no strength gains more than
-    the standard error of its gain, no group is told apart (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so
-    that no row's slope is negative. Every step is convex and ends with a gradient certificate.
+    fitted on all rows first; T is one of each class where that gains more than Schwarz's penalty. strength / N · Σ (u_g² + ‖v_g‖²) is
+    added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the one with the least log-loss on
+    rows that a fit has not seen. Where no strength gains more than the standard error of its gain, no group is told apart
+    (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so that no row's slope is
+    negative. Every step is convex and ends with a gradient certificate.
 
     Rows of a category that the fit has not seen, and rows without features, get the global fit.
 
@@ -69,7 +70,7 @@ class GroupScaling(Calibrator):
 
     Attributes:
         strength_used: The strength of the fit; inf where no group is told apart.
-        temperature: The global T.
+        temperature: The global T, of the mean slope where classes have their own.
         groups: One ``GroupFit`` a group.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 

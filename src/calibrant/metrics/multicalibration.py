@@ -81,9 +81,11 @@ class MulticalibrationError(Metric):
         )
         p, y = (part.cpu().double().numpy() for part in (pairs.p, pairs.y))
         once = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().double().numpy()
+        order = np.argsort(p, kind="stable")
+        p, y, once = p[order], y[order], once[order]
         square = once**2 if pairs.weight_kind == "sampling" else once
         noise = square * p * (1 - p)
-        codes = [_codes(column, self.values) for column in self._chosen(data)]
+        codes = [_codes(column, self.values)[order] for column in self._chosen(data)]
         scale, worst, seen = math.sqrt(float(noise.sum())) / float(once.sum()), 0.0, 0
         for code in _partitions(codes, self.depth, len(p)):
             if seen >= self.most:
@@ -140,8 +142,10 @@ def _partitions(codes: Sequence[Codes], depth: int, rows: int) -> Iterator[Codes
 
 
 def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
-    """Return the range (G,) of the residuals of each segment cumulated by probability, equal probabilities at once."""
-    order = np.lexsort((p, code))
+    """Return the range (G,) of the residuals of each segment cumulated by ascending probability, equal probabilities at once."""
+    order = np.argsort(
+        code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable"
+    )  # a radix sort of few bits
     code, p = code[order], p[order]
     start = np.flatnonzero(np.r_[True, np.diff(code) > 0])
     path = np.cumsum(residual[order])
