@@ -121,6 +121,24 @@ def test_pairs_fall_into_the_bins_of_a_search_among_the_edges(bins: int) -> None
         assert torch.equal(sum_y, torch.bincount(index, weights=y.double(), minlength=bins))
 
 
+@pytest.mark.parametrize("bins", [1, 2, 15, 1000])
+def test_tables_from_sums_of_rows_leave_out_what_lies_at_an_edge(bins: int) -> None:
+    others = torch.rand(5000, dtype=torch.float64, generator=torch.Generator().manual_seed(bins)) * 3
+    others[:3] = torch.tensor([0.0, 1.0, 1e-300])  # p = 1, ½, 1
+    best, labels = torch.arange(5000) % 4, torch.arange(5000) % 3
+    sums = cpu.RowStatistics(torch.zeros(5000), best, others, None, None)
+    edges, p = EqualWidth(bins).edges(others), 1 / (others + 1)
+    count, sum_p, sum_y, near = cpu.top_bins(sums, labels, edges, margin=1e-4)
+    inner = edges[1:-1]
+    expected = ((p[:, None] - inner).abs() <= 1e-4 * p[:, None]).any(dim=1)
+    assert torch.equal(near, torch.nonzero(expected)[:, 0])
+    kept = ~expected
+    table = BinTable.from_pairs(EqualWidth(bins).assign(p[kept]), p[kept], (best == labels)[kept].double(), bins=bins)
+    assert torch.equal(count, table.count)
+    torch.testing.assert_close(sum_p, table.sum_p, rtol=1e-12, atol=0)
+    torch.testing.assert_close(sum_y, table.sum_y.double(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("classes", [2, 3, 10, 100, 300])
 def test_metrics_are_the_same_with_and_without_compiled_loops(

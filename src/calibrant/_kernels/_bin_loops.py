@@ -73,6 +73,40 @@ def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def top_bins(others, best, labels, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write what ``pair_bins`` does, of p = 1 / (1 + others) and whether ``best`` is the label, into ``out`` (segments, 3 · B).
+
+    Rows with a p within ``margin`` · p of an edge inside (0, 1) are left out, and marked in ``near`` (N,) uint8.
+    """
+    bins, rows = edges.shape[0] - 1, others.shape[0]
+    sums, index, p = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32), np.empty(LANES)
+    for part in range(out.shape[0]):
+        sums[:] = 0.0
+        end = min(rows, (part + 1) * segment)
+        for first in range(part * segment, end, LANES):
+            here = min(LANES, end - first)
+            for j in range(here):
+                p[j] = 1.0 / (1.0 + others[first + j])
+                scaled = p[j] * bins
+                edge = np.floor(scaled + 0.5)
+                close = (abs(scaled - edge) <= margin * scaled) & (edge > 0.0) & (edge < bins)
+                near[first + j] = np.uint8(1) if close else np.uint8(0)
+            find_bins(p[:here], edges, bins, index)
+            for j in range(here):
+                i = first + j
+                kept = 0.0 if near[i] else 1.0
+                cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
+                sums[cell] += kept
+                sums[cell + np.uintp(1)] += kept * p[j]
+                sums[cell + np.uintp(2)] += kept if best[i] == labels[i] else 0.0
+        for place in range(3 * bins):
+            total = 0.0
+            for copy in range(_COPIES):
+                total += sums[copy * 3 * bins + place]
+            out[part, place] = total
+
+
+@compiled
 def class_bins(logits, labels, top, others, edges, segment, out, near):  # type: ignore[no-untyped-def]
     """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); p = exp(z − top) / (1 + others), float64.
 

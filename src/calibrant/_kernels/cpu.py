@@ -135,6 +135,31 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
 
 
+def top_bins(
+    sums: RowStatistics, labels: Tensor, edges: Tensor, *, margin: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what ``pair_bins`` does, of the confidences 1 / (1 + others) and whether ``best`` is the label, in one pass.
+
+    Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1) are left out and returned last, as indices
+    (M,): the reference implementation bins them.
+
+    Args:
+        sums: Of rows that ``serves`` has accepted.
+        labels: (N,) int64.
+        edges: (B + 1,) float64, evenly spaced on [0, 1].
+        margin: Relative.
+    """
+    bins, rows = edges.shape[0] - 1, labels.shape[0]
+    parts, near = (
+        torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64),
+        torch.empty(rows, dtype=torch.uint8),
+    )
+    inputs, constants = [sums.others, sums.best, labels], [edges.numpy(), margin, _PAIR_SEGMENT]
+    _run(_loop(2, "top_bins"), inputs, constants, [parts], [near], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
+    count, sum_p, sum_y = parts.sum(dim=0).view(bins, 3).unbind(dim=1)
+    return count.round().long(), sum_p.contiguous(), sum_y.contiguous(), torch.nonzero(near)[:, 0]
+
+
 def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
     """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
     found = torch.empty(p.shape[0], dtype=torch.uint8)

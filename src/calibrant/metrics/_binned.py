@@ -9,7 +9,7 @@ from calibrant._check import refuse, shown
 from calibrant._data import Data, need_rows
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.metrics._base import SumMetric, as_binning
-from calibrant.metrics._edges import confidence_for
+from calibrant.metrics._edges import confidence_for, table_for
 from calibrant.statistics import (
     BinnedRows,
     Interval,
@@ -63,7 +63,7 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
 
     def _table(self, data: Data) -> BinTable:
         data = need_rows(data, what=self)
-        return self.binning.table(confidence_for(self.binning, data), data.correct, weight=data.weights)
+        return table_for(self.binning, data)
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) with outcomes drawn from the confidences."""
