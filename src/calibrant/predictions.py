@@ -1,4 +1,4 @@
-"""Predictions of a classifier with the labels they are judged by, and their reduction to binary pairs.
+"""Predictions of a classifier with their labels, and their reduction to binary pairs.
 
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """

@@ -217,8 +217,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
         answers = {
             "study.collect": [],
-            "study.judge": [],
-            "cli.demo.verdicts_of": [],
+            "study.verdicts_on": [],
+            "cli.demo.verdict_sentences": [],
             "cli.demo.validation_note": "",
         }
         for name, answer in answers.items():

@@ -458,7 +458,7 @@ VALID |= {
     "outcome": lambda: importlib.import_module("calibrant.study").Outcome(
         predictions(), predictions(), [], torch.zeros(3), torch.zeros(3), 1, {}, 0.1, "cpu"
     ),
-    "study.wanted.columns": lambda: ["main"],
+    "study.measures_needed.columns": lambda: ["main"],
     "seconds": lambda: 1.0,
     "operate.Abstention.parts": lambda: _abstention().parts,
     "operate.Abstention.by": lambda: None,

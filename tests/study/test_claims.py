@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from benchmarks import results
 
-from calibrant.cli._study import verdicts_of
+from calibrant.cli._study import verdict_sentences
 from calibrant.study import Claim
 from calibrant.study.claims import claim_index, focal_gains, focal_threshold
 from calibrant.study.tables import verdict_of
@@ -44,7 +44,7 @@ def test_a_verdict_needs_two_seeds_and_a_difference_beyond_chance(
     ],
 )
 def test_a_verdict_is_said_in_a_sentence(first: dict[int, float], last: dict[int, float], said: str) -> None:
-    (sentence,) = verdicts_of([verdict_of(CLAIM, "digits", [first, last])])
+    (sentence,) = verdict_sentences([verdict_of(CLAIM, "digits", [first, last])])
     assert re.match(said, sentence), sentence
 
 

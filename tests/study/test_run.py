@@ -27,12 +27,12 @@ from calibrant.study import (
     Summary,
     agreements,
     collect,
-    judge,
     load_study,
     rows,
     run_study,
     summarise,
     tables,
+    verdicts_on,
 )
 from calibrant.study import run as module
 from calibrant.study.models import MLP
@@ -147,7 +147,7 @@ def test_orderings_are_judged_over_seeds(study: Study, monkeypatch: pytest.Monke
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
-    assert judge(study, []) == []
+    assert verdicts_on(study, []) == []
 
 
 def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) -> None:
@@ -169,7 +169,7 @@ def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) ->
 
 def test_a_claim_is_not_judged_where_the_paper_does_not_make_it(study: Study) -> None:
     claim = Claim("falls", "s", "ece", ("CE", "Focal"), but=("small",))
-    assert judge(replace(study, claims=(claim,)), []) == []
+    assert verdicts_on(replace(study, claims=(claim,)), []) == []
 
 
 @pytest.mark.parametrize("cell", ["SVHN_HB", "CIFAR10_TS", "CIFAR100_TS", "CIFAR100_HB", "20NG_HB"])

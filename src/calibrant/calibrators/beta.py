@@ -11,7 +11,7 @@ __all__ = ["BetaCalibration"]
 
 
 class BetaCalibration(RidgeOneVsRest):
-    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: what is right if p is beta distributed given each class (Kull et al. 2017).
+    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: exact if p is beta distributed given each class (Kull et al. 2017).
 
     One triple for two classes, one a class against the rest for more. The map never falls, so the rank of the rows within
     a class is kept. The fit is convex, under bounds that hold exactly. ridge / N

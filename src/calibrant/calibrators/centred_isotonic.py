@@ -8,7 +8,7 @@ __all__ = ["CentredIsotonic"]
 
 
 class CentredIsotonic(PiecewiseOneVsRest):
-    """Isotonic regression with each pooled block drawn together to its centre, and lines between the centres.
+    """Isotonic regression interpolated linearly between the centres of the pooled blocks.
 
     A step of isotonic regression is an artefact of few data: the centred map rises strictly between the centres of the
     first and the last block, so it keeps the order of rows where isotonic regression ties them.

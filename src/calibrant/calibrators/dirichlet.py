@@ -22,7 +22,7 @@ __all__ = ["DirichletCalibration"]
 
 
 class DirichletCalibration(Calibrator):
-    """softmax(W log p + b), p = softmax(z): what is right if log p is Dirichlet given each class (Kull et al. 2019).
+    """softmax(W log p + b), p = softmax(z): exact if p is Dirichlet distributed given each class (Kull et al. 2019).
 
     ODIR regularisation: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean log-loss.
     The diagonal is shrunk towards 1 with 1/N only, which keeps separable data finite. The paper finds both strengths by

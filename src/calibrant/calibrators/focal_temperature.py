@@ -27,7 +27,7 @@ PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 
 
 class FocalTemperatureScaling(Calibrator):
-    """FC_γ(softmax(z / T)): temperature scaling with a second number that bends the map (Komisarenko & Kull 2024).
+    """FC_γ(softmax(z / T)): temperature scaling with a second parameter that curves the map (Komisarenko & Kull 2024).
 
     The order matters: first T, then the focal map. γ need not be that of training. The default γ are the published nine
     and 0, and 0 is temperature scaling, so that it is never worse than that on the data it is fitted on. Of equally

@@ -16,7 +16,7 @@ __all__ = ["TemperatureMixture"]
 
 
 class TemperatureMixture(Calibrator):
-    """(1 − ε) · softmax(z / T) + ε / K: a temperature that cannot be infinitely sure.
+    """(1 − ε) · softmax(z / T) + ε / K: temperature scaling with probabilities bounded away from 0 and 1.
 
     By default ε = 1 / (N + 1), Laplace's share for the answer never seen, and T minimises the validation log-loss
     before mixing. With ``mixing="fit"`` both are fitted to the log-loss of the mixture, with one more, imagined row of

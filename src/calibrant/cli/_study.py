@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -164,23 +164,12 @@ def say_study_json(measured: Sequence[Measured], verdicts: Sequence[Verdict], *,
     """Print the figures of every seed as one JSON object."""
     from calibrant.study import rows
 
-    said: list[dict[str, Any]] = [
-        {
-            "claim": v.claim.text,
-            "source": v.claim.source,
-            "setting": v.setting,
-            "verdict": v.outcome,
-            "seen": v.seen,
-            "p": v.p,
-            "p_unpaired": v.p_unpaired,
-        }
-        for v in verdicts
-    ]
+    claims = [{"claim": v.claim.text, **v.plain()} for v in verdicts]
     temperatures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "temperatures": list(m.temperatures)}
         for m in measured
     ]
-    shown = {"rows": rows(measured), "fitted": temperatures, "claims": said, "report": report}
+    shown = {"rows": rows(measured), "fitted": temperatures, "claims": claims, "report": report}
     typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
 
 
@@ -320,7 +309,7 @@ def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
 
 def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verdict]) -> list[str]:
     """Return which orderings of the papers' tables are seen here and which are not, then a sentence for each claim."""
-    return [*_agreements_of(study, lines), *verdicts_of(verdicts)]
+    return [*_agreements_of(study, lines), *verdict_sentences(verdicts)]
 
 
 def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
@@ -337,7 +326,7 @@ def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
     return said
 
 
-def verdicts_of(verdicts: Sequence[Verdict]) -> list[str]:
+def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
     """Return one sentence a claim: whether the papers' ordering shows here, and how sure that is."""
     from calibrant.study.measures import MEASURES
 

@@ -14,7 +14,7 @@ from calibrant.cli._study import (
     say_study_json,
     table_of,
     validation_note,
-    verdicts_of,
+    verdict_sentences,
 )
 
 
@@ -33,20 +33,20 @@ def demo(
         calibrant demo --all --store runs
     """
     from calibrant.report import Model, write_report
-    from calibrant.study import Store, collect, judge, load_study, summarise
+    from calibrant.study import Store, collect, load_study, summarise, verdicts_on
 
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)
     run_with_bars(study, kept, Manner(workers=workers, accelerator="cpu"))
     measured = collect(study, kept)
-    verdicts = judge(study, measured)
+    verdicts = verdicts_on(study, measured)
     table = table_of(summarise(measured), title=study.title)
     first = [Model(m.objective, m.before, m.after, "TemperatureScaling") for m in measured if m.seed == study.seeds[0]]
     report = kept.root / "report.html"
-    notes = [" ".join(study.about.split()), validation_note(measured), *verdicts_of(verdicts)]
+    notes = [" ".join(study.about.split()), validation_note(measured), *verdict_sentences(verdicts)]
     write_report(first, report, title=study.title, tables=[table], notes=notes)
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return
-    say_study([table], verdicts_of(verdicts))
+    say_study([table], verdict_sentences(verdicts))
     console().print(f"The report is in {report.resolve()}: open it in a browser.", style="bold")

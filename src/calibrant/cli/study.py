@@ -329,15 +329,15 @@ def _refuse_scale(context: typer.Context, name: str) -> None:
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     from calibrant.report import Model, study_pictures, write_report, write_study_figures
-    from calibrant.study import collect, judge, record_of, summarise, wanted
+    from calibrant.study import collect, measures_needed, record_of, summarise, verdicts_on
     from calibrant.study.figures import drawings
 
     report, figures = outputs.report, outputs.figures
     measured = collect(chosen, kept)
     if not measured:
         raise InputError(f"expected finished runs of {chosen.name!r} in {kept.root}, got none; run the study first")
-    verdicts = judge(chosen, measured)
-    lines = summarise(measured, names=wanted(chosen, chosen.columns))
+    verdicts = verdicts_on(chosen, measured)
+    lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     sentences = sentences_of(chosen, lines, verdicts)
     drawn = drawings(chosen, measured, kept) if report is not None or figures is not None else []

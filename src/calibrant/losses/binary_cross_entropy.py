@@ -8,7 +8,7 @@ __all__ = ["BinaryCrossEntropyLoss"]
 
 
 class BinaryCrossEntropyLoss(BinaryLoss):
-    """−log of the probability of each label's outcome: ``torch.nn.BCEWithLogitsLoss`` that knows missing labels (-1).
+    """−log of the probability of each label's outcome: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
 
     Args:
         pos_weight: (L,) or () weight of the positive terms, or None.

@@ -14,7 +14,7 @@ __all__ = ["SampleDependentFocalLoss"]
 
 
 class SampleDependentFocalLoss(WeightedNLL):
-    """Focal loss whose γ is chosen for each sample, at each step, by its p_y.
+    """Focal loss with a γ for each sample, chosen at each step by its p_y.
 
     The defaults are FLSD-53: γ = 5 where p_y < 0.2, else 3. FLSD-52 of the authors' code has three intervals:
     ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The authors choose γ so that the gradient equals that of cross-entropy

@@ -12,7 +12,7 @@ __all__ = ["Accuracy", "Error"]
 
 @dataclass(frozen=True)
 class Accuracy(MeanMetric):
-    """Share of rows whose decision is the label.
+    """Fraction of rows whose decision is the label.
 
     Examples:
         >>> from calibrant import Predictions
@@ -32,7 +32,7 @@ class Accuracy(MeanMetric):
 
 @dataclass(frozen=True)
 class Error(MeanMetric):
-    """Share of rows whose decision is not the label: 1 − accuracy.
+    """Fraction of rows whose decision is not the label: 1 − accuracy.
 
     Examples:
         >>> from calibrant import Predictions

@@ -111,7 +111,7 @@ class SquaredGaps(BinnedMetric):
 
 @dataclass(frozen=True)
 class DebiasedECE(BinnedMetric):
-    """√max(0, ``SquaredECE``): the root-mean-square gap, with the part that sampling adds taken off before the root.
+    """√max(0, ``SquaredECE``): the root-mean-square gap, after subtracting the sampling bias of the square.
 
     The square is unbiased. Its root is not (the root of a mean is not the mean of roots), and no rooted estimator is: near 0
     it is still too high.

@@ -43,7 +43,7 @@ class RocCurve:
 
 
 def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> float:
-    """Return the area under the ROC curve of telling out-of-distribution rows from others; 0.5 is chance.
+    """Return the area under the ROC curve of detecting out-of-distribution rows; 0.5 is chance.
 
     Args:
         inside: Predictions on in-distribution data; labels are not needed.
@@ -64,7 +64,7 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
 
 
 def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> RocCurve:
-    """Return the ROC curve of telling out-of-distribution rows from others.
+    """Return the ROC curve of detecting out-of-distribution rows.
 
     Args:
         inside: As in ``ood_auroc``.

@@ -16,7 +16,7 @@ _MOST_RISKS = 1 << 24  # rows, up to which the risk at each is summed
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error among the most confident rows, for each share of rows kept.
+    """The error among the most confident rows, by the fraction of rows kept.
 
     Args:
         coverage: (N,) share of rows kept: 1/N … 1.

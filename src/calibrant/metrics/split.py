@@ -1,5 +1,6 @@
-"""Log-loss and entropy of the rows decided right, or wrong: where over-confidence lives."""
+"""Log-loss and entropy of the correctly or incorrectly classified rows, which show where a model is over-confident."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -21,8 +22,39 @@ Where = Literal["all", "correct", "wrong"]
 
 
 @dataclass(frozen=True)
-class SplitNLL(SumMetric[MeanState]):
-    """Mean −log p of the label over the rows decided right, or over those decided wrong.
+class _SplitMean(SumMetric[MeanState]):
+    """A mean over all rows, or over the correctly or the incorrectly classified ones."""
+
+    where: Where
+
+    needs_classes = True
+
+    def __post_init__(self) -> None:
+        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
+
+    @abstractmethod
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the terms (N,) of the mean."""
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the chosen rows."""
+        predictions = need_predictions(data, metric=self)
+        terms, weight = self.terms(predictions), predictions.weights
+        if self.where != "all":
+            chosen = predictions.correct == (self.where == "correct")
+            terms, weight = terms[chosen], None if weight is None else weight[chosen]
+        return MeanState.of(terms, weight)
+
+    def value(self, state: MeanState) -> float:
+        """Return the mean."""
+        if state.count == 0:
+            raise InputError(f"expected at least one {self.where} row, got none; use where='all'")
+        return state.total / state.count
+
+
+@dataclass(frozen=True)
+class SplitNLL(_SplitMean):
+    """Mean −log p of the label over the correctly, or over the incorrectly classified rows.
 
     Args:
         where: "correct" or "wrong" ("all" is ``NLL``).
@@ -42,27 +74,18 @@ class SplitNLL(SumMetric[MeanState]):
     bounds = (0.0, inf)
     notion = "proper score"
     cite = "Mukhoti et al. 2020"
-    needs_classes = True
 
-    def __post_init__(self) -> None:
-        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
-
-    def state(self, data: Data) -> MeanState:
-        """Return sum and count of the chosen rows."""
-        predictions = need_predictions(data, metric=self)
-        return _sum(NLL().rows(predictions), predictions, self.where)
-
-    def value(self, state: MeanState) -> float:
-        """Return the mean."""
-        return _mean(state, self.where)
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the negative log-probability of the label (N,)."""
+        return NLL().rows(predictions)
 
 
 @dataclass(frozen=True)
-class Entropy(SumMetric[MeanState]):
+class Entropy(_SplitMean):
     """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
 
-    Higher is not better in itself; over wrong rows it should be high, over right ones low. (``better`` says "lower",
-    for "all".)
+    Higher is not better in itself; it should be high over incorrectly and low over correctly classified rows.
+    (``better`` says "lower", for "all".)
 
     Args:
         where: "all", "correct" or "wrong" rows.
@@ -82,19 +105,10 @@ class Entropy(SumMetric[MeanState]):
     bounds = (0.0, inf)
     notion = "sharpness"
     cite = "Shannon 1948"
-    needs_classes = True
 
-    def __post_init__(self) -> None:
-        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
-
-    def state(self, data: Data) -> MeanState:
-        """Return sum and count of the chosen rows."""
-        predictions = need_predictions(data, metric=self)
-        return _sum(entropy_rows(predictions), predictions, self.where)
-
-    def value(self, state: MeanState) -> float:
-        """Return the mean."""
-        return _mean(state, self.where)
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the entropy of each row (N,)."""
+        return entropy_rows(predictions)
 
 
 def entropy_rows(predictions: Predictions) -> Tensor:
@@ -119,17 +133,3 @@ def entropy_rows(predictions: Predictions) -> Tensor:
             p = log_p.exp()
             parts.append(-torch.where(p > 0, p * log_p, 0.0).sum(dim=1))
     return torch.cat(parts).clamp_min_(0).add_(0.0)  # −0 becomes 0
-
-
-def _sum(rows: Tensor, predictions: Predictions, where: Where) -> MeanState:
-    weight = predictions.weights
-    if where != "all":
-        chosen = predictions.correct == (where == "correct")
-        rows, weight = rows[chosen], None if weight is None else weight[chosen]
-    return MeanState.of(rows, weight)
-
-
-def _mean(state: MeanState, where: Where) -> float:
-    if state.count == 0:
-        raise InputError(f"expected at least one {where} row, got none; use where='all'")
-    return state.total / state.count

@@ -20,7 +20,17 @@ from calibrant.study.recipe import (
 )
 from calibrant.study.run import Step, execute, run_study
 from calibrant.study.store import Run, Store
-from calibrant.study.tables import Measured, Summary, Verdict, collect, judge, record_of, rows, summarise, wanted
+from calibrant.study.tables import (
+    Measured,
+    Summary,
+    Verdict,
+    collect,
+    measures_needed,
+    record_of,
+    rows,
+    summarise,
+    verdicts_on,
+)
 from calibrant.study.template import write_template
 from calibrant.study.train import Outcome, training
 
@@ -48,8 +58,8 @@ __all__ = [
     "collect",
     "describe",
     "execute",
-    "judge",
     "load_study",
+    "measures_needed",
     "presets",
     "printed_beside",
     "record_of",
@@ -57,6 +67,6 @@ __all__ = [
     "run_study",
     "summarise",
     "training",
-    "wanted",
+    "verdicts_on",
     "write_template",
 ]

@@ -27,12 +27,12 @@ __all__ = [
     "Summary",
     "Verdict",
     "collect",
-    "judge",
+    "measures_needed",
     "record_of",
     "rows",
     "summarise",
     "verdict_of",
-    "wanted",
+    "verdicts_on",
 ]
 
 NULL_DRAWS = 100
@@ -151,6 +151,17 @@ class Verdict:
             return "shows the opposite"
         return "shows" if self.seen else "shows in part"
 
+    def plain(self) -> dict[str, Any]:
+        """Return source, setting, verdict and p-values as JSON data."""
+        return {
+            "source": self.claim.source,
+            "setting": self.setting,
+            "verdict": self.outcome,
+            "seen": self.seen,
+            "p": self.p,
+            "p_unpaired": self.p_unpaired,
+        }
+
 
 def collect(study: Study, store: Store) -> list[Measured]:
     """Return the finished runs: every setting, objective and seed with all folds finished.
@@ -206,7 +217,7 @@ def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["m
     return [_summary(where, items, names) for where, items in groups.items()]
 
 
-def wanted(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
+def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
 
     Args:
@@ -235,7 +246,7 @@ def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]
     )
 
 
-def judge(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
+def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
     """Return a verdict for each claim and setting: whether the ordering reproduces in ``measured``.
 
     Args:
@@ -337,7 +348,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
     """
     check_study_kind(study)
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
-    names = wanted(study, columns)
+    names = measures_needed(study, columns)
     figures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}
         | {name: round(value, 6) for name, value in m.figures(names).items() if not math.isnan(value)}
@@ -351,18 +362,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         "recipe": {"settings": [asdict(s) for s in study.settings], "training": dict(study.training)},
         "objectives": [asdict(objective) for objective in study.objectives],
         "figures": figures,
-        "claims": [
-            {
-                "text": v.claim.text,
-                "source": v.claim.source,
-                "setting": v.setting,
-                "verdict": v.outcome,
-                "seen": v.seen,
-                "p": v.p,
-                "p_unpaired": v.p_unpaired,
-            }
-            for v in judge(study, measured)
-        ],
+        "claims": [{"text": v.claim.text, **v.plain()} for v in verdicts_on(study, measured)],
         "provenance": {
             "commit": _commit(),
             "versions": measured[0].versions if measured else {},

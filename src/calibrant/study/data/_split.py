@@ -1,4 +1,4 @@
-"""What a data set gives to training: three splits that stay apart, and how a batch of each is made."""
+"""The splits of a data set for training, validation and testing, and how batches of each are made."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Split(Protocol):
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """Classes among which a prediction is decided; () for all."""
+        """Classes that a prediction may have; () for all."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -29,7 +29,7 @@ class Split(Protocol):
         """Return the split with its arrays on ``device``."""
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Any, Tensor]:
-        """Return the network's input for the samples ``rows`` and the labels its outputs are compared with.
+        """Return the network's input for the samples ``rows``, and the labels of its outputs.
 
         Args:
             rows: (B,) int64.
@@ -56,7 +56,7 @@ class TensorSplit:
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """All classes may be decided for."""
+        """Empty: a prediction may have any class."""
         return ()
 
     def __getitem__(self, rows: Any) -> "TensorSplit":
@@ -67,14 +67,14 @@ class TensorSplit:
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Return inputs (B, …) and labels (B,) of ``rows``, for training and judging alike."""
+        """Return inputs (B, …) and labels (B,) of ``rows``, for training and evaluation alike."""
         inputs = self.inputs[rows]
         return inputs if self.prepare is None else self.prepare(inputs), self.labels[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """The three splits of one run. Training sees ``train``; choices and fits see ``validation``; ``test`` is judged.
+    """The three splits of one run: ``train`` for training, ``validation`` for choices and fits, ``test`` for evaluation alone.
 
     Args:
         train: Samples to train on.
@@ -93,6 +93,6 @@ class Fold:
     ood: Mapping[str, Split] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Fold":
-        """Return the fold with the arrays of its three splits on ``device``; the others follow when they are predicted."""
+        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets move when they are predicted."""
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)

@@ -1,4 +1,4 @@
-"""Binary trees with labelled nodes: reading, and batches that are computed level by level."""
+"""Binary trees with labelled nodes: reading them, and batches that a network computes level by level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class TreeBatch:
-    """Trees side by side, ready to be computed.
+    """A batch of trees in the order of computation.
 
     Args:
         words: (leaves of all trees,) int64.
@@ -47,7 +47,7 @@ class TreeBatch:
 
 @dataclass(frozen=True, eq=False)
 class TreeSplit:
-    """Trees of one split; trained on all their labelled nodes, judged at their roots.
+    """Trees of one split, for training on all labelled nodes and evaluation at the roots.
 
     Args:
         trees: N trees.
@@ -72,7 +72,7 @@ class TreeSplit:
         return replace(self, device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[TreeBatch, Tensor]:
-        """Return the trees ``rows``, and the labels of all labelled nodes to train on, or of the roots."""
+        """Return the trees ``rows`` with the labels of all labelled nodes for training, else of the roots."""
         trees = [self.trees[row] for row in rows.tolist()]
         leaves = sum(len(tree.words) for tree in trees)
         places = _places(trees, leaves)
@@ -93,7 +93,7 @@ class TreeSplit:
 
 
 def _places(trees: Sequence[Tree], leaves: int) -> list[Tensor]:
-    """Return for each tree where its nodes (nodes,) come among those of the batch: all leaves, then height by height."""
+    """Return the positions (nodes,) of each tree's nodes in the batch: all leaves, then height by height."""
     heights = torch.cat([tree.heights for tree in trees])
     order = torch.argsort(heights, stable=True)
     rank = torch.empty_like(order)

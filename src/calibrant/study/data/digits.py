@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits that come with scikit-learn, made hard: few training images, noise."""
+"""The 1,797 handwritten digits of scikit-learn, made harder by noise and few training images."""
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ def digits(
 def check_digits(
     *, seed: int = 0, fold: int = 0, folds: int = 5, noise: float = 0.22, train: int = 400, validation: int = 400
 ) -> None:
-    """Raise unless there is such a fold of the digits.
+    """Raise unless the digits have this fold.
 
     Args:
         seed: As in ``digits``, with all that follow.

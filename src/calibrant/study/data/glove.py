@@ -14,7 +14,7 @@ MISSING = (-0.05, 0.05)  # mean and deviation of the vectors of words that the f
 
 
 def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
-    """Return the vectors of those ``words`` that the file has.
+    """Return the vectors of those ``words`` that are in the file.
 
     Args:
         path: A text file as glove.840B.300d.txt; a word may hold spaces.
@@ -41,7 +41,7 @@ def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
 
 
 def table_of(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed: int) -> Tensor:
-    """Return vectors (1 + words, numbers): row 0 is the unknown word's; words without a vector get a random one.
+    """Return vectors (1 + words, size), row 0 for unknown words; words without a vector get a random one.
 
     Args:
         found: What ``read_glove`` returned.

@@ -1,4 +1,4 @@
-"""ImageNet: decoded batch by batch, cropped as is usual; its validation images are the test set."""
+"""ImageNet, decoded and cropped batch by batch; its validation images are the test set."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Samples of a split that are decoded when they are asked for.
+    """Samples of a split that are decoded on demand.
 
     Args:
         raw: The encoded images.
@@ -51,14 +51,14 @@ class LazyImages:
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """All classes may be decided for."""
+        """Empty: a prediction may have any class."""
         return ()
 
     def __getitem__(self, places: np.ndarray) -> "LazyImages":
         return replace(self, rows=self.rows[places], labels=self.labels[torch.from_numpy(places)])
 
     def to(self, device: torch.device) -> "LazyImages":
-        """Return the split sending its batches to ``device``."""
+        """Return the split with batches on ``device``."""
         return replace(self, labels=self.labels.to(device), device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class LazyImages:
 
 
 def imagenet(*, seed: int, fold: int, **options: Any) -> Fold:
-    """Return ImageNet; its 50,000 validation images are the test set, ours are drawn from the training images.
+    """Return ImageNet, tested on its 50,000 validation images and validated on a sample of its training images.
 
     Args:
         seed: Draws the training images if the option ``train`` is given.
@@ -97,7 +97,7 @@ def imagenet(*, seed: int, fold: int, **options: Any) -> Fold:
 
 @dataclass(frozen=True)
 class ImageNetOptions:
-    """What a recipe may say of ImageNet.
+    """Options of ImageNet in a recipe.
 
     Args:
         folder: Holds the hub's parquet files, or ``train/class/*.JPEG`` and ``val/class/*.JPEG``; None asks the hub.

@@ -45,7 +45,7 @@ STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, f
 
 @dataclass(frozen=True)
 class Normalise:
-    """uint8 images (B, H, W, 3) to float32 (B, 3, H, W), each channel less its mean over its deviation."""
+    """Converts uint8 images (B, H, W, 3) to standardised float32 images (B, 3, H, W)."""
 
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
@@ -58,7 +58,7 @@ class Normalise:
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """A random crop after padding and a random mirror image, drawn for each image, computed for the batch at once.
+    """Crops after padding and mirrors images at random, each image by its own draws, all in one operation.
 
     Args:
         pad: Pixels added on each side, of the value of a black pixel after normalisation.
@@ -104,7 +104,7 @@ def images(name: str, *, seed: int, fold: int, **options: Any) -> Fold:
 
 @dataclass(frozen=True)
 class Options:
-    """What a recipe may say of an image data set.
+    """Options of an image data set in a recipe.
 
     Args:
         folder: A folder with the data set's files, as the hub has them, or with ``train*.npz`` and ``test*.npz`` parts
@@ -155,7 +155,7 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
 
 
 def test_pixels(name: str, folder: str | None) -> np.ndarray:
-    """Return the test images (N, H, W, 3) uint8 of a data set, for use beside another one's.
+    """Return the test images (N, H, W, 3) uint8 of a data set, as out-of-distribution data of another one.
 
     Args:
         name: A key of ``SOURCES``.

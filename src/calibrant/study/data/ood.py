@@ -1,4 +1,4 @@
-"""Out-of-distribution pairs: inputs of the same shape from elsewhere, which a trained network predicts and nothing else.
+"""Out-of-distribution data: inputs of the same shape from other sources, used for prediction alone.
 
 ``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
 """
@@ -74,7 +74,7 @@ def gaussian_noise(inside: TensorSplit, *, seed: int, deviation: float = 0.1) ->
 
 
 def pure_noise(inside: TensorSplit, *, seed: int, mean: float = 0.5, deviation: float = 1.0) -> TensorSplit:
-    """Return images that are nothing but noise, as many as there are test images.
+    """Return images of noise alone, as many as there are test images.
 
     Args:
         inside: Test images, for their number, shape and kind.

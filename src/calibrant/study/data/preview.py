@@ -1,4 +1,4 @@
-"""What can be said of a data set before its files are read: whether its options fit, and what a network must know."""
+"""What is known of a data set before its files are read: whether its options are valid, and what a network needs."""
 
 import inspect
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ TEXT_VOCABULARY = 8  # stands for the words of a text that has not been read
 def preview(
     data: Mapping[str, Any], *, makers: Mapping[str, Any], tokenised: Mapping[str, Any], fold: int = 0
 ) -> dict[str, Any]:
-    """Return what a network must know of a data set (``classes``, ``inputs`` …), without reading a file.
+    """Return the sizes that a network needs of a data set (``classes``, ``inputs`` …), without reading a file.
 
     Args:
         data: The name of a data set and its options.

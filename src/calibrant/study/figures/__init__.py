@@ -30,7 +30,7 @@ KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured], Store], Sequence[A
 
 
 def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[Drawing]:
-    """Return the figures of a study that what has been run can fill, one for each setting that has runs.
+    """Return the figures of a study that have finished runs, one for each setting.
 
     Args:
         study: The study.
@@ -70,7 +70,7 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: tuple[Panel, .
 
 
 def slug(text: str) -> str:
-    """Return a name for a file.
+    """Return the name of a figure's file.
 
     Examples:
         >>> slug("SST Tree-LSTM")

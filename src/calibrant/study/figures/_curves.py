@@ -24,7 +24,7 @@ FRACTIONS = {"error", "ece", "ece_mass", "ece_at_t", "ece_at_own_t", "optimal_ec
 
 
 def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return a panel for each entry of ``spec.panels``; a curve for each objective and each place in the trajectory."""
+    """Return a panel for each entry of ``spec.panels``, with a curve for each objective and entry of the trajectory."""
     panels = []
     for places in spec.panels:
         lines = []
@@ -41,7 +41,7 @@ def trajectory(spec: FigureSpec, items: Sequence[Measured], store: Store) -> lis
 
 
 def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return a panel for each bin: confidence less accuracy on validation data; and one of AdaFocal's γ in these bins."""
+    """Return a panel for each bin with confidence minus accuracy on validation data, and one with AdaFocal's γ in the bins."""
     panels = []
     for index in spec.bins:
         lines = tuple(curve(label, runs, store, f"validation.gaps_mass.{index}") for label, runs in by_objective(items))
@@ -58,7 +58,7 @@ def bins(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot
 
 
 def learned(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return the share of training samples that are right from an epoch on to the end of training."""
+    """Return the fraction of training samples that are classified correctly from an epoch to the end of training."""
     lines = []
     for label, runs in by_objective(items):
         epochs = [entry["epoch"] for entry in store.trajectory(runs[0].recipes[0])]
@@ -76,7 +76,7 @@ def _share(store: Store, recipe: Any, epoch: int) -> float:
 
 
 def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Line:
-    """Return ``place`` of the trajectory over epochs: mean over folds, then mean, least and largest over seeds.
+    """Return the entry ``place`` of the trajectory over epochs: mean over folds, then mean, minimum and maximum over seeds.
 
     Args:
         label: In the legend.
@@ -93,14 +93,14 @@ def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Lin
 
 
 def line_of(label: str, x: Iterable[float], by_seed: Sequence[Sequence[float]]) -> Line:
-    """Return the mean of the rows, with their least and largest where there are several."""
+    """Return the mean of the rows, with minimum and maximum if there are several."""
     rows = np.array(by_seed, dtype=float)
     spread = (tuple(rows.min(axis=0)), tuple(rows.max(axis=0))) if len(rows) > 1 else ((), ())
     return Line(label, tuple(float(value) for value in x), tuple(rows.mean(axis=0)), *spread)
 
 
 def value_at(entry: Any, place: str) -> float:
-    """Return what stands at ``place`` in an entry of a trajectory; NaN where there is nothing."""
+    """Return the number at ``place`` in an entry of a trajectory, NaN if there is none."""
     for key in place.split("."):
         if isinstance(entry, list):
             entry = entry[int(key)] if int(key) < len(entry) else None
@@ -120,7 +120,7 @@ def by_objective(items: Sequence[Measured]) -> list[tuple[str, list[Measured]]]:
 
 
 def in_words(place: str, *, split: bool = True) -> str:
-    """Return a place of the trajectory in words, as ``"log-loss where wrong, test data"``."""
+    """Return a label for a place of the trajectory, such as ``"log-loss where wrong, test data"``."""
     where, _, name = place.rpartition(".")
     words = NAMES.get(name, name.replace("_", " "))
     return f"{words}, {SPLITS[where]}" if split and where in SPLITS else words
@@ -145,7 +145,7 @@ def _panel(places: Sequence[str], lines: tuple[Line, ...]) -> Plot:
 
 
 def in_name(name: str) -> str:
-    """Return a figure's name in words."""
+    """Return the label of a figure."""
     return NAMES.get(name, name)
 
 

@@ -1,4 +1,4 @@
-"""Figures of how predictions are distributed: reliability, largest logits, and telling other data apart."""
+"""Figures of distributions: reliability, largest logits, and detection of out-of-distribution data."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ POINTS = 200  # of a ROC curve
 
 
 def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Reliability]:
-    """Return two diagrams an objective, of its first seed: as it is, and at T."""
+    """Return two diagrams for each objective's first seed: uncalibrated and at T."""
     panels = []
     for label, runs in by_objective(items):
         for words, rows in (("", runs[0].before), (f" at T = {runs[0].fits.value('temperature'):.2f}", runs[0].after)):
@@ -28,7 +28,7 @@ def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> li
 
 
 def logits(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Bars]:
-    """Return the largest logits of training samples of an objective's first seed, by when they were learned for good."""
+    """Return the largest logits of training samples of an objective's first seed, by the epoch at which they were learned."""
     found = []
     for label, runs in by_objective(items):
         largest = torch.cat([store.max_logits(recipe) for recipe in runs[0].recipes]).double()
@@ -67,7 +67,7 @@ def _by_learned(
 
 
 def ood(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return ROC curves of telling each out-of-distribution set from test data by entropy, without and with temperature."""
+    """Return the ROC curves of detecting each out-of-distribution set by entropy, with and without temperature."""
     first = [
         (label, runs[0], [store.load(recipe).ood for recipe in runs[0].recipes]) for label, runs in by_objective(items)
     ]

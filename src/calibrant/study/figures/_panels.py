@@ -1,4 +1,4 @@
-"""What a study's figures are made of: numbers and their names, nothing drawn."""
+"""The content of a study's figures: numbers with names, not drawings."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """y over x; NaN where there is none. Several seeds also give the least and the largest y.
+    """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
 
     Args:
         label: In the legend.
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over one pair of axes.
+    """Curves on one pair of axes.
 
     Args:
         title: Above it.
@@ -53,7 +53,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Bars:
-    """A histogram whose bars are stacked from groups.
+    """A histogram with bars stacked by group.
 
     Args:
         title: Above it.
@@ -88,7 +88,7 @@ Panel = Plot | Bars | Reliability
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """All that a figure of a study shows.
+    """The content of one figure of a study.
 
     Args:
         name: Of the file.

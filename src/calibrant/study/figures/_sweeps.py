@@ -1,4 +1,4 @@
-"""Figures along a number: the strength of a loss, the size of the training or of the validation data, γ of a map."""
+"""Figures by a parameter: the strength of a loss, the number of training or validation samples, γ of a map."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
 
 
 def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return measures over the number of a loss. Entries with a sign share one axis, others have panels of their own."""
+    """Return measures by the strength of a loss; entries with a sign share one axis, others have panels of their own."""
     together = any(len(entry) > 2 for entry in spec.sweep)
     groups = [spec.sweep] if together else [(entry,) for entry in spec.sweep]
     panels = []
@@ -52,7 +52,7 @@ def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
 
 
 def _numbers(entries: Sequence[Sequence[str]], items: Sequence[Measured]) -> dict[str, float]:
-    """Return objective → its place along the axis."""
+    """Return the position of each objective on the axis."""
     found = {}
     for label, runs in by_objective(items):
         loss = runs[0].recipes[0].loss
@@ -73,7 +73,7 @@ def _over(measure: str, numbers: Mapping[str, float], items: Sequence[Measured],
 
 
 def _line(label: str, x: Sequence[float], rows: Sequence[Sequence[float]]) -> Line:
-    """Return mean, least and largest of each row, one row a place."""
+    """Return mean, minimum and maximum of each row, one row per position."""
     several = max(len(row) for row in rows) > 1
     spread = (tuple(map(min, rows)), tuple(map(max, rows))) if several else ((), ())
     return Line(label, tuple(x), tuple(float(np.mean(row)) for row in rows), *spread)
@@ -101,7 +101,7 @@ def best(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot
 
 
 def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return ECE on test data after calibrators that saw only so many validation samples, mean of five draws."""
+    """Return the ECE on test data after calibrators fitted on subsets of the validation samples, mean of five draws."""
     panels = []
     for title, make in (("temperature scaling", TemperatureScaling), ("histogram binning", HistogramBinning)):
         lines = []
@@ -146,7 +146,7 @@ def focal(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
 
 
 def losses(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return each loss as a function of the probability of the label, of two classes."""
+    """Return each loss as a function of the label's probability, for two classes."""
     p = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
     logits = torch.stack([p.log(), torch.log1p(-p)], dim=1)
     label = torch.zeros(len(p), dtype=torch.int64)
@@ -162,7 +162,7 @@ def losses(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Pl
 
 
 def short(x: float) -> str:
-    """Return a number for an axis.
+    """Return a number formatted for an axis.
 
     Examples:
         >>> short(-0.05), short(3.0)

@@ -1,4 +1,4 @@
-"""Networks of the studies. Each is built with what the data say (``classes``, ``inputs`` …) and its own options.
+"""Networks of the studies, constructed from the sizes of the data (``classes``, ``inputs`` …) and options of their own.
 
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """

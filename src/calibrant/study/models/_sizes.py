@@ -1,4 +1,4 @@
-"""The one check of the sizes that networks are built with."""
+"""Checks of the sizes of networks."""
 
 from typing import Any
 

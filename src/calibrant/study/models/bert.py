@@ -1,4 +1,4 @@
-"""BERT through ``transformers``, from a folder of weights or freshly drawn."""
+"""BERT from ``transformers``, with weights from a folder or new ones."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -16,7 +16,7 @@ VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 5
 
 
 class WideBlock(nn.Module):
-    """Batch norm, ReLU and 3×3 convolution, twice, beside a shortcut taken after the first ReLU where sizes change."""
+    """Batch norm, ReLU and 3×3 convolution, twice, plus a shortcut, taken after the first ReLU if sizes change."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class WideResNet(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """1×1 then 3×3 convolution; the result is put beside the input."""
+    """1×1 and 3×3 convolutions, whose result is concatenated with the input."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class VGG(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Two 3×3 convolutions with pooling: for tests and first looks.
+    """Two 3×3 convolutions with pooling, for tests and first experiments.
 
     Args:
         classes: K.

@@ -23,7 +23,7 @@ LAYERS = {
 
 
 class Basic(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+    """Two 3×3 convolutions plus a shortcut."""
 
     expansion = 1
 
@@ -42,7 +42,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions beside a shortcut."""
+    """1×1, 3×3 and 1×1 convolutions plus a shortcut."""
 
     expansion = 4
 
@@ -95,7 +95,7 @@ def _shortcut(inputs: int, outputs: int, stride: int, *, padded: bool) -> nn.Mod
 
 
 class ResNet(nn.Module):
-    """ResNet-18, -34, -50, -101 and the "ResNet-110" of Mukhoti et al.'s code, 64 channels wide at first.
+    """ResNet-18, -34, -50, -101 and the "ResNet-110" of Mukhoti et al.'s code, with 64 channels in the first stage.
 
     Args:
         classes: K.

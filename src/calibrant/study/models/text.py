@@ -63,7 +63,7 @@ class DeepTextCNN(nn.Module):
 
 
 class PooledTextCNN(nn.Module):
-    """Three convolutions and global max pooling, as the code of Mukhoti et al. has for 20 Newsgroups.
+    """Three convolutions and global max pooling, as in Mukhoti et al.'s code for 20 Newsgroups.
 
     Args:
         classes: K.

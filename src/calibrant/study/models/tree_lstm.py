@@ -12,7 +12,7 @@ __all__ = ["TreeLSTM"]
 
 
 class TreeLSTM(nn.Module):
-    """N-ary Tree-LSTM with two children; logits of the nodes that a batch asks for.
+    """N-ary Tree-LSTM with two children, which returns the logits of the nodes that a batch selects.
 
     All nodes of one height, over all trees of the batch, are computed together.
 
@@ -62,7 +62,7 @@ class TreeLSTM(nn.Module):
         self.classifier = nn.Linear(hidden, classes)
 
     def forward(self, batch: TreeBatch) -> Tensor:
-        """Return logits (nodes asked for, K)."""
+        """Return logits (selected nodes, K)."""
         gate, cell = self.leaf(self.embedding(batch.words)).chunk(2, dim=1)
         all_hidden, all_cells = torch.sigmoid(gate) * torch.tanh(cell), cell
         for left, right in batch.levels:  # indices into the nodes computed so far
@@ -71,7 +71,7 @@ class TreeLSTM(nn.Module):
         return self.classifier(self.dropout(all_hidden[batch.asked]))
 
     def _compose(self, left: Tensor, right: Tensor, left_cell: Tensor, right_cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Return hidden numbers and cells (nodes, hidden) of nodes from those of their children."""
+        """Return hidden states and cells (nodes, hidden) of nodes from those of their children."""
         if self.output_gate:
             i, f_left, f_right, o, u = self.node(torch.cat([left, right], dim=1)).chunk(5, dim=1)
         else:
