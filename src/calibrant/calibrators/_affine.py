@@ -10,6 +10,8 @@ from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300
+_NEAR_CLASSES = 128  # up to here each class has second moments of its own rows: 17 MB of them
+_NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own
 _NEWTON_PARAMETERS = 250  # up to here a Hessian costs at most six passes for a gradient, of which L-BFGS takes thirty
 _TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
@@ -212,7 +214,7 @@ def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -
     if diagonal:
         curvature = rows.total(diagonal_curvature) / mass
         return (_lifted(curvature) + 2 * strength)[:, None, None]
-    spread, moments = (part / mass for part in rows.total(matrix_curvature))
+    spread, moments, own = (part / mass for part in rows.total(matrix_curvature, classes <= _NEAR_CLASSES))
     spread, ridge = _lifted(spread), strength.view(classes, classes + 1)
     if classes > _BLOCK_CLASSES:  # K blocks would not fit in memory
         diagonals: Tensor = (spread[:, None] * moments.diagonal() + 2 * ridge).reshape(-1, 1, 1)
@@ -220,7 +222,9 @@ def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -
     moments = moments + 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype).to(
         moments.device
     )
-    blocks: Tensor = spread[:, None, None] * moments
+    # the rows near to a class's boundary make its block; those that are far share the moments of all
+    far = spread if not len(own) else (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
+    blocks: Tensor = far[:, None, None] * moments + (own if len(own) else 0.0)
     blocks.diagonal(dim1=1, dim2=2).add_(ridge, alpha=2)
     return blocks
 
@@ -232,11 +236,19 @@ def diagonal_curvature(chunk: AffineChunk) -> Tensor:
     return torch.cat([(spread * chunk.x**2).sum(dim=0), spread.sum(dim=0)])
 
 
-def matrix_curvature(chunk: AffineChunk) -> tuple[Tensor, Tensor]:
-    """Return Σ p (1 − p) (K,) and the second moments (K+1, K+1) of [x; 1]."""
+def matrix_curvature(chunk: AffineChunk, near: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ p (1 − p) (K,), the second moments (K+1, K+1) of [x; 1], and those of each class's near rows.
+
+    The latter are Σ p (1 − p) [x; 1] [x; 1]ᵀ (K, K+1, K+1) over rows with p (1 − p) above 0.01, or empty without ``near``.
+    """
     p = torch.softmax(chunk.x, dim=1)
     ones = torch.cat([chunk.x, torch.ones_like(chunk.x[:, :1])], dim=1)
-    return chunk.weight @ (p * (1 - p)), (ones * chunk.weight[:, None]).T @ ones
+    spread, weighted = p * (1 - p), ones * chunk.weight[:, None]
+    own = ones.new_zeros(p.shape[1] if near else 0, ones.shape[1], ones.shape[1])
+    for k in range(len(own)):
+        at = torch.nonzero(spread[:, k] > _NEAR)[:, 0]
+        own[k] = (weighted[at] * spread[at, k : k + 1]).T @ ones[at]
+    return chunk.weight @ spread, weighted.T @ ones, own
 
 
 def _lifted(curvature: Tensor) -> Tensor:
