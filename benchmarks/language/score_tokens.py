@@ -18,7 +18,7 @@ import torch
 from score_smollm2 import newsgroups
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-TEXTS, LENGTH, PART = 240, 129, 20
+TEXTS, LENGTH, PART = 160, 129, 20
 
 
 def main() -> None:

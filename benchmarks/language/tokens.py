@@ -12,7 +12,7 @@ import json
 import resource
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.language.__main__ import environment_of
 from benchmarks.records import machine, versions
-from calibrant import BinaryPairs
+from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, Calibrator
 from calibrant.evaluate import compare
 from calibrant.language import token_classes
@@ -144,20 +144,26 @@ def measured(fit: Half, test: Half) -> dict[str, Any]:
     }
 
 
-def through(test: Half, fitted: dict[str, Calibrator]) -> tuple[dict[str, Tensor], dict[str, BinaryPairs]]:
-    """Return the log-loss (N,) and the pairs of each method's top label; the logits are computed once."""
+def through(test: Half, fitted: Mapping[str, Calibrator]) -> tuple[dict[str, Tensor], dict[str, BinaryPairs]]:
+    """Return the log-loss (N,) and the pairs of each method's top label; the logits are computed once for all."""
     names = [NONE, *fitted]
-    losses: dict[str, list[Tensor]] = {name: [] for name in names}
-    p: dict[str, list[Tensor]] = {name: [] for name in names}
-    y: dict[str, list[Tensor]] = {name: [] for name in names}
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
     for part in test.source.predictions(test.labels, features=test.features):
         for name in names:
-            after = part if name == NONE else part.calibrated_by(fitted[name])
-            losses[name].append(after.nll)
-            p[name].append(after.confidence)
-            y[name].append(after.correct.double())
-    pairs = {name: BinaryPairs(torch.cat(p[name]), torch.cat(y[name]), groups=test.texts) for name in names}
-    return {name: torch.cat(losses[name]) for name in names}, pairs
+            # the texts are others than those of the fit
+            after = part if name == NONE else part.calibrated_by(fitted[name], allow_fit_rows=True)
+            found[name].append(scored(after))
+    whole = {name: torch.cat(parts) for name, parts in found.items()}
+    pairs = {name: BinaryPairs(one[:, 1], one[:, 2], groups=test.texts) for name, one in whole.items()}
+    return {name: one[:, 0] for name, one in whole.items()}, pairs
+
+
+def scored(part: Predictions) -> Tensor:
+    """Return log-loss, confidence and correctness (n, 3) of predictions, in float64."""
+    labels, predicted = part.need_labels(), part.predicted
+    norm = torch.cat([torch.logsumexp(row.double(), dim=1) for row in part.logits.split(8)])
+    own, top = (part.logits.gather(1, one[:, None])[:, 0].double() for one in (labels, predicted))
+    return torch.stack([norm - own, (top - norm).exp(), (predicted == labels).double()], dim=1)
 
 
 def figures(loss: Tensor, pairs: BinaryPairs) -> dict[str, float]:

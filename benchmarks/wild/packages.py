@@ -1,8 +1,10 @@
 """Which packages are measured, at which versions, on which data; and their environments."""
 
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ class Environment:
 
     Args:
         name: Of its folder.
-        pins: What pip installs.
+        pins: What pip installs, or npm for a script in JavaScript.
         script: In ``scorers/``; it imports nothing of this project.
     """
 
@@ -24,21 +26,38 @@ class Environment:
     pins: tuple[str, ...]
     script: str
 
+    @property
+    def node(self) -> bool:
+        """Whether the script is JavaScript."""
+        return self.script.endswith(".js")
+
+    @property
+    def suffix(self) -> str:
+        """Of the file that the script writes."""
+        return ".json" if self.node else ".npz"
+
     def made_in(self, home: Path) -> Path:
-        """Return the environment's Python, installed at its first use.
+        """Return the environment's folder, installed at its first use.
 
         Raises:
-            RuntimeError: If a package cannot be installed, with pip's last line.
+            RuntimeError: If a package cannot be installed, with the installer's last line.
         """
-        folder = home / "environments" / self.name
-        python, ready = folder / "bin" / "python", folder / "ready"
+        folder = (home / "environments" / self.name).absolute()
+        ready = folder / "ready"
         if ready.exists() and ready.read_text() == " ".join(self.pins):
-            return python
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.pins]
+            return folder
+        if self.node:
+            if shutil.which("npm") is None:
+                raise RuntimeError(f"could not install {' '.join(self.pins)}: npm is not installed")
+            folder.mkdir(parents=True, exist_ok=True)
+            command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *self.pins]
+        else:
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            python = str(folder / "bin" / "python")
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.pins]
         _run(command, f"install {' '.join(self.pins)}")
         ready.write_text(" ".join(self.pins))
-        return python
+        return folder
 
     def run(self, home: Path, arguments: Sequence[str]) -> None:
         """Run the script with ``arguments``.
@@ -46,7 +65,10 @@ class Environment:
         Raises:
             RuntimeError: If it fails, with its last line.
         """
-        _run([str(self.made_in(home)), str(SCORERS / self.script), *arguments], f"run {self.script}")
+        folder = self.made_in(home)
+        program = "node" if self.node else str(folder / "bin" / "python")
+        settings = {**os.environ, "NODE_PATH": str(folder / "node_modules")}
+        _run([program, str(SCORERS / self.script), *arguments], f"run {self.script}", settings)
 
 
 @dataclass(frozen=True)
@@ -105,11 +127,25 @@ PACKAGES = (
         "files",
         Environment("magika", ("magika==1.0.3", "numpy==2.4.6"), "score_magika_files.py"),
     ),
+    Package(
+        "vscode",
+        "MIT",
+        "programming languages (VS Code's detector)",
+        "files",
+        Environment("vscode", ("@vscode/vscode-languagedetection@1.0.23",), "score_code_files.js"),
+    ),
 )
 
 
-def _run(command: Sequence[str], what: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60 * _MINUTES, check=False)
+def _run(command: Sequence[str], what: str, settings: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60 * _MINUTES,
+        check=False,
+        env=None if settings is None else dict(settings),
+    )
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise RuntimeError(f"could not {what}: {last}")

@@ -45,15 +45,18 @@ def scored(package: Package, home: Path, *, most: int, files: str) -> Scored:
         RuntimeError: If it cannot be installed or run.
     """
     home.mkdir(parents=True, exist_ok=True)
-    out = home / f"{package.name}-{most}.npz"
+    out = home / f"{package.name}-{most}{package.environment.suffix}"
     texts = home / f"texts-{most}.jsonl"
     if package.data == "texts" and not texts.exists():
         TEXTS.run(home, [str(texts), str(most)])
     if not out.exists():
         data = [str(texts)] if package.data == "texts" else [files, str(most)]
         package.environment.run(home, [*data, str(out)])
-    with np.load(out) as file:
-        arrays = dict(file)
+    if out.suffix == ".json":
+        arrays = {key: np.array(values) for key, values in json.loads(out.read_text(encoding="utf-8")).items()}
+    else:
+        with np.load(out) as file:
+            arrays = dict(file)
     if package.data == "texts":
         rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").splitlines()]
         arrays |= {key: np.array([row[key] for row in rows]) for key in ("label", "message")}

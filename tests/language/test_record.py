@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.language.measure import sentiment, table, word_table, words, words_of
+from benchmarks.language.measure import OPTIONS, sentiment, table, word_table, words, words_of
 
-from calibrant import Predictions
+from calibrant import Predictions, language
+from calibrant.errors import UsageWarning
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -78,3 +79,12 @@ def test_free_answers_are_measured_as_the_run_measures_them(tmp_path: Path) -> N
     assert found["rows"] == [200, 200]
     losses = {row["method"]: row["nll"] for row in found["results"]}
     assert losses["with sum and length"] < losses["Platt"] < losses["exp of the mean log-probability"]
+
+
+def test_the_log_in_a_clone_gives_the_scores_of_the_record(record: dict[str, Any]) -> None:
+    folder = ROOT / "tests" / "data" / "smollm2"
+    log = language.read_openai(folder / "sentiment.jsonl")
+    with pytest.warns(UsageWarning, match="left out 28 of 300"):
+        found = language.choices(log, OPTIONS, labels=language.read_labels(folder / "sentiment.csv"), missing="drop")
+    assert found.logits.tolist() == [pytest.approx(row, abs=2e-4) for row in record["sentiment"]["scores"]["log_probs"]]
+    assert found.need_labels().tolist() == record["sentiment"]["scores"]["labels"]

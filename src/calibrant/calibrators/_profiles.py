@@ -6,7 +6,6 @@ slopes, joined by polynomials of degree five (Hermite's, twice differentiable), 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from calibrant.rows import Chunk
 
 STEPS = 4  # slopes to a factor of two: the interpolation then errs by about 1e-6 nats
 BELOW, ABOVE = 3, 2  # factors of two on either side of the unit: models are over-confident more often than not
+_NOTHING = 80.0
 _FAR = -1e30  # in place of −inf: its exponential is 0, and so is their product
 LOGIT_FEATURES = ("confidence", "entropy")
 
@@ -105,22 +105,19 @@ def profiles_of(chunk: Chunk, slopes: Tensor) -> tuple[Profiles, ...]:
 
 def _block(logits: Tensor, labels: Tensor, weight: Tensor, slopes: Tensor) -> Profiles:
     tops = tops_of(logits)
-    scratch, moments = torch.empty_like(tops.below), []
+    # what is e⁻⁸⁰ of the second largest counts for nothing, and smaller numbers are slow: processors handle them in software
+    below = tops.below.clamp_min(-1.25 * _NOTHING / float(slopes[0]))
+    scratch, moments = torch.empty_like(below), []
     for slope in slopes.tolist():
-        torch.mul(tops.below, slope, out=scratch).exp_()
+        torch.mul(below, slope, out=scratch).clamp_min_(-_NOTHING).exp_()
         total = torch.where(tops.alone, 1.0, scratch.sum(dim=1).double())
-        first = scratch.mul_(tops.below).sum(dim=1).double() / total
-        second = scratch.mul_(tops.below).sum(dim=1).double() / total
+        first = scratch.mul_(below).sum(dim=1).double() / total
+        second = scratch.mul_(below).sum(dim=1).double() / total
         moments += [total.log(), first, (second - first.square()).clamp_min(0.0)]
     right = tops.at == labels
     label = torch.where(right, 0.0, tops.below.gather(1, labels[:, None])[:, 0].double())
     table = torch.stack(moments, dim=1).view(len(labels), len(slopes), 3)
     return Profiles(table, tops.margin.double(), label, right.double(), tops.features, weight)
-
-
-def joined_parts(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the parts of both."""
-    return left + right
 
 
 def joined(parts: Sequence[Profiles]) -> Profiles:
