@@ -15,6 +15,8 @@ from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
 from benchmarks.wild.pages import details, overview
 from benchmarks.wild.scores import split
 
+from calibrant.metrics import NLL
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -62,7 +64,8 @@ def test_a_package_that_gives_its_first_answer_alone_is_right_or_wrong() -> None
 
 
 def test_zeros_are_floored_for_all_and_the_automatic_choice_is_compared_with_each() -> None:
-    found = measured(split(answers()))
+    found, after = measured(split(answers()))
+    assert NLL()(after) == found["methods"][AUTO]["log_loss"]
     assert found["zeros_at_label"] > 0
     assert not found["leak_warning"]
     methods = found["methods"]

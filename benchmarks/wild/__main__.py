@@ -17,10 +17,10 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.records import machine, versions
-from benchmarks.wild.measure import calibrated, measured
+from benchmarks.wild.measure import measured
 from benchmarks.wild.packages import PACKAGES
 from benchmarks.wild.pages import details, overview
-from benchmarks.wild.scores import Scored, scored
+from benchmarks.wild.scores import scored
 from calibrant.errors import CalibrantWarning
 from calibrant.plot import Diagram, diagram_of
 from calibrant.plot.drawing import draw_diagram, lower_limit
@@ -54,18 +54,14 @@ def main() -> None:
                 continue
             print(f"{package.name}: {len(data.val)} rows to fit on, {len(data.test)} to evaluate on", flush=True)
             pins = " ".join(package.environment.pins[:1])
-            found = {"pins": pins, "licence": package.licence, "what": package.what, **measured(data)}
+            figures, after = measured(data)
+            found = {"pins": pins, "licence": package.licence, "what": package.what, **figures}
             record["sets"][package.name] = found
             RECORD.write_text(json.dumps(record, indent=1) + "\n")
-            picture(package.name, data)
+            draw(package.name, diagram_of(data.test), diagram_of(after))
     print(overview(record))
     print()
     print(details(record))
-
-
-def picture(name: str, data: Scored) -> None:
-    """Draw reliability before and after into ``docs/images``."""
-    draw(name, diagram_of(data.test), diagram_of(calibrated(data)))
 
 
 def draw(name: str, before: Diagram, after: Diagram) -> None:

@@ -28,7 +28,6 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "StructuredMatrixScaling": calibrators.StructuredMatrixScaling,
     "DirichletCalibration": calibrators.DirichletCalibration,
     "HistogramBinning": calibrators.HistogramBinning,
-    AUTO: AutoCalibrator,
 }
 
 
@@ -55,38 +54,32 @@ class Figure:
     high: float | None = None
 
 
-def measured(scored: Scored) -> dict[str, Any]:
-    """Return the figures of every method, as plain data.
+def measured(scored: Scored) -> tuple[dict[str, Any], Predictions]:
+    """Return the figures of every method, as plain data, and the test rows through AutoCalibrator.
 
     Exact zeros under a true label, which the other methods refuse, get the floor that AutoCalibrator found; doing nothing
     is shown without.
     """
     val, test = scored.val, scored.test
-    auto = AutoCalibrator().fit(val)
+    auto = AutoCalibrator()
+    best, figure, leak = _through(auto, val, test)
     floored = [val, test]
     if auto.floor.dim() == 0:
         floored = [replace(one, logits=with_floor(one.logits, auto.floor)) for one in (val, test)]
-    figures, after = {}, {}
-    leak = False
+    figures = {AUTO: figure}
     for name, make in METHODS.items():
-        fit_on, on = (val, test) if name in (AUTO, "none") else floored
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            start = time.process_time()
-            try:
-                fitted = make().fit(fit_on)
-            except CalibrantError as error:
-                print(f"  {name}: {error}", flush=True)
-                continue
-            seconds = time.process_time() - start
-            after[name] = on.calibrated_by(fitted)
-            figures[name] = _figure(after[name], seconds)
-        leak = leak or any(issubclass(one.category, DuplicateRowsWarning) for one in caught)
-    for name, one in after.items():
-        if name not in (AUTO, "HistogramBinning") and figures[name].log_loss is not None:
-            [row] = compare(after[AUTO], one, metrics=[NLL()]).rows
+        fit_on, on = (val, test) if name == "none" else floored
+        try:
+            after, figure, warned = _through(make(), fit_on, on)
+        except CalibrantError as error:
+            print(f"  {name}: {error}", flush=True)
+            continue
+        leak = leak or warned
+        figures[name] = figure
+        if name != "HistogramBinning" and figures[name].log_loss is not None:
+            [row] = compare(best, after, metrics=[NLL()]).rows
             figures[name] = replace(figures[name], versus=row.difference, low=row.low, high=row.high)
-    return {
+    found = {
         "classes": scored.classes,
         "left_out": scored.left_out,
         "top_only": scored.top_only,
@@ -97,13 +90,21 @@ def measured(scored: Scored) -> dict[str, Any]:
         "zeros_at_label": int(_zeros_at_label(test)),
         "leak_warning": leak,
         "uses": auto.learned(),
-        "methods": {name: asdict(figure) for name, figure in figures.items()},
+        "methods": {name: asdict(figures[name]) for name in (*METHODS, AUTO) if name in figures},
     }
+    return found, best
 
 
-def calibrated(scored: Scored) -> Predictions:
-    """Return the test rows through AutoCalibrator."""
-    return scored.test.calibrated_by(AutoCalibrator().fit(scored.val))
+def _through(calibrator: Calibrator, val: Predictions, test: Predictions) -> tuple[Predictions, Figure, bool]:
+    """Return the test rows through a calibrator fitted on ``val``, their figure, and whether rows were called a leak."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = time.process_time()
+        calibrator.fit(val)
+        seconds = time.process_time() - start
+        after = test.calibrated_by(calibrator)
+        figure = _figure(after, seconds)
+    return after, figure, any(issubclass(one.category, DuplicateRowsWarning) for one in caught)
 
 
 def _figure(data: Predictions, seconds: float) -> Figure:

@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from benchmarks.language.measure import OPTIONS, sentiment, table, word_table, words, words_of
+from benchmarks.language.tokens import ALL, ONE
+from benchmarks.language.tokens import table as token_table
 
-from calibrant import Predictions, language
+from calibrant import BinaryPairs, Predictions, language
 from calibrant.errors import UsageWarning
+from calibrant.metrics import ECE
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -88,3 +92,32 @@ def test_the_log_in_a_clone_gives_the_scores_of_the_record(record: dict[str, Any
         found = language.choices(log, OPTIONS, labels=language.read_labels(folder / "sentiment.csv"), missing="drop")
     assert found.logits.tolist() == [pytest.approx(row, abs=2e-4) for row in record["sentiment"]["scores"]["log_probs"]]
     assert found.need_labels().tolist() == record["sentiment"]["scores"]["labels"]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "tokens.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_figures_of_tokens_are_those_of_the_confidences_in_a_clone(tokens: dict[str, Any]) -> None:
+    rows = {row["method"]: row for row in tokens["results"]}
+    with np.load(ROOT / "tests" / "data" / "smollm2" / "tokens.npz") as file:
+        for key, name in (("one", ONE), ("adaptive", ALL)):
+            pairs = BinaryPairs.from_probs(file[key].astype(float), file["right"])
+            assert ECE()(pairs) == pytest.approx(rows[name]["ece"], abs=1e-5)
+            assert float(pairs.p.mean()) == pytest.approx(rows[name]["confidence"], abs=1e-6)
+            assert float(pairs.y.mean()) == pytest.approx(rows[name]["accuracy"])
+    assert rows["none"]["nll"] == pytest.approx(tokens["fused_loss"], rel=1e-5)  # computed without LinearLogits
+    assert tokens["peak_mib"] < tokens["logits_mib"]
+
+
+def test_the_page_shows_the_record_of_tokens(tokens: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "tutorials" / "language-models.md").read_text(encoding="utf-8")
+    assert "\n".join(token_table(tokens)) in page
+    one, best = ({row["method"]: row for row in tokens["results"]}[name] for name in (ONE, ALL))
+    assert one["ece"] < one["ece_limit"]
+    assert best["versus"][2] < 0
+    assert f"from {one['group_error']:.1%} to {best['group_error']:.1%}".replace("%", " %") in page.replace("\n", " ")
+    assert f"{tokens['logits_mib']:,} MiB of logits" in page
+    assert f"took {tokens['peak_mib']} MiB" in page
