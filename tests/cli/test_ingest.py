@@ -73,7 +73,7 @@ def test_the_split_of_a_question_does_not_change_with_the_others(home: Path, run
 
 def test_each_kind_of_answer_is_ingested(home: Path, run: Any) -> None:
     yes = [{"token": "Yes", "logprob": -0.2}, {"token": "No", "logprob": -1.8}]
-    levels = [{"token": str(i), "logprob": -1.0 - i / 10} for i in range(1, 6)]
+    levels = [{"token": str(i), "logprob": -6.0 - i / 10} for i in range(1, 6)]
     content = [{"token": "Yes", "logprob": -0.2, "top_logprobs": yes + levels}]
     choice = {"message": {"content": "Yes. Confidence: 85"}, "logprobs": {"content": content}}
     levels_sum = math.fsum(math.exp(one["logprob"]) for one in levels)
@@ -83,7 +83,7 @@ def test_each_kind_of_answer_is_ingested(home: Path, run: Any) -> None:
         "sequences": math.exp(-0.2),
         "yes-no": 1 / (1 + math.exp(-1.6)),
         "verbalized": 0.85,
-        "rating": (math.fsum(i * math.exp(-1.0 - i / 10) for i in range(1, 6)) / levels_sum - 1) / 4,
+        "rating": (math.fsum(i * math.exp(-6.0 - i / 10) for i in range(1, 6)) / levels_sum - 1) / 4,
     }
     for kind, p in expected.items():
         more = ["--scale", "100"] if kind == "verbalized" else []

@@ -44,8 +44,8 @@ main = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"calibrant {calibrant.__version__}")
         raise typer.Exit
 
@@ -53,6 +53,6 @@ def _say_version(wanted: bool) -> None:
 @main.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None: ...

@@ -1,4 +1,4 @@
-"""The application: commands that are imported when they are used, and errors, warnings and usage said in one sentence each."""
+"""The application: commands imported on use, options in groups, and errors, warnings and usage messages of one sentence."""
 
 import ast
 import functools
@@ -319,12 +319,12 @@ class OneSentenceGroup(LazyGroup):
         except Exception as error:
             if not hasattr(error, "format_message"):  # the library's errors have it, in each of its versions
                 raise
-            sys.exit(_said(error))
+            sys.exit(_print_usage_error(error))
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _said(error: Any) -> int:
-    """Say an error of the command-line library and return its exit code."""
+def _print_usage_error(error: Any) -> int:
+    """Print an error of the command-line library on stderr and return its exit code."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "calibrant"
     if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked for: the help is the answer

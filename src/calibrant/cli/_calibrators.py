@@ -1,4 +1,4 @@
-"""Calibrators by the name a person typed, what they learned, and predictions through them."""
+"""Calibrators by the name on the command line, their description, and predictions that they accept."""
 
 import difflib
 from types import ModuleType
@@ -28,28 +28,28 @@ def make_calibrator(name: str, *, features: str | None = None) -> Calibrator:
     Raises:
         InputError: If there is no such class, it needs arguments, or it goes by no features.
     """
-    wanted = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
+    method = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
     if features is not None:
-        return _by_features(wanted, features)
+        return _by_features(method, features)
     try:
-        return getattr(calibrators, wanted)()
+        return getattr(calibrators, method)()
     except TypeError as error:
         raise InputError(
-            f"expected a method that needs no arguments, got {wanted} ({error}); construct and save it in Python"
+            f"expected a method that needs no arguments, got {method} ({error}); construct and save it in Python"
         ) from error
 
 
-def _by_features(wanted: str, features: str) -> Calibrator:
+def _by_features(method: str, features: str) -> Calibrator:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
         raise InputError(f"expected --features as names between commas, got {features!r}; write region,age, or all")
-    if wanted == "AutoCalibrator":
+    if method == "AutoCalibrator":
         return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns)
-    if wanted not in ("GroupScaling", "BoostedScaling"):
+    if method not in ("GroupScaling", "BoostedScaling"):
         raise InputError(
-            f"expected --method auto, GroupScaling or BoostedScaling with --features, got {wanted}; leave one of them out"
+            f"expected --method auto, GroupScaling or BoostedScaling with --features, got {method}; leave one of them out"
         )
-    made: Calibrator = getattr(calibrators, wanted)(None if columns == ["all"] else columns)
+    made: Calibrator = getattr(calibrators, method)(None if columns == ["all"] else columns)
     return made
 
 

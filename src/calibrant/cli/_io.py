@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STREAM = "-"
 NARROW = 72  # columns of a terminal below which intervals and limits are left out
-LEGEND = "limit: 97.5 % of perfectly calibrated models of this size stay below it, so an error below it cannot be told from none"
+LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
 
 
 def console(*, err: bool = False) -> Console:

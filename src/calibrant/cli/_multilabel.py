@@ -95,7 +95,7 @@ def evaluate_labels(
 def fit_labels(
     request: Request, file: str | None, *, output: str, method: str | None, split: str, as_json: bool
 ) -> None:
-    """Fit a calibrator a label, rare labels shrunk towards the pool, and say what it did there."""
+    """Fit a calibrator to each label, rare labels shrunk towards the pool, and print its effect."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import make_calibrator
     from calibrant.splits import pick_name

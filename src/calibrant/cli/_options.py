@@ -137,8 +137,15 @@ class Inputs:
                 given += [f"--{name.replace('_', '-')}", shlex.quote(shown_value)]
         return " ".join([*given, *(["--normalize"] if self.normalize else [])])
 
-    def sources(self, files: Sequence[str] | str | None, example: str | None = None) -> list[Source]:
+    def sources(
+        self, files: Sequence[str] | str | None, example: str | None = None, *, examples: bool = False
+    ) -> list[Source]:
         """Return what is to be read: the files, ``--logits`` or ``--example``.
+
+        Args:
+            files: The files that are named.
+            example: The example that is named.
+            examples: Whether the command has ``--example``, so that the remedy may name it.
 
         Raises:
             InputError: If nothing is named, or ``--logits`` stands beside files.
@@ -165,7 +172,8 @@ class Inputs:
                     )
             found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
         if not found:
-            raise InputError("expected a FILE of predictions, got none; name one, or try --example cifar10")
+            advice = ", or try --example cifar10" if examples else ""
+            raise InputError(f"expected a FILE of predictions, got none; name one{advice}")
         return found
 
     def named(self, source: Source, *, names_used: bool = False) -> Named:
@@ -221,7 +229,7 @@ class Files:
         Raises:
             InputError: As ``Inputs.sources``.
         """
-        return inputs.sources(self.files, self.example)
+        return inputs.sources(self.files, self.example, examples=True)
 
 
 @dataclass(frozen=True)
@@ -241,7 +249,7 @@ class OneFile:
         Raises:
             InputError: If a file and an example are named, or as ``Inputs.sources``.
         """
-        found = inputs.sources(self.file, self.example)
+        found = inputs.sources(self.file, self.example, examples=True)
         if len(found) > 1:
             raise InputError(f"expected one file to {purpose}, got {found[0].shown} and --example; leave one out")
         return found[0]

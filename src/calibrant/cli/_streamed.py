@@ -109,7 +109,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
 
     Args:
         file: A folder or a Parquet file.
-        split: The one that is wanted, or None for all.
+        split: The requested one, or None for all.
         context: Of the command.
         option: The parameter that names it.
 

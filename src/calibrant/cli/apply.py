@@ -35,7 +35,7 @@ def apply(
     streaming: Streaming,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Write the calibrated logits of every split; whatever else is in the file stays as it is.
+    """Write the calibrated logits of every split; all else in the file is unchanged.
 
     A folder of Parquet files becomes a folder of files of the same names: any number of rows, in bounded memory, resumed
     when stopped.

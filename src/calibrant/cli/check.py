@@ -110,10 +110,10 @@ def check(
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Check after this calibrator.")] = None,
     split: Annotated[str, typer.Option(help="The split to check, never one that was fitted on.")] = "test",
 ) -> None:
-    """Say of every limit whether the rows prove it kept, prove it broken, or are too few.
+    """Check limits on metrics: each is met, violated, or undecided because there are too few rows.
 
-    Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error. In GitHub Actions it also annotates
-    the run and adds to the step summary.
+    Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error. In GitHub Actions the command also
+    annotates the run and extends the step summary.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``calibrant compare``: is B better than A on the same rows."""
+"""``calibrant compare``: two models, or two calibrators, on the same rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compare(
     split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
-    """Say whether B is better than A on the same rows, by how much, or that they cannot be told apart.
+    """Compare B with A on the same rows: differences, intervals, and paired tests.
 
     Examples:
 
@@ -51,7 +51,7 @@ def compare(
     if inputs.logits is not None or (on is not None and example is not None):
         extra = "--logits" if inputs.logits is not None else "--example beside --on"
         raise InputError(f"expected predictions as A and B, or one file to apply both to, got {extra}; leave it out")
-    base = None if on is None and example is None else inputs.sources(on, example)[0]
+    base = None if on is None and example is None else inputs.sources(on, example, examples=True)[0]
     with working("comparing"):
         found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
     if as_json:

@@ -51,7 +51,7 @@ def convert(
     *files, output = places
     if len(files) > 1:
         raise InputError(f"expected one IN and one OUT, got {len(places)} places; convert them one by one")
-    source = inputs.sources(files, example)[0]
+    source = inputs.sources(files, example, examples=True)[0]
     beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if output != STREAM and not Path(output).suffix:
         check_folder(output)

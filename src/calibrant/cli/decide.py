@@ -1,4 +1,4 @@
-"""``calibrant decide``: from which confidence on to answer, or what to do at the least cost."""
+"""``calibrant decide``: the confidence above which to answer, or the action of least cost."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def decide(
     calibrator: Annotated[str | None, typer.Option("--calibrator", "-c", help="Decide after this calibrator.")] = None,
     split: Annotated[str, typer.Option(help="The split to find it on, never one that was fitted on.")] = "test",
 ) -> None:
-    """Find the confidence from which on answers are wrong at most as often as allowed, for new rows of the same kind.
+    """Find the confidence above which answers on new rows of the same kind have at most the given error.
 
-    With --costs: take the action of least expected cost, and say what that costs on the labelled rows.
+    With --costs: choose the action of least expected cost, and print its cost on the labelled rows.
 
-    Exit code 0: there is one. 3: no threshold qualifies, and nothing is written. 2: an error.
+    Exit code 0: a threshold qualifies. 3: none does, and nothing is written. 2: an error.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``calibrant demo``: the whole way on real data, in two minutes."""
+"""``calibrant demo``: training, calibration and report on real data, in two minutes."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def demo(
     workers: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = min(2, os.cpu_count() or 1),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
 ) -> None:
-    """Train, calibrate, measure and report on handwritten digits; stopped, it goes on where it was.
+    """Train, calibrate, measure and report on handwritten digits; an interrupted demo resumes.
 
     Examples:
 

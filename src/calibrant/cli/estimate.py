@@ -1,4 +1,4 @@
-"""``calibrant estimate``: how good it is now, before the labels come."""
+"""``calibrant estimate``: accuracy and log-loss without labels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def estimate(
     reference_split: Annotated[str, typer.Option(help="The split of the reference.")] = "val",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with the confusion matrix.")] = False,
 ) -> None:
-    """Say what accuracy, log-loss and confusion to expect of rows without labels, with 95 % intervals.
+    """Estimate accuracy, log-loss and confusion matrix of rows without labels, with 95 % intervals.
 
-    Right where rows of equal scores are labelled as before; a change of that no such figure shows.
+    Valid if rows with equal scores have labels as before; a change of that cannot be detected without labels.
 
     Examples:
 

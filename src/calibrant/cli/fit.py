@@ -58,10 +58,10 @@ def fit(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Fit a calibrator on the validation split, and say what it did there.
+    """Fit a calibrator on the validation split and print its effect there.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. The automatic choice
-    compares its candidates on a random sample where rows are many; all rows fit what is chosen.
+    compares its candidates on a random sample if there are many rows, and fits the chosen one on all rows.
 
     Examples:
 

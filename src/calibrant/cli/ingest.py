@@ -130,7 +130,7 @@ def ingest(
         got = [data.classes for data in splits.values()]
         raise InputError(f"expected as many options in val as in test, got {got}; leave --test out")
     save_predictions(output, splits)
-    said = _said(splits) + ("; failed requests left out" if program.skip_failed else "")
+    said = _summary_of(splits) + ("; failed requests left out" if program.skip_failed else "")
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
 
 
@@ -221,7 +221,7 @@ def _divided(log: Log, share: float) -> dict[str, Log]:
     }
 
 
-def _said(splits: Mapping[str, Predictions]) -> str:
+def _summary_of(splits: Mapping[str, Predictions]) -> str:
     import torch
 
     from calibrant.splits import UNNAMED

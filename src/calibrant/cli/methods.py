@@ -1,4 +1,4 @@
-"""``calibrant methods``: what there is to choose from."""
+"""``calibrant methods``: all losses, calibrators and metrics."""
 
 import difflib
 import inspect

@@ -47,7 +47,7 @@ def plan(
     split: Annotated[str, typer.Option(help="The split whose confidences are taken.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with the whole curve.")] = False,
 ) -> None:
-    """Say how many labelled rows `calibrant check --max ece=…` needs to decide, by simulation, with the curve.
+    """Estimate by simulation how many labelled rows `calibrant check --max ece=…` needs for a verdict.
 
     Examples:
 

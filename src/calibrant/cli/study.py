@@ -107,9 +107,9 @@ def run(
     requested: Requested,
     how: Manner,
     store: Folder = Path("calibrant-runs"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
 ) -> None:
-    """Run what is not finished yet; stopped at any moment, it goes on from there.
+    """Run the trainings that are not finished; an interrupted study resumes where it stopped.
 
     Examples:
 
@@ -156,7 +156,7 @@ def describe_(
     scale: Scale = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Say every choice of a study beside what the paper says and what its authors' code does.
+    """Compare every choice of a study with the paper and with its authors' code.
 
     Examples:
 
@@ -230,7 +230,7 @@ def show(
         list[str] | None, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
     ] = None,
 ) -> None:
-    """Show the tables of what has been run, from the store, and draw its figures.
+    """Print the tables of finished trainings from the store, and draw the figures.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``calibrant theory``: the theory in pictures, or the numbers behind them."""
+"""``calibrant theory``: the figures of the theory, or their numbers."""
 
 from __future__ import annotations
 

@@ -81,10 +81,10 @@ def watch(
         list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
     ] = None,
 ) -> None:
-    """Add labels to a monitor and say whether calibration has changed since the reference.
+    """Update a monitor with labelled rows and report whether calibration has changed since the reference.
 
-    Look as often as you like: in at most 5 % of monitors is there ever a false alarm. Exit code 0: quiet. 1: alarm. 2: an
-    error, and the state is as before.
+    You may look at any time: at most 5 % of monitors ever raise a false alarm. Exit code 0: no alarm. 1: alarm. 2: an
+    error, which leaves the state unchanged.
 
     Examples:
 
