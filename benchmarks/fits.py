@@ -27,6 +27,8 @@ from benchmarks.peers import (
 from benchmarks.race import Race, Setup
 from calibrant import calibrators
 
+ALONE = "StructuredVectorScaling alone"
+NEW = "log-loss on new rows, above ours"
 EXCESS = "log-loss above ours"
 BRIER = "Brier score above ours"
 DISTANCE = "largest distance to the float64 probability"
@@ -88,6 +90,28 @@ def vector(rows: int, classes: int) -> Setup:
         "probmetrics": probmetrics,
     }
     return Setup(present(calls), lambda p: log_loss_of(p.detach(), y) - least)
+
+
+def automatic(rows: int, classes: int) -> Setup:
+    """Return the race of the automatic choice with one of its candidates alone, both judged on as many new rows."""
+    z, y = overconfident(rows, classes)
+    new, labels = overconfident(rows, classes, seed=1)
+
+    def ours() -> Tensor:
+        return calibrators.AutoCalibrator().fit(z, y)(new)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "calibrant": ours,
+        ALONE: lambda: calibrators.StructuredVectorScaling().fit(z, y)(new),
+    }
+    first: list[float] = []  # of ours, which is asked first
+
+    def above(answer: Tensor) -> float:
+        loss = float(F.cross_entropy(answer.double(), labels))
+        first.append(loss)
+        return loss - first[0]
+
+    return Setup(calls, above, (ALONE,))
 
 
 def one_vs_rest(method: Callable[[], Any], module: str, name: str, rows: int, classes: int) -> Setup:
@@ -164,8 +188,12 @@ def apply(rows: int, classes: int) -> Setup:
 
 
 RACES = [
+    Race("temperature", "Temperature scaling, fitted", 1_000_000, 10, EXCESS, temperature),
     Race("temperature", "Temperature scaling, fitted", 50_000, 100, EXCESS, temperature),
     Race("temperature", "Temperature scaling, fitted", 50_000, 1000, EXCESS, temperature),
+    Race("automatic", "Automatic choice, fitted and applied", 5_000, 10, NEW, automatic),
+    Race("automatic", "Automatic choice, fitted and applied", 5_000, 100, NEW, automatic),
+    Race("automatic", "Automatic choice, fitted and applied", 25_000, 1000, NEW, automatic),
     Race("apply", "Temperature scaling, applied, to probabilities", 100_000, 100, DISTANCE, apply),
     Race("vector", "Vector scaling, fitted and applied", 20_000, 10, EXCESS, vector),
     Race(

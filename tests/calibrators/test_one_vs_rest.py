@@ -24,6 +24,7 @@ from calibrant.calibrators import (
     VennAbers,
 )
 from calibrant.calibrators._one_vs_rest import log_odds
+from calibrant.calibrators._scores import ascending
 from calibrant.errors import InputError
 
 F64 = torch.float64
@@ -268,3 +269,16 @@ def test_rows_of_weight_0_are_as_if_absent() -> None:
     weighted = ScalingBinning().fit(z, y, sample_weight=times.double())
     repeated = ScalingBinning().fit(z.repeat_interleave(times, 0), y.repeat_interleave(times))
     assert torch.allclose(weighted(z), repeated(z), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_are_sorted_stably(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    for values in (
+        draw.normal(size=3000) * 10.0 ** draw.integers(-12, 2),
+        np.round(draw.normal(size=3000), 1),
+        np.concatenate([draw.normal(size=50) * 1e-13, [100.0, -100.0]]),
+        np.full(7, 3.5),
+        np.array([2.0]),
+    ):
+        assert np.array_equal(ascending(values), np.argsort(values, kind="stable"))
