@@ -1,4 +1,4 @@
-"""Evaluation: the panel of metrics with their uncertainty, the comparison of models, and what needs both a metric and a fit."""
+"""Evaluation: the panel of metrics with uncertainty, comparisons of models, groups and labels, and recalibration."""
 
 from calibrant.evaluate.compare import Comparison, ComparisonRow, compare
 from calibrant.evaluate.label_sums import LabelSums

@@ -1,4 +1,4 @@
-"""What the test of the worst gap says, in words: of groups of rows, and of labels."""
+"""The result of the test of the worst gap in words, for groups of rows and for labels."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Two models on the same rows: is B better than A, by how much, or can they not be told apart."""
+"""Paired comparison of two models on the same rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,7 +158,7 @@ def _closer(metric: Metric, one: float, other: float) -> bool:
 
 
 def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, level: float) -> str:
-    """Return what the rows say, in plain words.
+    """Return the verdict in words.
 
     Args:
         rows: Of a comparison.

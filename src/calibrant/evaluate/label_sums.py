@@ -1,4 +1,4 @@
-"""Sums over rows of several labels: what the binary metrics of each label, of all pooled and of their mean are made of."""
+"""Sums over rows of several labels, from which the binary metrics of each label, pooled and averaged, are computed."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -21,7 +21,7 @@ __all__ = ["LabelRow", "LabelTable", "label_table"]
 
 @dataclass(frozen=True)
 class LabelRow:
-    """One label; what few rows cannot show is None.
+    """The figures of one label; None where there are too few rows.
 
     Args:
         label: Its name.
@@ -87,7 +87,7 @@ class LabelTable:
 
     @property
     def verdict(self) -> str:
-        """What the test says, in words."""
+        """The result of the test in words."""
         if not self.tested:
             return "No label has enough rows and events to be tested."
         return verdict_on(

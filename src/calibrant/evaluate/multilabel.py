@@ -102,7 +102,7 @@ def multilabel_panel(
 
 
 def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
-    """Return the panel's figures of sums, without intervals: what sums over shards or batches leave.
+    """Return the panel's figures from sums over shards or batches, without intervals.
 
     Args:
         sums: Of all rows.

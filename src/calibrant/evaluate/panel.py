@@ -1,4 +1,4 @@
-"""The panel: the metrics a report shows, each with its interval and with what a calibrated model would score."""
+"""The panel: the metrics of a report, each with its interval and its value for a calibrated model."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,8 +28,8 @@ class PanelRow:
         value: Its value.
         low: Lower end of its interval, or None where none is known to cover.
         high: Upper end, or None.
-        null_high: The 97.5 % limit if calibrated: what 97.5 % of perfectly calibrated models with these probabilities stay
-            below; None for a metric that is not a calibration error.
+        null_high: The 97.5 % limit if calibrated: 97.5 % of perfectly calibrated models with these probabilities have a smaller
+            value; None for a metric that is not a calibration error.
         n: Rows.
         null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
         effective: Rows of equal weight that would vary as much as rows with sampling weights; None without such weights.

@@ -94,7 +94,7 @@ class Subgroups:
 
     @property
     def verdict(self) -> str:
-        """What the test says, in words."""
+        """The result of the test in words."""
         if not self.rows:
             return "There is no group with enough rows."
         return verdict_on(

@@ -93,7 +93,7 @@ class Abstention(nn.Module):
 
     @property
     def qualifies(self) -> bool:
-        """Whether any threshold does."""
+        """Whether any threshold qualifies."""
         return any(math.isfinite(part.threshold) for part in self.parts)
 
     @property
@@ -151,7 +151,7 @@ class Abstention(nn.Module):
         return torch.where(confidence_of(predictions).cpu() >= level, chosen, ABSTAIN)
 
     def plain(self) -> dict[str, Any]:
-        """Return what was found as JSON data; a threshold that no row reaches is null."""
+        """Return the rule as JSON data; a threshold that no row reaches is null."""
         parts = [{**asdict(p), "threshold": p.threshold if math.isfinite(p.threshold) else None} for p in self.parts]
         return {
             "qualifies": self.qualifies,
@@ -163,7 +163,7 @@ class Abstention(nn.Module):
         }
 
     def extra_repr(self) -> str:
-        """Show what it promises."""
+        """Show the guarantee."""
         return str(self)
 
     def __str__(self) -> str:

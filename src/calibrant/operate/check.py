@@ -1,4 +1,4 @@
-"""The gate: does a model keep its limits? Pass, fail, or not enough evidence, by bounds that hold at every number of rows."""
+"""The gate: limits on metrics pass, fail, or lack evidence, by bounds that hold at every number of rows."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _ENOUGH = 1e9  # more rows than this are no advice
 
 @dataclass(frozen=True)
 class Line:
-    """One limit and what the rows say about it.
+    """One limit with its verdict and bounds.
 
     Args:
         metric: Its name; "worst-group-…" for the worst of several groups.

@@ -1,4 +1,4 @@
-"""Decisions by cost: the action of least expected cost, what it costs, and the net benefit of a threshold."""
+"""Decisions by cost: the action of least expected cost, its cost, and the net benefit of a threshold."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

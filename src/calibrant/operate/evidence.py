@@ -1,4 +1,4 @@
-"""Evidence that calibration has changed since the reference, which may be looked at after every row.
+"""Evidence that calibration has changed since the reference, valid at every row (anytime-valid).
 
 For outcomes y with log-odds ℓ let L(u) be the likelihood of log-odds moved by u: ℓ + u for a shift, e^(u/2) ℓ for a slope.
 The reference rows leave u uncertain: π₀ ∝ L_reference. If nothing has changed, rows have the probability ∫ π₀ L; if
@@ -54,7 +54,7 @@ _TO_GRID = _interpolation()
 
 
 def names_of(classes: int, groups: Sequence[Group] = ()) -> list[str]:
-    """Return what is watched: the confidences' shift and slope, each of K classes (none for K = 0 or many), each group's shift."""
+    """Return the names of the monitored quantities: shift, slope, each of K classes (none for K = 0 or many), each group."""
     single = classes if classes <= CLASSES else 0
     of_groups = [f"group {column} = {value}" for column, value in groups]
     return ["shift", "slope", *(f"class {k}" for k in range(single)), *of_groups]
@@ -109,7 +109,7 @@ def _terms(moved: Tensor, odds: Tensor, sign: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for a change, by what is watched.
+    """Evidence for a change of each monitored quantity.
 
     Args:
         logs: Name → log of the evidence; "loss" is that of the log-loss being worse.

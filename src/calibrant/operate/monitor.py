@@ -1,4 +1,4 @@
-"""An alarm for calibration that may be looked at after every label, kept in a small state that merges."""
+"""A monitor of calibration with an anytime-valid alarm, whose small state can be saved and merged."""
 
 import math
 import os
@@ -131,7 +131,7 @@ class Monitor:
         return self._looked()
 
     def merge(self, other: "Monitor") -> Status:
-        """Add what another monitor of the same reference has seen, in order of time, and return the status.
+        """Add the rows of another monitor of the same reference, in order of time, and return the status.
 
         Args:
             other: Of another worker, or of labels that came late.
@@ -184,7 +184,7 @@ class Monitor:
 
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:
-        """Column and value of each group that is watched by itself."""
+        """Column and value of each monitored group."""
         return self._state.groups
 
     @property
@@ -194,7 +194,7 @@ class Monitor:
 
     @property
     def status(self) -> Status:
-        """What it sees now."""
+        """The current status."""
         return self._status(self._evidence())
 
     def save(self, path: str | os.PathLike[str]) -> None:

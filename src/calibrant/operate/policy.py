@@ -61,7 +61,7 @@ class Policy:
 
     @classmethod
     def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
-        """Read a policy from TOML ``text``; ``name`` is what messages call it."""
+        """Read a policy from TOML ``text``, called ``name`` in messages."""
         check_text(name, name="name")
         try:
             found = tomllib.loads(check_text(text, name="a policy"))

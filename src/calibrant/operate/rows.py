@@ -14,7 +14,7 @@ __all__ = ["Data", "confidence_of", "need_classes", "need_independent", "need_lo
 
 
 def need_window(data: Data, *, name: str) -> None:
-    """Refuse what is no predictions or pairs, no rows at all, weighted rows, and several of one group; labels may be missing.
+    """Raise unless ``data`` are predictions or pairs with rows, without weights and with one row per group; labels may be missing.
 
     Raises:
         InputError: If ``data`` are such.
@@ -32,7 +32,7 @@ def need_window(data: Data, *, name: str) -> None:
 
 
 def need_independent(data: Data, *, name: str) -> None:
-    """Refuse what ``need_window`` does, and rows without labels.
+    """Raise as ``need_window`` does, and for rows without labels.
 
     Raises:
         InputError: If ``data`` are such.

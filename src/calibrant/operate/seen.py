@@ -1,4 +1,4 @@
-"""What tells rows that a monitor has seen from new ones: a hash of the batch, and of the ids of its rows."""
+"""Recognition of rows that a monitor has counted already: hashes of batches, and of the ids of their rows."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What a monitor sees: verdict, evidence, what changed and what to do."""
+"""The status of a monitor: verdict, evidence, what changed and what to do."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ __all__ = ["Status", "show_time"]
 
 @dataclass(frozen=True)
 class Status:
-    """What a monitor sees.
+    """The status of a monitor.
 
     Args:
         verdict: "quiet" or "alarm".

@@ -1,4 +1,4 @@
-"""The decision curve: what acting on the probabilities gains, by the threshold at which one acts."""
+"""The decision curve: the net benefit of acting on the probabilities, by threshold."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -60,7 +60,7 @@ def draw_beside(numbers: Diagram | IsotonicDiagram, ax: "Axes", *, name: str) ->
 
 
 def _make_plain(ax: "Axes", *, dotted: bool) -> None:
-    """Take away what belongs to the first curve alone: its band, dots, texts and title."""
+    """Remove what belongs to the first curve alone: its band, dots, texts and title."""
     [first] = curves_in(ax)
     for artist in [*ax.collections, *ax.texts, *(line for line in ax.get_lines() if line.get_color() == LIGHT.band)]:
         artist.remove()

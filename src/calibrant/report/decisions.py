@@ -1,4 +1,4 @@
-"""What a report says of decisions: the cost of acting on the probabilities, and which rows to answer."""
+"""The part of a report on decisions: the cost of acting on the probabilities, and the rows to answer."""
 
 import io
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
 
 
 def answer_table(name: str, data: Predictions, *, error: float) -> Table:
-    """Return the table of what may be answered: at most ``error`` wrong with 95 % confidence, and 80 % of the rows.
+    """Return the table of the rows to answer: for an error of at most ``error`` with 95 % confidence, and for 80 % of the rows.
 
     Args:
         name: Of the model.

@@ -1,4 +1,4 @@
-"""For whom the probabilities hold: the calibration of every group of rows, and one test for the worst of them."""
+"""Calibration by group: the gap of every group of rows, and one test for the worst."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -50,14 +50,14 @@ class Audit:
 
     @property
     def finding(self) -> str | None:
-        """The verdict if a group is worse than chance explains, else None."""
+        """The verdict if the worst group is significant, else None."""
         last = self.last
         found = last is not None and bool(last.rows) and last.p_value < 1 - last.level
         return last.verdict if found and last is not None else None
 
     @property
     def verdicts(self) -> list[str]:
-        """What the test says before and after calibration, or why there was none."""
+        """The results of the test before and after calibration, or the reason why there was none."""
         if self.before is None:
             return [self.reason]
         if self.after is None:
@@ -66,7 +66,7 @@ class Audit:
 
     @property
     def scope(self) -> str:
-        """What was looked at, and what was too small for it."""
+        """The number of groups tested, and of those left out as too small."""
         last = self.last
         said = [f"Looked at: {', '.join(self.columns)}." if self.columns else ""]
         if last is not None:

@@ -77,7 +77,7 @@ def study_figure(drawing: Drawing) -> "Figure":
 
 
 def write_study_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
-    """Write each figure as SVG and PNG, the same bytes each time.
+    """Write each figure as SVG and PNG, with reproducible bytes.
 
     Args:
         drawn: From ``study.figures.drawings``.

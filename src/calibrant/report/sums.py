@@ -33,7 +33,7 @@ _OCTAVES, _STEPS = 43, 16  # cells next to p = 1: 1 − p from 2⁻¹⁰ down to
 
 
 class _State(SumMetric[Any]):
-    """A sum that a report uses and that is no metric by itself; its value is the number of rows."""
+    """A sum for a report that is not a metric itself; its value is the number of rows."""
 
     better = "lower"
     bounds = (0.0, 1.0)

@@ -63,7 +63,7 @@ def theory_figure(numbers: FigureNumbers) -> "Figure":
 
 
 def write_theory(figures: Sequence[FigureNumbers], folder: Path) -> list[Path]:
-    """Write each figure as SVG and PNG, the same bytes each time, and ``index.md`` with captions and numbers.
+    """Write each figure as SVG and PNG, with reproducible bytes, and ``index.md`` with captions and numbers.
 
     Args:
         figures: From ``figure_numbers``.

@@ -1,4 +1,4 @@
-"""Figures as inline SVG: the page's own colours, unique ids, and the same bytes each time."""
+"""Figures as inline SVG with the page's colours, unique ids, and reproducible bytes."""
 
 import base64
 import io

@@ -81,7 +81,7 @@ def _change(model: Model | Subject, before: list[Row], after: list[Row], accurac
 
 
 def weight_remarks(data: Data) -> list[str]:
-    """Return a sentence on what the weights of ``data`` do to its figures; nothing without weights.
+    """Return a sentence on the effect of the weights of ``data`` on its figures; nothing without weights.
 
     Args:
         data: Predictions or pairs.
