@@ -4,7 +4,8 @@
 
 WHEEL is PyPI's nannyml (see benchmarks.acs_groups), PYTHON that of an environment with mcgrad==0.1.5. On ACS a fit on one random half
 of a year is looked at on the other; on sets that scikit-learn carries a naive Bayes model learns from a third of the rows, a
-calibrator from the second, and the last is looked at. CPU seconds of one thread, of fit and application; memory is what either
+calibrator from the second, and the last is looked at, over eight random splits: figures are means, and a row that several splits
+look at is one unit of their intervals. CPU seconds of one thread, of fit and application; memory is what either
 process takes beyond what it held before the fit, at its peak.
 """
 
@@ -13,13 +14,15 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.naive_bayes import GaussianNB
 
@@ -37,15 +40,16 @@ SETS: dict[str, Callable[[], Any]] = {
     "diabetes": datasets.load_diabetes,
     "digits": datasets.load_digits,
 }
-DRAWS, FEWER = 200, 40  # resamples, and of many rows
+SPLITS, DRAWS, FEWER = 8, 100, 30  # random splits; resamples, and of many rows
+Pair = tuple[Predictions, Predictions]
 
 
-def carried(name: str, *, classes: bool = False) -> tuple[Predictions, Predictions]:
+def carried(name: str, split: int = 0, *, classes: bool = False) -> tuple[Predictions, Predictions]:
     """Return rows to fit on and to look at; two classes unless ``classes``: above the median, or the first against the others."""
     x, y = SETS[name](return_X_y=True)
     if not classes:
         y = (y > np.median(y)).astype(int) if name in ("diabetes", "digits") else (y == 0).astype(int)
-    order = np.random.default_rng(0).permutation(len(y))
+    order = np.random.default_rng(split).permutation(len(y))
     train, *others = np.array_split(order, 3)
     noisy = x + 1e-6 * np.random.default_rng(1).normal(size=x.shape)
     chosen = np.argsort(-x.std(axis=0) / (np.abs(x).mean(axis=0) + 1e-12))[:4]
@@ -54,8 +58,9 @@ def carried(name: str, *, classes: bool = False) -> tuple[Predictions, Predictio
     for rows in others:
         p = model.predict_proba(noisy[rows]).clip(1e-6, None)
         features = {f"x{at}": (x[rows, at] > np.median(x[:, at])).astype(int) for at in chosen}
-        made.append(Predictions.from_probs(p / p.sum(axis=1, keepdims=True), y[rows], features=features))
-    return made[0], made[1]
+        p /= p.sum(axis=1, keepdims=True)
+        made.append(Predictions.from_probs(p, y[rows], features=features, groups=rows))
+    return replace(made[0], groups=None), made[1]
 
 
 def write(folder: Path, name: str, pair: tuple[Predictions, Predictions]) -> None:
@@ -72,7 +77,7 @@ def write(folder: Path, name: str, pair: tuple[Predictions, Predictions]) -> Non
 
 def figures(data: Predictions) -> dict[str, Any]:
     """Return log-loss, multicalibration error and what the groups show."""
-    found = subgroups(data).rows
+    found = subgroups(replace(data, groups=None)).rows
     large = [row for row in found if row.n > 5000]
     record: dict[str, Any] = {"NLL": round(NLL()(data), 5)}
     if data.classes == 2:
@@ -83,18 +88,42 @@ def figures(data: Predictions) -> dict[str, Any]:
     return record
 
 
-def paired(a: Predictions, b: Predictions) -> dict[str, Any]:
-    """Return log-loss and multicalibration error (b less a) with their intervals, of the error by its bootstrap's standard error."""
-    test = compare(a, b, metrics=[NLL()]).rows[0]
-    record: dict[str, Any] = {
-        "NLL": [None if end is None else round(end, 5) for end in (test.difference, test.low, test.high)]
-    }
-    if a.classes == 2:
+def mean_figures(parts: Sequence[Predictions]) -> dict[str, Any]:
+    """Return the figures of one split, or what the mean over several has a meaning for."""
+    if len(parts) == 1:
+        return figures(parts[0])
+    found = [figures(part) for part in parts]
+    names = [name for name in ("NLL", "MCE", "worst_group_ece") if all(one.get(name) is not None for one in found)]
+    return {name: round(float(np.mean([one[name] for one in found])), 5) for name in names}
+
+
+def counted(data: Predictions, times: NDArray[np.int64]) -> Predictions:
+    """Return the rows as often as the row of the set that each is has been drawn."""
+    assert data.groups is not None
+    weights = times[data.groups.numpy()]
+    return Predictions.from_probs(
+        data.probs, data.labels, weights=weights, weight_kind="frequency", features=data.features
+    )
+
+
+def paired(a: Sequence[Predictions], b: Sequence[Predictions]) -> dict[str, Any]:
+    """Return log-loss and multicalibration error (b less a) over all splits, the error's interval by its bootstrap's standard error."""
+    test = compare(Predictions.cat(a), Predictions.cat(b), metrics=[NLL()]).rows[0]
+    ends = (test.difference, test.low, test.high)
+    record: dict[str, Any] = {"NLL": [None if end is None else round(end, 5) for end in ends]}
+    if a[0].classes == 2:
         rng, metric = np.random.default_rng(0), MulticalibrationError()
-        drawn = [torch.from_numpy(rng.integers(0, len(a), len(a))) for _ in range(DRAWS if len(a) < 10_000 else FEWER)]
-        half = 1.96 * float(np.std([metric(b[rows]) - metric(a[rows]) for rows in drawn], ddof=1))
-        difference = metric(b) - metric(a)
-        record["MCE"] = [round(end, 5) for end in (difference, difference - half, difference + half)]
+        count = 1 + max(int(part.groups.max()) for part in a if part.groups is not None)
+
+        def difference(times: NDArray[np.int64]) -> float:
+            return float(
+                np.mean([metric(counted(y, times)) - metric(counted(x, times)) for x, y in zip(a, b, strict=True)])
+            )
+
+        draws = DRAWS if count < 10_000 else FEWER
+        drawn = [difference(np.bincount(rng.integers(0, count, count), minlength=count)) for _ in range(draws)]
+        middle, half = difference(np.ones(count, dtype=np.int64)), 1.96 * float(np.std(drawn, ddof=1))
+        record["MCE"] = [round(end, 5) for end in (middle, middle - half, middle + half)]
     return record
 
 
@@ -121,6 +150,55 @@ def ours(pair: tuple[Predictions, Predictions]) -> tuple[dict[str, Predictions],
     return after, cost
 
 
+def on_acs(wheel: Path) -> dict[str, list[Pair]]:
+    """Return one random half of a year to fit on and the other to look at."""
+    found, years = {}, read(wheel)
+    for year in (2015, 2016):
+        data = replace(years[year], groups=torch.arange(len(years[year])))
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+        half, rest = (data[rows] for rows in order.chunk(2))
+        found[f"ACS {year}"] = [(replace(half, groups=None), rest)]
+    return found
+
+
+def with_peer(
+    python: str, folder: Path, sets: Mapping[str, Sequence[Pair]]
+) -> dict[str, list[tuple[Predictions, dict[str, float]]]]:
+    """Return the rows of every split through MCGrad, and what its fit cost."""
+    for key, pairs in sets.items():
+        for split, pair in enumerate(pairs):
+            write(folder, f"{key}@{split}", pair)
+    subprocess.run([python, str(Path(__file__).with_name("multicalibration_peer.py")), str(folder)], check=True)
+    cost = json.loads((folder / "peer.json").read_text())
+    found: dict[str, list[tuple[Predictions, dict[str, float]]]] = {}
+    for key, pairs in sets.items():
+        for split, (_, rest) in enumerate(pairs):
+            p = np.load(folder / f"{key}@{split}-peer.npz")["p"]
+            after = Predictions.from_binary_probs(p, rest.need_labels(), features=rest.features, groups=rest.groups)
+            found.setdefault(key, []).append((after, cost[f"{key}@{split}"]))
+    return found
+
+
+def beside(pairs: Sequence[Pair], peer: Sequence[tuple[Predictions, dict[str, float]]]) -> dict[str, Any]:
+    """Return the record of one set."""
+    made = [ours(pair) for pair in pairs]
+    after = {name: [one[name] for one, _ in made] for name in made[0][0]} | {"MCGrad": [one for one, _ in peer]}
+    costs = {name: [one[name] for _, one in made] for name in made[0][1]} | {"MCGrad": [one for _, one in peer]}
+    return {
+        "rows": [len(part) for part in pairs[0]],
+        "cost": {
+            name: {
+                "cpu_s": round(float(np.mean([one["cpu_s"] for one in found])), 3),
+                "extra_mib": round(max(one["extra_mib"] for one in found), 1),
+                **({"learned": found[0]["learned"]} if "learned" in found[0] else {}),
+            }
+            for name, found in costs.items()
+        },
+        "figures": {name: mean_figures(parts) for name, parts in after.items()},
+        "less MCGrad": {name: paired(after["MCGrad"], after[name]) for name in ("groups", "boosted")},
+    }
+
+
 def main() -> None:
     """Fit, compare, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -130,37 +208,17 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warm_up()
-    pairs = {name: carried(name) for name in SETS}
-    years = read(chosen.wheel)
-    for year in (2015, 2016):
-        order = torch.randperm(len(years[year]), generator=torch.Generator().manual_seed(0))
-        half, rest = (years[year][rows] for rows in order.chunk(2))
-        pairs[f"ACS {year}"] = (half, rest)
+    sets = {name: [carried(name, split) for split in range(SPLITS)] for name in SETS} | on_acs(chosen.wheel)
+    record: dict[str, Any] = {"columns": COLUMNS, "splits": SPLITS, "sets": {}}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for key, pair in pairs.items():
-            write(folder, key, pair)
-        subprocess.run(
-            [chosen.peer, str(Path(__file__).with_name("multicalibration_peer.py")), str(folder)], check=True
-        )
-        peer = json.loads((folder / "peer.json").read_text())
-        theirs = {key: np.load(folder / f"{key}-peer.npz")["p"] for key in pairs}
-    record: dict[str, Any] = {"columns": COLUMNS, "sets": {}}
-    for key, pair in pairs.items():
-        after, cost = ours(pair)
-        rest = pair[1]
-        after["MCGrad"] = Predictions.from_binary_probs(theirs[key], rest.need_labels(), features=rest.features)
-        record["sets"][key] = {
-            "rows": [len(part) for part in pair],
-            "cost": {**cost, "MCGrad": peer[key]},
-            "figures": {k: figures(v) for k, v in after.items()},
-            "less MCGrad": {k: paired(after["MCGrad"], after[k]) for k in ("groups", "boosted")},
-        }
+        peer = with_peer(chosen.peer, Path(name), sets)
+    for key, pairs in sets.items():
+        record["sets"][key] = beside(pairs, peer[key])
         print(key, json.dumps(record["sets"][key]), flush=True)
         chosen.record.write_text(json.dumps(record, indent=1) + "\n")
     after, cost = ours(carried("digits", classes=True))
     record["ten classes"] = {"cost": cost, "figures": {k: figures(v) for k, v in after.items()},
-                             "boosted less vector": paired(after["vector"], after["boosted"])}  # fmt: skip
+                             "boosted less vector": paired([after["vector"]], [after["boosted"]])}  # fmt: skip
     chosen.record.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -1,41 +1,40 @@
-"""One temperature and bias for all rows, or a factor of each class where it pays: what methods by features start from."""
+"""One map for all rows, as free as they pay for: what methods by features start from and fall back to."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from calibrant.calibrators._affine import AffineChunk, Ridge, diagonal_loss, fit_affine, lift_excluded
+from calibrant.calibrators._affine import AffineChunk, Ridge, fit_affine, lift_excluded
 from calibrant.calibrators._group_sums import GroupChunk, Layout, fit_groups, group_chunk
 from calibrant.calibrators._tempering import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 
 def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor, Tensor, float]:
-    """Return the global slopes (K,), biases (K,) and certificate: all rows as one group, beside the best temperature.
+    """Return the global slopes (K,), biases (K,) and certificate: softmax(slope ∘ z + bias) of all rows.
 
-    The slopes are equal, a temperature, unless slopes of their own gain more than Schwarz's (1978) penalty for K − 1 parameters.
+    Of doing nothing, a temperature, a temperature with biases, and slopes of each class with biases, the one with the least
+    log-loss plus log(N) / 2 a parameter (Schwarz 1978): where rows are few, a fit that they do not pay for does harm.
 
     Args:
         rows: Without a true class at −inf.
         mass: Σ of their weights.
-        biased: Whether to fit biases, and to try slopes of each class.
+        biased: Whether to try biases, and slopes of each class.
     """
-    slope = 1 / fit_temperature(rows, None)
-    ones = torch.ones(rows.classes, dtype=torch.float64, device=rows.device)
-    if not biased:
-        return slope * ones, 0 * ones, 0.0
-    layout = Layout(1, 1, rows.classes, bias=True)
-    theta, worst = fit_groups(rows.prepared(_input_of_all, slope), mass, layout, 1.0)
-    inputs = rows.prepared(_affine_of, slope)
-    free = fit_affine(inputs, mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
-    plain, own = (
-        inputs.total(_loss, torch.cat([scale - 1, bias]))
-        for scale, bias in (((1 + theta[0]) * ones, theta[1:]), (free.scale, free.bias))
-    )
-    if float(plain - own) > (rows.classes - 1) / 2 * math.log(max(mass, 1.0)) and bool((free.scale > 0).all()):
-        return slope * free.scale, free.bias, free.gradient
-    return slope * (1 + theta[0]) * ones, theta[1:], worst
+    slope, classes = 1 / fit_temperature(rows, None), rows.classes
+    ones = torch.ones(classes, dtype=torch.float64, device=rows.device)
+    tried = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
+    if biased:
+        theta, worst = fit_groups(rows.prepared(_input_of_all, slope), mass, Layout(1, 1, classes, bias=True), 1.0)
+        tried.append((classes, slope * (1 + theta[0]) * ones, theta[1:], worst))
+        free = fit_affine(rows.prepared(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
+        if bool((free.scale > 0).all()):
+            tried.append((2 * classes - 1, slope * free.scale, free.bias, free.gradient))
+    slopes, biases = (torch.stack([one[at] for one in tried]) for at in (1, 2))
+    penalty = torch.tensor([one[0] for one in tried], device=rows.device) / 2 * math.log(max(mass, 1.0))
+    best = int((rows.total(_losses, slopes, biases) + penalty).argmin())
+    return tried[best][1], tried[best][2], tried[best][3]
 
 
 def _input_of_all(chunk: Chunk, slope: float) -> GroupChunk:
@@ -47,5 +46,8 @@ def _affine_of(chunk: Chunk, slope: float) -> AffineChunk:
     return AffineChunk(lift_excluded(chunk.logits.double()) * slope, chunk.labels, chunk.weights)
 
 
-def _loss(chunk: AffineChunk, theta: Tensor) -> Tensor:
-    return diagonal_loss(chunk, theta)[0]
+def _losses(chunk: Chunk, slopes: Tensor, biases: Tensor) -> Tensor:
+    """Return Σ log-loss (M,) of each of the maps (M, K)."""
+    x, label = lift_excluded(chunk.logits.double()), chunk.labels[:, None]
+    maps = zip(slopes, biases, strict=True)
+    return torch.stack([-(chunk.weights @ torch.log_softmax(x * a + b, dim=1).gather(1, label)[:, 0]) for a, b in maps])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_AT_ONCE = 1 << 20  # places in trees that rows hold at once
+_AT_ONCE = 1 << 17  # places in trees that rows hold at once: what stays in the cache
 _WORDS = 8  # of 32 bits: a bit for each of 256 categories
 BUFFERS = ("feature", "left", "right", "missing_left", "threshold", "value", "members", "bits", "roots")
 

@@ -33,7 +33,7 @@ class BoostedScaling(Calibrator):
 
     The trees part rows by feature columns and by the class's own log-odds, so that what is wrong in an intersection of groups, along
     a number, or in a group at some confidences alone, is found without being named. T and b are fitted on all rows
-    first; T is one of each class where that gains more than Schwarz's penalty. Trees
+    first, and are 1 and 0, or one T a class, where Schwarz's criterion has it so. Trees
     are Newton steps of the log-loss, shrunk to 15 %; their number is the one with the least log-loss on rows that
     a fit has not seen, and where that gains no more than its standard error there are none (``trees`` is 0).
 

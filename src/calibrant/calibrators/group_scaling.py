@@ -54,7 +54,7 @@ class GroupScaling(Calibrator):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
     Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are
-    fitted on all rows first; T is one of each class where that gains more than Schwarz's penalty. strength / N · Σ (u_g² + ‖v_g‖²) is
+    fitted on all rows first, and are 1 and 0, or one T a class, where Schwarz's criterion has it so. strength / N · Σ (u_g² + ‖v_g‖²) is
     added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the one with the least log-loss on
     rows that a fit has not seen. Where no strength gains more than the standard error of its gain, no group is told apart
     (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so that no row's slope is
