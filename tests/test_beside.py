@@ -222,3 +222,17 @@ def test_tables_keep_them() -> None:
         from_table(table, columns=["a", "b"], kind="probs", features=["nowhere"])
     with pytest.raises(InputError, match="pass weight_kind"):
         from_table(table, columns=["a", "b"], kind="probs", weight="w")
+
+
+def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
+    for entry in (float("nan"), 3):
+        with pytest.raises(InputError, match=r"names and .*give missing entries a name of their own"):
+            Predictions.from_logits([[1.0, 0.0], [0.0, 1.0]], features={"site": ["a", entry]}, unchecked_kind=True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"), [([1.0, -2.0], "≥ 0, got -2 in row 1; leave out"), ([0.0, 0.0], "got 2 weights of 0; check")]
+)
+def test_weights_of_a_fit_that_are_refused_are_named(weights: list[float], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        TemperatureScaling().fit(2 * torch.eye(2), torch.tensor([0, 1]), sample_weight=torch.tensor(weights))

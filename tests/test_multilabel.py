@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from calibrant import MultiLabelPredictions, Predictions
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import MultiLabelCalibrator, PlattScaling, TemperatureScaling
 from calibrant.errors import InputError
+from calibrant.evaluate import compare, label_table, multilabel_panel, panel, subgroups
+from calibrant.metrics import ECE
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.5, 3.0, -4.0], [-0.5, 0.0, 1.0], [1.5, -2.0, 0.25]])
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, -1, 1], [1, 0, 0]])
@@ -120,3 +122,18 @@ def test_what_does_not_fit_is_refused_with_the_remedy(case: str) -> None:
     with pytest.raises(InputError, match=text) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse() -> None:
+    several = MultiLabelPredictions.from_logits([[1.0, -1.0], [0.5, 2.0]], [[1, 0], [0, 1]])
+    one = Predictions.from_logits([[1.0, -1.0], [0.5, 2.0]], [1, 0])
+    for measure in (ECE(), panel, lambda data: compare(data, data), lambda data: subgroups(data, {"a": [0, 1]})):
+        with pytest.raises(
+            InputError, match=r"got a MultiLabelPredictions; take .pooled\(\) or .label\(name\), or use"
+        ):
+            measure(several)  # type: ignore[operator]
+    for table in (multilabel_panel, label_table):
+        with pytest.raises(InputError, match="use panel and subgroups for one class a row"):
+            table(one)
+    with pytest.raises(InputError, match="it is for MultiLabelPredictions; fit its base on one class a row"):
+        one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))  # type: ignore[arg-type]

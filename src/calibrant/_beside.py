@@ -158,6 +158,9 @@ def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
     if array.dtype.kind == "O" and all(isinstance(entry, str) for entry in array):
         array = array.astype(str)
     if array.dtype.kind in "US":
+        if isinstance(values, list | tuple) and (odd := [one for one in values if not isinstance(one, str | bytes)]):
+            remedy = "convert it to numbers or text; give missing entries a name of their own"
+            raise refuse(f"{name} as numbers or names", f"names and {shown(odd[0])}", remedy)
         return np.array(array.astype(str))
     if array.dtype.kind not in "biuf":
         remedy = "convert it to numbers or text; give missing entries a name of their own"

@@ -271,8 +271,12 @@ def check_weights(weights: Tensor, *, rows: int) -> Tensor:
     weights = weights.to(torch.float64)
     if weights.dim() != 1 or weights.shape[0] != rows:
         raise refuse(f"sample_weight of shape ({rows},)", f"shape {tuple(weights.shape)}", "pass one weight a row")
-    if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or float(weights.sum()) <= 0:
-        raise refuse("finite sample weights ≥ 0 with a positive sum", "something else", "check the weights")
+    if bool((bad := ~(torch.isfinite(weights) & (weights >= 0))).any()):
+        row = int(torch.nonzero(bad)[0])
+        got = f"{weights[row].item():.6g} in row {row}"
+        raise refuse("finite sample weights ≥ 0", got, "leave out rows that must not count, or give them the weight 0")
+    if float(weights.sum()) <= 0:
+        raise refuse("a positive sample weight", f"{rows} weights of 0", "check the column of weights")
     return weights
 
 

@@ -35,6 +35,8 @@ def need_rows(data: Data, *, what: object) -> Data:
     if not isinstance(data, Predictions | BinaryPairs):
         kind = f"a {type(data).__name__}"
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
+        if type(data).__name__ == "MultiLabelPredictions":  # which is built on these rows
+            remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
         raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy)
     if len(data) == 0:
         raise refuse(f"at least one row for {named}", "a selection of none", "check how the rows were selected")

@@ -385,9 +385,10 @@ class Predictions:
                 unless as many coincide within the fitting rows.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
-            raise refuse(
-                "a fitted calibrator", type(calibrator).__name__, "fit one of calibrant.calibrators, or load it"
-            )
+            remedy = "fit one of calibrant.calibrators, or load it"
+            if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
+                remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
+            raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         if not check_flag(allow_fit_rows, name="allow_fit_rows"):
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         decision = self.predicted if calibrator.top_label else self.decision

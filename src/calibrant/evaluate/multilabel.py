@@ -14,6 +14,7 @@ from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
 from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
 from calibrant.multilabel import MultiLabelPredictions
+from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import interval, mean_interval, need_groups
 
 __all__ = ["MultiLabelRow", "multilabel_panel", "panel_of_sums"]
@@ -136,6 +137,8 @@ def counted(predictions: Any) -> MultiLabelPredictions:
         InputError: If they are anything else, or no row is left.
     """
     remedy = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+    if isinstance(predictions, Predictions | BinaryPairs):
+        remedy = "use panel and subgroups for one class a row, or make MultiLabelPredictions where several can be true"
     data = check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy)
     if data.weights is not None and not bool((data.weights > 0).all()):
         data = data[data.weights > 0]
