@@ -102,7 +102,7 @@ REFUSED = {
     "NaN": (lambda: MultiLabelPredictions.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
     "NaN labels": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS.float()), "code missing labels"),
     "label 2": (lambda: MultiLabelPredictions.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
-    "all missing": (lambda: MultiLabelPredictions.from_logits(LOGITS, torch.full((4, 3), -1)), "labels=None"),
+    "all missing": (lambda: MultiLabelPredictions.from_logits(LOGITS, torch.full((4, 3), -1)), "leave the labels out"),
     "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),
     "no such label": (lambda: made().label("bat"), "one of cat, dog, owl"),
     "names": (lambda: MultiLabelPredictions.from_logits(LOGITS, names=["a", "a", "b"]), "'a' twice"),

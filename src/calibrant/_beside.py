@@ -22,6 +22,7 @@ D = TypeVar("D")
 
 _KINDS = ("frequency", "sampling")
 WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
+_MISSING = "convert it to numbers or text; give missing entries a name of their own"
 FEATURE, _TEXT = "feature:", "feature_text:"
 _MOST = 1 << 53  # beyond, float64 sums of whole numbers round
 
@@ -82,7 +83,7 @@ def _counts(wide: Tensor) -> Tensor:
     broken = wide != wide.round()
     if bool(broken.any()):
         row = int(torch.nonzero(broken)[0])
-        remedy = 'pass counts, or weight_kind="sampling" for inverse probabilities'
+        remedy = 'pass counts, or weight_kind="sampling" for inverse probabilities (in a file: name the array sampling_weights)'
         raise refuse("whole numbers as frequency weights", f"{wide[row].item():.6g} in row {row}", remedy)
     if float(wide.sum()) >= _MOST:
         raise refuse("frequency weights with a sum below 2⁵³", f"{float(wide.sum()):.3g}", "check the column of counts")
@@ -151,22 +152,28 @@ def need_features(data: Any) -> Features:
 
 def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
     """Return one column (N,) of numbers or names; ``name`` is what messages call it."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else as_array(values, name=name)
+    array = _array_of(values, name=name)
     if array.ndim != 1 or (rows is not None and array.shape[0] != rows):
         wanted = "(N,)" if rows is None else f"({rows},)"
         raise refuse(f"{name} of shape {wanted}", f"shape {array.shape}", "pass one entry a row")
     if array.dtype.kind == "O" and all(isinstance(entry, str) for entry in array):
         array = array.astype(str)
     if array.dtype.kind in "US":
-        if isinstance(values, list | tuple) and (odd := [one for one in values if not isinstance(one, str | bytes)]):
-            remedy = "convert it to numbers or text; give missing entries a name of their own"
-            raise refuse(f"{name} as numbers or names", f"names and {shown(odd[0])}", remedy)
         return np.array(array.astype(str))
     if array.dtype.kind not in "biuf":
-        remedy = "convert it to numbers or text; give missing entries a name of their own"
-        raise refuse(f"{name} as numbers or names", f"dtype {array.dtype}", remedy)
+        raise refuse(f"{name} as numbers or names", f"dtype {array.dtype}", _MISSING)
     wide = array if array.dtype.kind == "b" else array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
     return torch.from_numpy(np.ascontiguousarray(wide).copy())
+
+
+def _array_of(values: Any, *, name: str) -> Any:
+    """Return ``values`` as an array; a list of names with anything else in it is refused, which NumPy would call "nan" or "3"."""
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else as_array(values, name=name)
+    if array.dtype.kind in "US" and isinstance(values, list | tuple):
+        odd = [one for one in values if not isinstance(one, str | bytes | list | tuple)]
+        if odd and not isinstance(odd[0], np.ndarray):
+            raise refuse(f"{name} as numbers or names", f"names and {shown(odd[0])}", _MISSING)
+    return array
 
 
 def taken(column: Column, rows: Any) -> Column:
@@ -276,7 +283,7 @@ def _spread(values: Any, leading: tuple[int, ...], kept: Tensor | None, *, name:
     """Return a column (N,), repeated over the inner axes, or of the shape ``leading``, as one entry a kept position."""
     if values is None:
         return None
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else as_array(values, name=name)
+    array = _array_of(values, name=name)
     if len(leading) > 1:
         if array.shape == leading[:1]:
             array = np.repeat(array, int(np.prod(leading[1:])))

@@ -91,7 +91,7 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
         got = f"{int(found[row, column])} in row {row}, column {column}"
         raise refuse("labels 0, 1, or -1 for a missing one", got, "code each label so")
     if high == MISSING:
-        raise refuse("at least one known label", "-1 (missing) everywhere", "pass labels=None for unlabelled rows")
+        raise refuse("at least one known label", "-1 (missing) everywhere", "leave the labels out for unlabelled rows")
     return found
 
 

@@ -48,8 +48,9 @@ _BINNED: list[ECE | MCE | DebiasedECE] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
 _OMITTED = (
     "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
-    "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
-    "intervals and limits for rows with groups."
+    "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, for whom "
+    "the probabilities hold (for groups by --by report on a file of these rows, which is read whole), and intervals and limits for "
+    "rows with groups."
 )
 _MANY_GROUPS = "There are more than 10,000 groups, so figures by group are left out."
 

@@ -215,6 +215,9 @@ def _plain(column: Any) -> Any:
 
 
 def _integers(column: Any) -> Any:
+    if column.type.num_fields:
+        remedy = "use evaluate_multilabel_streamed for several labels a row (on the command line: --multilabel)"
+        raise InputError(f"expected one label, group or decision a row, got {column.type}; {remedy}")
     if column.null_count:
         raise InputError("expected labels, groups and decisions without nulls, got some; fill or drop them")
     return np.array(column.to_numpy(zero_copy_only=False))
