@@ -19,6 +19,7 @@ __all__ = ["MulticalibrationError"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+_FEW = 1 << 16  # parts, up to which codes sort by their bits
 
 
 @dataclass(frozen=True)
@@ -138,14 +139,13 @@ def _partitions(codes: Sequence[Codes], depth: int, rows: int) -> Iterator[Codes
             code = chosen[0]
             for other in chosen[1:]:
                 code = code * (int(other.max()) + 1) + other
-            yield np.unique(code, return_inverse=True)[1].astype(np.int64)
+            small = int(code.max()) < _FEW  # parts without rows cost nothing, and looking for them does
+            yield code if small else np.unique(code, return_inverse=True)[1].astype(np.int64)
 
 
 def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
     """Return the range (G,) of the residuals of each segment cumulated by ascending probability, equal probabilities at once."""
-    order = np.argsort(
-        code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable"
-    )  # a radix sort of few bits
+    order = np.argsort(code.astype(np.uint16) if code.max() < _FEW else code, kind="stable")  # a radix sort of few bits
     code, p = code[order], p[order]
     start = np.flatnonzero(np.r_[True, np.diff(code) > 0])
     path = np.cumsum(residual[order])
@@ -155,7 +155,6 @@ def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
     path[inside] = np.nan
     top, low = np.fmax.reduceat(path, start), np.fmin.reduceat(path, start)
     spread: Floats = np.maximum(top, 0.0) - np.minimum(low, 0.0)
-    present = np.unique(code)
-    found = np.zeros(int(code.max()) + 1)
-    found[present] = spread
+    found = np.zeros(int(code[-1]) + 1)
+    found[code[start]] = spread
     return found
