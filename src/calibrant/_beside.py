@@ -28,7 +28,7 @@ _MOST = 1 << 53  # beyond, float64 sums of whole numbers round
 
 
 def keep(data: D, **known: object) -> D:
-    """Return ``data``, a frozen dataclass, with values of its cached properties that are known already."""
+    """Return ``data``, a frozen dataclass, with further values: checked fields, or cached properties that are known already."""
     for name, value in known.items():
         object.__setattr__(data, name, value)  # where functools.cached_property looks first
     return data
@@ -248,11 +248,10 @@ def join_columns(columns: Sequence[Column], *, name: str) -> Column:
     return torch.cat(tensors) if tensors else np.concatenate(texts)
 
 
-def settle_beside(made: Any, *, rows: int, device: torch.device) -> None:
+def normalise_beside(made: Any, *, rows: int, device: torch.device) -> None:
     """Check the fields ``weights``, ``weight_kind`` and ``features`` of a frozen record, and put them in their dtypes."""
     weights = check_row_weights(made.weights, made.weight_kind, rows=rows, device=device)
-    object.__setattr__(made, "weights", weights)
-    object.__setattr__(made, "features", check_features(made.features, rows=rows))
+    keep(made, weights=weights, features=check_features(made.features, rows=rows))
 
 
 def spread_beside(

@@ -12,7 +12,7 @@ from calibrant._beside import (
     Features,
     WeightKind,
     need_positive,
-    settle_beside,
+    normalise_beside,
     taken_or_none,
     weights_and_features,
 )
@@ -60,7 +60,7 @@ class BinaryPairs:
         for name in ("y", "predicted", "labels", "groups"):
             if (values := getattr(self, name)) is not None or name == "y":
                 check_row_tensor(values, name=name, rows=self.p.shape[0])
-        settle_beside(self, rows=int(self.p.shape[0]), device=self.p.device)
+        normalise_beside(self, rows=int(self.p.shape[0]), device=self.p.device)
 
     @classmethod
     def from_probs(

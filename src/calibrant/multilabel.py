@@ -18,7 +18,7 @@ from calibrant._beside import (
     WeightKind,
     joined_fields,
     need_positive,
-    settle_beside,
+    normalise_beside,
     taken,
     taken_or_none,
     weights_and_features,
@@ -94,7 +94,7 @@ class MultiLabelPredictions:
                 raise refuse(f"{name} of shape ({rows}, {columns})", got, "pass one column a label")
         if self.groups is not None:
             check_row_tensor(self.groups, name="groups", rows=rows)
-        settle_beside(self, rows=rows, device=self.logits.device)
+        normalise_beside(self, rows=rows, device=self.logits.device)
 
     @classmethod
     def from_logits(

@@ -17,7 +17,7 @@ from calibrant._beside import (
     joined_fields,
     labels_and_groups,
     need_features,
-    settle_beside,
+    normalise_beside,
     spread_beside,
     taken_or_none,
     weights_and_features,
@@ -93,7 +93,7 @@ class Predictions:
                 check_row_tensor(values, name=name, rows=rows)
         if self.given_probs is not None:
             check_row_tensor(self.given_probs, name="given_probs", dims=2, rows=rows, floating=True)
-        settle_beside(self, rows=rows, device=self.logits.device)
+        normalise_beside(self, rows=rows, device=self.logits.device)
 
     @classmethod
     def from_logits(

@@ -32,12 +32,12 @@ def log_odds(logits: Tensor) -> Tensor:
     e = margin.exp().scatter(1, top, 0.0)
     others = e.sum(dim=1, keepdim=True)
     # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 is the top's, so that nothing cancels
-    odds = margin - torch.log1p(others - e)
-    return odds.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
+    found = margin - torch.log1p(others - e)
+    return found.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
 
 
 @dataclass(frozen=True)
-class OddsChunk:
+class LogOddsChunk:
     """Log-odds (n, C), whether each class is the label (n, C) as 0.0 or 1.0, and the rows' weights (n,)."""
 
     log_odds: Tensor
@@ -45,7 +45,7 @@ class OddsChunk:
     weight: Tensor
 
     @classmethod
-    def of(cls, chunk: Chunk) -> "OddsChunk":
+    def of(cls, chunk: Chunk) -> "LogOddsChunk":
         """Return the log-odds of a chunk."""
         classes = chunk.logits.shape[1]
         names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
@@ -58,14 +58,14 @@ class OneVsRest(Calibrator):
     preserves_argmax = False
 
     @abstractmethod
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         """Return log-odds (N, C) of the calibrated, not yet normalised probabilities for log-odds (N, C)."""
 
     def _transform(self, logits: Tensor) -> Tensor:
         return in_row_chunks(self._transform_chunk, logits)
 
     def _transform_chunk(self, logits: Tensor) -> Tensor:
-        answer = self._calibrated_odds(log_odds(logits))
+        answer = self._calibrated_log_odds(log_odds(logits))
         if logits.shape[1] == 2:
             answer = torch.cat([-answer, answer], dim=1)
         answer = torch.nn.functional.logsigmoid(answer)
@@ -108,20 +108,20 @@ class LogisticFit:
     platt: bool = True
     lowest: tuple[float, ...] | None = None
 
-    def fit(self, odds: RowSource, mass: float) -> Tensor:
+    def fit(self, log_odds: RowSource, mass: float) -> Tensor:
         """Return the certified optimum θ (C, P) of every class, all of them by the same passes.
 
         Features are brought to a maximum of 1 within, so that one tolerance suits all.
 
         Args:
-            odds: A source of ``OddsChunk``.
+            log_odds: A source of ``LogOddsChunk``.
             mass: Σ weights.
 
         Raises:
             FitError: If there is no finite optimum, which a positive ridge excludes.
         """
-        scale = odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
-        hits = odds.total(hit_mass)
+        scale = log_odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
+        hits = log_odds.total(hit_mass)
         high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
         if not self.platt:
             high, low = torch.ones_like(high), torch.zeros_like(low)
@@ -132,7 +132,7 @@ class LogisticFit:
         )
 
         def function(theta: Tensor) -> Derivatives:
-            sums = odds.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
+            sums = log_odds.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
             value, gradient, hessian = (part / mass for part in sums)
             off = theta - centre
             return Derivatives(
@@ -145,18 +145,18 @@ class LogisticFit:
         return newton(function, centre, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds).x / scale
 
 
-def largest_features(chunk: OddsChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
+def largest_features(chunk: LogOddsChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
     """Return the largest |feature| (C, P)."""
     return basis(chunk.log_odds, *extras).abs().amax(dim=0)
 
 
-def hit_mass(chunk: OddsChunk) -> Tensor:
+def hit_mass(chunk: LogOddsChunk) -> Tensor:
     """Return the weight (C,) of each class's rows."""
     return chunk.weight @ chunk.hit
 
 
 def logistic_sums(
-    chunk: OddsChunk, theta: Tensor, basis: Basis, extras: tuple[Tensor, ...], high: Tensor, low: Tensor
+    chunk: LogOddsChunk, theta: Tensor, basis: Basis, extras: tuple[Tensor, ...], high: Tensor, low: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P)."""
     features = basis(chunk.log_odds, *extras).transpose(0, 1)  # (C, n, P)

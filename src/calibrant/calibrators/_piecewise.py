@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant._numerics import rank_in
-from calibrant.calibrators._one_vs_rest import OddsChunk, OneVsRest
+from calibrant.calibrators._one_vs_rest import LogOddsChunk, OneVsRest
 from calibrant.calibrators._scores import summarised
 from calibrant.rows import RowSource
 
@@ -41,21 +41,21 @@ class PiecewiseOneVsRest(OneVsRest):
         """Return knots and their values from the distinct places, their mass, where blocks begin (and the end), and values."""
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
         from scipy.optimize import isotonic_regression
 
         learned = []
-        for scores in summarised(odds):
+        for scores in summarised(log_odds):
             found = isotonic_regression(scores.mean, weights=scores.mass)
             learned.append(self._knots(scores.places, scores.mass, found.blocks, found.x))
         self.places, self.values = (
-            pad([torch.as_tensor(one[part]) for one in learned]).to(odds.device) for part in (0, 1)
+            pad([torch.as_tensor(one[part]) for one in learned]).to(log_odds.device) for part in (0, 1)
         )
         share = 1 / (mass + 1) if self.floor is None else self.floor
-        self.share = torch.tensor(share, dtype=torch.float64, device=odds.device)
+        self.share = torch.tensor(share, dtype=torch.float64, device=log_odds.device)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
-        s = odds.T.contiguous()  # (C, N)
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        s = log_odds.T.contiguous()  # (C, N)
         right = rank_in(self.places, s).clamp(1, max(1, self.places.shape[1] - 1))
         if self.places.shape[1] == 1:
             right = torch.zeros_like(right)

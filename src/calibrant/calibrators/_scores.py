@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.calibrators._one_vs_rest import OddsChunk
+from calibrant.calibrators._one_vs_rest import LogOddsChunk
 from calibrant.rows import RowSource
 
 EXACT = 1 << 25  # scores, rows times classes, up to which all are held
@@ -26,15 +26,15 @@ class Scores:
     mass: np.ndarray
 
 
-def summarised(odds: RowSource) -> list[Scores]:
+def summarised(log_odds: RowSource) -> list[Scores]:
     """Return the scores of each class.
 
     Args:
-        odds: A source of ``OddsChunk``.
+        log_odds: A source of ``LogOddsChunk``.
     """
-    classes = 1 if odds.classes == 2 else odds.classes
-    if odds.count * classes <= EXACT:
-        parts: list[OddsChunk] = odds.collected(_itself)
+    classes = 1 if log_odds.classes == 2 else log_odds.classes
+    if log_odds.count * classes <= EXACT:
+        parts: list[LogOddsChunk] = log_odds.collected(_itself)
         weight = torch.cat([part.weight for part in parts])
         return [
             pool_ties(
@@ -45,7 +45,7 @@ def summarised(odds: RowSource) -> list[Scores]:
             for c in range(classes)
         ]
     cells = min(max((1 << 22) // classes, 1 << 12), 1 << 16)
-    sums = odds.total(cell_sums, cells).cpu()
+    sums = log_odds.total(cell_sums, cells).cpu()
     found = []
     for mass, hits, place in sums.numpy():
         filled = mass > 0
@@ -53,9 +53,9 @@ def summarised(odds: RowSource) -> list[Scores]:
     return found
 
 
-def pool_ties(odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
+def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
     """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
-    x, y, w = (values.cpu().numpy() for values in (odds, hit, weight))
+    x, y, w = (values.cpu().numpy() for values in (log_odds, hit, weight))
     order = ascending(x)
     x, y, w = x[order], y[order], w[order]
     first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
@@ -75,7 +75,7 @@ def ascending(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def cell_sums(chunk: OddsChunk, cells: int) -> Tensor:
+def cell_sums(chunk: LogOddsChunk, cells: int) -> Tensor:
     """Return weight, weight of hits and Σ weight · log-odds of each class and cell (C, 3, B)."""
     classes = chunk.log_odds.shape[1]
     cell = ((chunk.log_odds + _SPAN) * (cells / (2 * _SPAN))).long().clamp(0, cells - 1)
@@ -86,5 +86,5 @@ def cell_sums(chunk: OddsChunk, cells: int) -> Tensor:
     return torch.stack(made, dim=1)
 
 
-def _itself(chunk: OddsChunk) -> OddsChunk:
+def _itself(chunk: LogOddsChunk) -> LogOddsChunk:
     return chunk

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators._bases import two_logs
-from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, RidgeOneVsRest
+from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, RidgeOneVsRest
 from calibrant.rows import RowSource
 
 __all__ = ["BetaCalibration"]
@@ -38,12 +38,12 @@ class BetaCalibration(RidgeOneVsRest):
         super().__init__(ridge=ridge)
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
         ridge = (self.ridge, self.ridge, self.ridge)
         fit = LogisticFit(two_logs, (), ridge, centre=(1.0, 1.0, 0.0), platt=False, lowest=(0.0, 0.0, -torch.inf))
-        self.coefficients = fit.fit(odds, mass)
+        self.coefficients = fit.fit(log_odds, mass)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         a, b, c = self.coefficients.unbind(1)
         sigmoid = torch.nn.functional.logsigmoid
-        return a * sigmoid(odds) - b * sigmoid(-odds) + c
+        return a * sigmoid(log_odds) - b * sigmoid(-log_odds) + c

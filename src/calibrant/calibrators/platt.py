@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calibrant.calibrators._bases import line
-from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, RidgeOneVsRest
+from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, RidgeOneVsRest
 from calibrant.rows import RowSource
 
 __all__ = ["PlattScaling"]
@@ -37,9 +37,9 @@ class PlattScaling(RidgeOneVsRest):
         super().__init__(ridge=ridge)
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
         ridge = (self.ridge, self.ridge)
-        self.coefficients = LogisticFit(line, (), ridge, centre=(1.0, 0.0)).fit(odds, mass)
+        self.coefficients = LogisticFit(line, (), ridge, centre=(1.0, 0.0)).fit(log_odds, mass)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
-        return odds * self.coefficients[:, 0] + self.coefficients[:, 1]
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        return log_odds * self.coefficients[:, 0] + self.coefficients[:, 1]

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from calibrant.calibrators._bases import parabola
-from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, RidgeOneVsRest
+from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, RidgeOneVsRest
 from calibrant.rows import RowSource
 
 __all__ = ["QuadraticScaling"]
@@ -38,10 +38,10 @@ class QuadraticScaling(RidgeOneVsRest):
         super().__init__(ridge=ridge)
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
         ridge = (self.ridge, self.ridge, 10 * self.ridge)
-        self.coefficients = LogisticFit(parabola, (), ridge, centre=(1.0, 0.0, 0.0)).fit(odds, mass)
+        self.coefficients = LogisticFit(parabola, (), ridge, centre=(1.0, 0.0, 0.0)).fit(log_odds, mass)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         a, b, c = self.coefficients.unbind(1)
-        return odds * a + b + odds**2 * c
+        return log_odds * a + b + log_odds**2 * c

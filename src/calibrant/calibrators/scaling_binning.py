@@ -6,7 +6,7 @@ from torch import Tensor
 from calibrant._arguments import check_bins
 from calibrant._numerics import rank_in
 from calibrant.calibrators._bases import line
-from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, OneVsRest
+from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, OneVsRest
 from calibrant.calibrators._piecewise import pad
 from calibrant.calibrators._scores import Scores, summarised
 from calibrant.rows import RowSource
@@ -49,13 +49,13 @@ class ScalingBinning(OneVsRest):
         self._declare("coefficients", "edges", "values")
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
-        self.coefficients = LogisticFit(line, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(odds, mass)
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        self.coefficients = LogisticFit(line, (), (1e-3, 1e-3), centre=(1.0, 0.0)).fit(log_odds, mass)
         learned = [
-            self._bins_of(theta, one) for theta, one in zip(self.coefficients.cpu(), summarised(odds), strict=True)
+            self._bins_of(theta, one) for theta, one in zip(self.coefficients.cpu(), summarised(log_odds), strict=True)
         ]
-        self.edges = pad([edges for edges, _ in learned])[:, :-1].to(odds.device)
-        self.values = pad([values for _, values in learned]).to(odds.device)
+        self.edges = pad([edges for edges, _ in learned])[:, :-1].to(log_odds.device)
+        self.values = pad([values for _, values in learned]).to(log_odds.device)
 
     def _bins_of(self, theta: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
         """Return the edges, +inf after them, and the log-odds of each bin of one class."""
@@ -71,6 +71,6 @@ class ScalingBinning(OneVsRest):
         edges = (places[first] + places[first + 1]) / 2
         return torch.cat([edges, edges.new_tensor([torch.inf])]), torch.logit(means)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
-        scaled = (odds * self.coefficients[:, 0] + self.coefficients[:, 1]).T.contiguous()
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        scaled = (log_odds * self.coefficients[:, 0] + self.coefficients[:, 1]).T.contiguous()
         return self.values.gather(1, rank_in(self.edges, scaled)).T

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from calibrant._check import check_count, check_number
 from calibrant.calibrators._bases import natural_spline
-from calibrant.calibrators._one_vs_rest import LogisticFit, OddsChunk, OneVsRest
+from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, OneVsRest
 from calibrant.calibrators._scores import Scores, summarised
 from calibrant.rows import RowSource
 
@@ -48,14 +48,14 @@ class SplineCalibration(OneVsRest):
         self._declare("places", "coefficients")
 
     def _fit(self, rows: RowSource) -> None:
-        odds, mass = rows.prepared(OddsChunk.of), rows.mass
-        self.places = torch.stack([_quantiles(one, self.knots) for one in summarised(odds)]).to(odds.device)
+        log_odds, mass = rows.prepared(LogOddsChunk.of), rows.mass
+        self.places = torch.stack([_quantiles(one, self.knots) for one in summarised(log_odds)]).to(log_odds.device)
         centre = tuple(float(j == 1) for j in range(self.knots))
         fit = LogisticFit(natural_spline, (self.places,), (self.ridge,) * self.knots, centre)
-        self.coefficients = fit.fit(odds, mass)
+        self.coefficients = fit.fit(log_odds, mass)
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
-        return (natural_spline(odds, self.places) * self.coefficients).sum(dim=2)
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        return (natural_spline(log_odds, self.places) * self.coefficients).sum(dim=2)
 
 
 def _quantiles(scores: Scores, knots: int) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calibrant._check import check_row_tensor
 from calibrant._numerics import rank_in
-from calibrant.calibrators._one_vs_rest import OddsChunk, OneVsRest, log_odds
+from calibrant.calibrators._one_vs_rest import LogOddsChunk, OneVsRest, log_odds
 from calibrant.calibrators._piecewise import pad
 from calibrant.calibrators._scores import Scores, pool_ties
 from calibrant.errors import InputError
@@ -66,22 +66,23 @@ class VennAbers(OneVsRest):
         return low, high
 
     def _fit(self, rows: RowSource) -> None:
-        whole = OddsChunk.of(rows.gathered(values=_MOST_SCORES, why="VennAbers"))
+        whole = LogOddsChunk.of(rows.gathered(values=_MOST_SCORES, why="VennAbers"))
         learned = [
-            _maps(pool_ties(odds, hit, whole.weight)) for odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
+            _maps(pool_ties(log_odds, hit, whole.weight))
+            for log_odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
         ]
         parts = (pad([torch.from_numpy(one[part]) for one in learned]).to(rows.device) for part in range(3))
         self.places, self.lower, self.upper = parts
 
-    def _bounds(self, odds: Tensor) -> tuple[Tensor, Tensor]:
-        s = odds.T.contiguous()
+    def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
+        s = log_odds.T.contiguous()
         # a row between two places has the p₀ of the lower and the p₁ of the upper one
         low = self.lower.gather(1, rank_in(self.places, s, right=True))
         high = self.upper.gather(1, rank_in(self.places, s))
         return low.T, high.T
 
-    def _calibrated_odds(self, odds: Tensor) -> Tensor:
-        low, high = self._bounds(odds)
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        low, high = self._bounds(log_odds)
         return high.log() - (1 - low).log()
 
 
