@@ -1,6 +1,6 @@
 """How often the intervals miss, the levels if calibrated are exceeded, and the tests reject: the record of docs/uncertainty.md.
 
-    python -m benchmarks.coverage [--replicates 1000] [--only intervals|groups|tests|former|lengths] [--record docs/results/coverage.json]
+    python -m benchmarks.coverage [--replicates 1000] [--only PART] [--record docs/results/coverage.json]
 
 Every cell draws from a population with a known truth (``benchmarks.populations``), many samples at once, and goes through the
 same functions as ``interval``, ``null_band`` and ``compare``. Cells that the record holds already with as many replicates are
@@ -19,7 +19,8 @@ import torch
 
 from benchmarks.former import former_cells
 from benchmarks.groups import group_cells
-from benchmarks.lengths import length_cells
+from benchmarks.lengths import length_cells, longer_cells
+from benchmarks.levels import group_level_cells, level_cells
 from benchmarks.pairs import pair_cells
 from benchmarks.populations import MECHANISMS, Population, constant, population
 from benchmarks.samples import Samples, binned_hits, mean_hits
@@ -59,10 +60,30 @@ def interval_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
             }
 
 
+def longer_of(record: list[dict[str, Any]], replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lengths of intervals that the record's first look found too long, on more samples."""
+    first = {cell["cell"]: cell["metrics"] for cell in record if cell["cell"].startswith("lengths")}
+    for make in populations():
+        source = make()
+        for rows in ROWS:
+            count = min(replicates, 300) if rows == 10_000 and source.classes == 100 else replicates
+            yield from longer_cells(source, (rows,), count, SEED, first, done)
+
+
+def all_level_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield how often calibrated models exceed their limits: rows in groups, then single rows."""
+    yield from group_level_cells(replicates, done)
+    drawn = [population(k, a, "calibrated") for a in ACCURACIES for k in CLASSES]
+    for rows in sorted(ROWS, key=lambda rows: rows not in (300, 1000)):
+        for source in drawn:
+            large = rows == 10_000 and source.classes == 100
+            yield from level_cells(source, rows, min(replicates, 300) if large else replicates, SEED, done)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replicates", type=int, default=1000)
-    parser.add_argument("--only", choices=["intervals", "groups", "tests", "former", "lengths"])
+    parser.add_argument("--only", choices=["intervals", "groups", "tests", "former", "lengths", "longer", "levels"])
     parser.add_argument("--record", type=Path, default=RECORD)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
@@ -74,6 +95,8 @@ def main() -> None:
         "lengths": lambda done: (
             cell for make in populations() for cell in length_cells(make(), ROWS, chosen.replicates // 10, SEED, done)
         ),
+        "longer": lambda done: longer_of(record, chosen.replicates, done),
+        "levels": lambda done: all_level_cells(chosen.replicates, done),
         "intervals": lambda done: interval_cells(chosen.replicates, done),
     }
     for name, part in parts.items():

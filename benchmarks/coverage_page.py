@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.coverage import RECORD
+from benchmarks.lengths import LONGEST
 from benchmarks.pairs import METRICS
 
 PAGE = Path("docs/uncertainty.md")
@@ -20,12 +21,12 @@ ALLOWED = {
     "intervals": 0.07,
     "groups": 0.07,
     "tests": 0.05,
+    "levels": 0.025,
 }  # of samples, promised; two simulation standard errors are added
 Cell = dict[str, Any]
 EVERYDAY = ("Accuracy", "NLL", "Brier", "ECE")
 FEWEST = 30  # samples of a cell behind a ratio of lengths
 ERRORS = 10  # wrong decisions, below which 0.1.0 took the absence of errors for certainty
-LONGEST = 1.10  # that an interval may be beside 0.1.0's
 
 
 def misses(figures: dict[str, float]) -> float:
@@ -92,32 +93,61 @@ def power_rows(cells: list[Cell], former: list[Cell]) -> Iterable[list[str]]:
             yield [name.removeprefix("power: "), *("–" if share is None else percent(share) for share in figures)]
 
 
-def length_rows(cells: list[Cell], errors: dict[str, float]) -> Iterable[list[str]]:
-    """Yield a row for each metric: cells where 0.1.0's interval covered, mean and largest ratio of lengths, and where."""
-    for name in dict.fromkeys(name for cell in cells for name in cell["metrics"]):
-        held = [(cell, cell["metrics"][name]) for cell in cells]
-        held = [(cell, found) for cell, found in held if found.get("offered", 0) >= FEWEST and found.get("ratio")]
+def length_rows(cells: list[Cell], again: list[Cell], errors: dict[str, float]) -> Iterable[list[str]]:
+    """Yield a row for each metric: ratios of lengths to 0.1.0's, and what the longer ones are on more samples."""
+    for name in dict.fromkeys(name for cell in [*cells, *again] for name in cell["metrics"]):
+        ratios = [found["ratio"] for _, found in measured(cells, name) if found.get("offered", 0) >= FEWEST]
+        second = measured(again, name)
+        ratios = ratios or [found["ratio"] for _, found in second]
+        long = [(cell, found) for cell, found in second if found["ratio"] > LONGEST]
         covered = [
-            (found["ratio"], cell)
-            for cell, found in held
-            if found["former_missed"] <= limit(ALLOWED["intervals"], found["offered"])
+            (found["ratio"], place_of(cell))
+            for cell, found in long
+            if found["former_missed_of_all"] <= ALLOWED["intervals"]
         ]
-        if covered:
-            largest, where = max(covered, key=lambda pair: pair[0])
-            place = where["cell"].split(" | ", 1)[1].replace(" | ", ", ")
-            mean = sum(ratio for ratio, _ in covered) / len(covered)
-            beyond = [cell for ratio, cell in covered if ratio > LONGEST]
-            over = sum(errors.get(cell["cell"].split(" | ", 1)[1], 0.0) >= ERRORS for cell in beyond)
-            label = f"`{name}`" if " " not in name else name
+        largest, where = max(covered, default=(0.0, "–"))
+        over = [ratio for ratio, place in covered if errors.get(place, 0.0) >= ERRORS]
+        if ratios:
             yield [
-                label,
-                f"{len(covered)} of {len(held)}",
-                f"{mean:.2f}",
-                f"{largest:.2f}",
-                place,
-                str(len(beyond)),
-                str(over),
+                f"`{name}`" if " " not in name else name,
+                str(len(ratios)),
+                f"{sum(ratios) / len(ratios):.2f}",
+                str(len(long)),
+                str(len(covered)),
+                f"{largest:.2f}" if covered else "–",
+                where.replace(" | ", ", "),
+                f"{len(over)}, up to {max(over):.2f}" if over else "0",
             ]
+
+
+def measured(cells: list[Cell], name: str) -> list[tuple[Cell, dict[str, float]]]:
+    """Return the cells with a ratio of lengths of the metric ``name``, and its figures there."""
+    held = [(cell, cell["metrics"].get(name, {})) for cell in cells]
+    return [(cell, found) for cell, found in held if found.get("ratio")]
+
+
+def place_of(cell: Cell) -> str:
+    """Return where a cell is: population and number of rows."""
+    return str(cell["cell"].split(" | ", 1)[1])
+
+
+def level_rows(cells: list[Cell]) -> Iterable[list[str]]:
+    """Yield a row for each metric: how often a calibrated model exceeds its 97.5 % limit."""
+    for name in dict.fromkeys(name for cell in cells for name in cell["metrics"]):
+        held = [(cell["metrics"][name], place_of(cell)) for cell in cells if name in cell["metrics"]]
+        shares = [found["above"] for found, _ in held]
+        most, where = max((found["above"], place) for found, place in held)
+        beyond = sum(found["above"] > limit(ALLOWED["levels"], found["replicates"]) for found, _ in held)
+        samples = sorted({int(found["replicates"]) for found, _ in held})
+        yield [
+            f"`{short(name)}`",
+            str(len(held)),
+            f"{samples[0]:,}" if len(samples) == 1 else f"{samples[0]:,} to {samples[-1]:,}",
+            percent(sum(shares) / len(shares)),
+            percent(most),
+            where.replace(" | ", ", "),
+            str(beyond),
+        ]
 
 
 def refusals(cells: list[Cell]) -> str:
@@ -143,7 +173,7 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 def tables(cells: list[Cell]) -> str:
     """Return the page's generated part."""
-    parts = {part: [cell for cell in cells if cell["cell"].startswith(part)] for part in ALLOWED}
+    parts = {part: named(cells, part) for part in ALLOWED}
     head = [
         "metric",
         "cells",
@@ -167,22 +197,8 @@ def tables(cells: list[Cell]) -> str:
             ]
     if parts["intervals"]:
         shown.insert(2, refusals(parts["intervals"]))
-    if lengths := [cell for cell in cells if cell["cell"].startswith("lengths")]:
-        header = [
-            "metric",
-            "cells where 0.1.0's covers",
-            "mean ratio",
-            "largest",
-            "where",
-            f"beyond {LONGEST:.2f}",
-            f"of these with {ERRORS} expected errors",
-        ]
-        errors = {cell["cell"].split(" | ", 1)[1]: cell["rows"] * (1 - cell["accuracy"]) for cell in parts["intervals"]}
-        count = lengths[0]["replicates"]
-        shown += [
-            f"**Length** of an interval, divided by that of version 0.1.0 on the same {count} samples, where that covered.",
-            table(header, length_rows(lengths, errors)),
-        ]
+    shown += length_part(cells, parts["intervals"])
+    shown += level_part(cells)
     if parts["tests"]:
         shares, beyond = beyond_tests(parts["tests"])
         header = ["models", "rows", *METRICS, "any equal, Holm", "samples"]
@@ -202,6 +218,60 @@ def tables(cells: list[Cell]) -> str:
         header = ["models", "SquaredGaps", "ECE in 0.1.0, same size", "ECE in 0.1.0, as it was"]
         shown += [words, table(header, power_rows(parts["tests"], former))]
     return "\n\n".join(shown)
+
+
+def short(name: str) -> str:
+    """Return the repr of a metric without its defaults."""
+    for default in ("binning=EqualWidth(bins=15)", ", norm=1", ", ties='together'", "cells=2048"):
+        name = name.replace(default, "")
+    return name.replace("(, ", "(").replace("binning=", "")
+
+
+def length_part(cells: list[Cell], intervals: list[Cell]) -> list[str]:
+    """Return the sentence and the table on lengths."""
+    lengths, again = (named(cells, part) for part in ("lengths", "longer"))
+    if not lengths:
+        return []
+    header = [
+        "metric",
+        "cells",
+        "mean ratio",
+        f"beyond {LONGEST:.2f}",
+        "of these 0.1.0's covers in",
+        "largest there",
+        "where",
+        f"of these with {ERRORS} expected errors",
+    ]
+    errors = {place_of(cell): cell["rows"] * (1 - cell["accuracy"]) for cell in intervals}
+    count = max((cell["replicates"] for cell in again), default=0)
+    words = (
+        f"**Length** of an interval, divided by that of version 0.1.0 on the same {lengths[0]['replicates']} samples where one is "
+        f"offered. Cells beyond {LONGEST:.2f} are measured again on {count:,} other samples, and those that still are stand in the "
+        f"table; 0.1.0's interval covers where it misses in at most {100 * ALLOWED['intervals']:.0f} % of all these samples, also of "
+        "those that are refused now."
+    )
+    return [words, table(header, length_rows(lengths, again, errors))]
+
+
+def level_part(cells: list[Cell]) -> list[str]:
+    """Return the sentences and the tables on limits if calibrated."""
+    header = ["metric", "cells", "samples a cell", "mean share above", "most in a cell", "where", "cells beyond"]
+    shown = []
+    for part, words in (("levels", "single rows"), ("levels of groups", "rows in groups")):
+        if held := named(cells, part):
+            shown += [
+                (
+                    f"**Limits if calibrated, {words}**: how often a calibrated model lies above its 97.5 % limit; “beyond” are cells "
+                    "with more than 2.5 % and two simulation standard errors, which by chance alone one cell in forty is."
+                ),
+                table(header, level_rows(held)),
+            ]
+    return shown
+
+
+def named(cells: list[Cell], part: str) -> list[Cell]:
+    """Return the cells of a part of the record."""
+    return [cell for cell in cells if cell["cell"].split(" | ")[0] == part]
 
 
 def rendered(page: str, cells: list[Cell]) -> str:

@@ -33,10 +33,8 @@ def group_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
 
 def _figures(groups: int, rows: int, effect: float, heat: float, *, replicates: int) -> dict[str, dict[str, float]]:
     rng = np.random.default_rng([SEED, groups, rows])
-    base = np.random.default_rng(0).normal(1.5, 1.0, ATOMS).clip(0.1)
-    node, weight = np.polynomial.hermite_e.hermegauss(40)
-    truth = (_sigmoid(base[:, None] + effect * node) * weight).sum(axis=1) / weight.sum()
-    p = _sigmoid(heat * np.log(truth / (1 - truth)))
+    base, truth = marginal(effect)
+    p = sigmoid(heat * np.log(truth / (1 - truth)))
     right = np.stack([truth, 1 - truth], axis=1)
     seen = np.stack([p, 1 - p], axis=1)
     index = ECE().binning.assign(torch.from_numpy(p)).numpy()
@@ -52,7 +50,7 @@ def _figures(groups: int, rows: int, effect: float, heat: float, *, replicates: 
     for at in range(replicates):
         atom = rng.integers(ATOMS, size=groups * rows)
         lift = rng.normal(0, effect, groups)[group]
-        wrong = (rng.random(groups * rows) > _sigmoid(base[atom] + lift)).astype(np.int64)
+        wrong = (rng.random(groups * rows) > sigmoid(base[atom] + lift)).astype(np.int64)
         data = Predictions.from_probs(seen[atom], wrong, groups=group)
         pairs = BinaryPairs(data.confidence, data.correct.double(), groups=data.groups)
         limit = null_band(ECE(), pairs, draws=DRAWS, seed=at).high
@@ -80,5 +78,13 @@ def _figures(groups: int, rows: int, effect: float, heat: float, *, replicates: 
     return {**shares, "ECE above its 97.5 % limit if calibrated": {"share": round(above / replicates, 4)}}
 
 
-def _sigmoid(values: Any) -> Any:
+def marginal(effect: float) -> tuple[Any, Any]:
+    """Return the atoms' log-odds (M,) of a right decision and, with groups' effects of that standard deviation, its probability (M,)."""
+    base = np.random.default_rng(0).normal(1.5, 1.0, ATOMS).clip(0.1)
+    node, weight = np.polynomial.hermite_e.hermegauss(40)
+    return base, (sigmoid(base[:, None] + effect * node) * weight).sum(axis=1) / weight.sum()
+
+
+def sigmoid(values: Any) -> Any:
+    """Return 1 / (1 + e^−v)."""
     return 1 / (1 + np.exp(-values))

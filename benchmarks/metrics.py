@@ -257,5 +257,5 @@ RACES = [
     Race("four", "ECE, equal-mass ECE, log-loss and accuracy", 1_000_000, 10, f"{DISTANCE} of the log-loss", several),
     Race("six", "Accuracy, ECE, ACE, log-loss, Brier score and classwise ECE", 1_000_000, 10, "–", six),
     Race("compare", "Two models compared: four metrics, 1,000 paired draws", 10_000, 10, "–", comparison),
-    Race("panel", "All metrics with intervals and null levels", 10_000, 10, "–", uncertain),
+    Race("panel", "All metrics with intervals and limits if calibrated", 10_000, 10, "–", uncertain),
 ]

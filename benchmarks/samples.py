@@ -91,7 +91,7 @@ def mean_hits(samples: Samples) -> dict[str, dict[str, float]]:
 
 def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
     """Return the figures of the binned errors that offer an interval, classwise only where it may be offered."""
-    source, few = samples.population, samples.few
+    few = samples.few
     found = {}
     for name, table, delta, mass in binned_tables(samples):
         estimate, refused = estimate_of(name, samples, table)
@@ -104,8 +104,7 @@ def binned_hits(samples: Samples) -> dict[str, dict[str, float]]:
             true = np.sqrt((delta**2 / np.maximum(mass, 1e-300)).sum(axis=1))
             refused = few_bins_decide(table, square, error, level=0.95).numpy() | few
             found["DebiasedECE"] = figures(low, high, true, refused)
-    found["ClasswiseECE"] = classwise_hits(samples)
-    assert source.classes
+    found["ClasswiseECE"] = figures(*classwise_ends(samples))
     return found
 
 
@@ -187,11 +186,17 @@ def ends_of(table: BinTable, found: Any, refused: Any) -> tuple[Floats, Floats]:
     return low.numpy(), high.clamp_max(1).numpy()
 
 
-def classwise_hits(samples: Samples) -> dict[str, float]:
-    """Return the figures of ``ClasswiseECE``."""
-    source, few, classes = samples.population, samples.few, samples.population.classes
-    if classes == 2:
-        return two_class_hits(samples)
+def classwise_ends(samples: Samples) -> tuple[Floats, Floats, Any, Any]:
+    """Return both ends (R,) of the interval of ``ClasswiseECE``, the truth, and for which samples it is refused."""
+    return two_class_ends(samples) if samples.population.classes == 2 else all_class_ends(samples, ~samples.few)
+
+
+def all_class_ends(samples: Samples, tried: Any, *, refuse: bool = True) -> tuple[Floats, Floats, float, Any]:
+    """Return the same of the bins of all classes as one table, for the samples (R,) that are tried; the others are refused.
+
+    Without ``refuse`` no sample is refused for its chance, as version 0.1.0 refused none.
+    """
+    source, classes = samples.population, samples.population.classes
     cell = EqualWidth(BINS).assign(torch.from_numpy(source.p.reshape(-1))).numpy().reshape(source.p.shape)
     cell = cell + np.arange(classes) * BINS
     used, cell = np.unique(cell, return_inverse=True)
@@ -201,8 +206,8 @@ def classwise_hits(samples: Samples) -> dict[str, float]:
     member[atoms, cell.reshape(-1)] = 1
     mass[atoms, cell.reshape(-1)] = source.p.reshape(-1)
     delta = np.bincount(cell.reshape(-1), weights=(source.p - source.truth).reshape(-1) / len(source.p), minlength=size)
-    truth, kept = float(np.abs(delta).sum()) / classes, np.flatnonzero(~few)
-    low, high, refused = np.zeros(len(few)), np.zeros(len(few)), few.copy()
+    truth, kept = float(np.abs(delta).sum()) / classes, np.flatnonzero(tried)
+    low, high, refused = np.zeros(len(tried)), np.zeros(len(tried)), ~np.asarray(tried)
     for block in np.array_split(kept, max(1, len(kept) // 50)):
         if not len(block):
             continue
@@ -218,14 +223,14 @@ def classwise_hits(samples: Samples) -> dict[str, float]:
         error = torch.from_numpy(signed.std(axis=1) / np.sqrt(samples.rows))
         found = corrected_error(table)
         found = type(found)(found.plug_in, found.corrected, error)
-        refused[block] = chance_decides(table, found).numpy()
+        refused[block] = refuse & chance_decides(table, found).numpy()
         ends = ends_of(table, found, refused[block])
         low[block], high[block] = (end / classes for end in ends)
-    return figures(low, high, truth, refused)
+    return low, high, truth, refused
 
 
-def two_class_hits(samples: Samples) -> dict[str, float]:
-    """Return the figures of ``ClasswiseECE`` of two classes: its interval is that of the one class's binary ECE."""
+def two_class_ends(samples: Samples) -> tuple[Floats, Floats, Floats, Any]:
+    """Return the same for two classes: the interval is that of the one class's binary ECE."""
     source = samples.population
     p, truth = np.ascontiguousarray(source.p[:, 1]), source.truth[:, 1]
     size = len(p)
@@ -241,5 +246,4 @@ def two_class_hits(samples: Samples) -> dict[str, float]:
     found = corrected_error(table)
     found = type(found)(found.plug_in, found.corrected, table_error(table))
     refused = chance_decides(table, found).numpy() | samples.few
-    low, high = ends_of(table, found, refused)
-    return figures(low, high, np.abs(delta).sum(axis=1), refused)
+    return *ends_of(table, found, refused), np.abs(delta).sum(axis=1), refused
