@@ -395,6 +395,8 @@ VALID |= {
     "language.choices.options": lambda: ("A", "B"),
     "language.parse_confidence.text": lambda: "85 %",
     "language.read_labels.path": lambda: _written("labels.csv", "id,label\n1,A\n"),
+    "language.token_classes.vocabulary": lambda: ["Ġthe", "ing", "."],
+    "language.token_classes.tokens": lambda: [0, 1, 2],
     "language.read_openai.path": lambda: _written("log.jsonl", '{"choices": [{"text": "A"}]}'),
     "language.read_lm_eval.path": lambda: _written(
         "samples_t.jsonl", '{"doc_id": 1, "arguments": [], "resps": [["A"]]}'
