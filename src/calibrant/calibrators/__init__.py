@@ -9,6 +9,7 @@ from calibrant.calibrators._saved import load_calibrator
 from calibrant.calibrators.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.bias_scaling import BiasScaling
 from calibrant.calibrators.boosted_scaling import BoostedScaling
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
@@ -21,6 +22,7 @@ from calibrant.calibrators.group_scaling import GroupScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicCalibration
+from calibrant.calibrators.kernel_scaling import KernelScaling
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.platt import PlattScaling
@@ -38,6 +40,7 @@ __all__ = [
     "AdaptiveTemperatureScaling",
     "AutoCalibrator",
     "BetaCalibration",
+    "BiasScaling",
     "BoostedScaling",
     "CentredIsotonic",
     "Chain",
@@ -50,6 +53,7 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
+    "KernelScaling",
     "MatrixScaling",
     "MultiLabelCalibrator",
     "PlattScaling",

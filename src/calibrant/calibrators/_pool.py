@@ -7,12 +7,14 @@ from calibrant._check import shown as described
 from calibrant._plain import build
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.bias_scaling import BiasScaling
 from calibrant.calibrators.boosted_scaling import BoostedScaling
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.group_scaling import GroupScaling
+from calibrant.calibrators.kernel_scaling import KernelScaling
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -36,6 +38,8 @@ def usual(keep_argmax: bool) -> list[Calibrator]:
         focal(),
         Chain(focal(), StructuredVectorScaling(prior=PRIOR)),
         Chain(focal(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
+        Chain(focal(), BiasScaling()),
+        Chain(focal(), BiasScaling(), KernelScaling()),
         VectorScaling(prior=PRIOR),
         MatrixScaling(ridge=20.0, prior=PRIOR),
         CentredIsotonic(),

@@ -19,9 +19,11 @@ from calibrant.calibrators._groups import check_names, feature_names, same_names
 from calibrant.calibrators._pool import as_calibrator, by_features, usual
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
+from calibrant.calibrators.bias_scaling import BiasScaling
 from calibrant.calibrators.centred_isotonic import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.kernel_scaling import KernelScaling
 from calibrant.calibrators.matrix import MatrixScaling
 from calibrant.calibrators.spline import SplineCalibration
 from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -30,16 +32,19 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["AutoCalibrator"]
 
-# Fixed on one half of the real sets, split by model family, and judged on the other: benchmarks/auto.py.
-MIN_ERRORS = 5  # with fewer wrong rows nothing can be learned about being wrong
-RATE = 0.4  # a candidate's weight is exp(RATE · its summed log-loss gain)
+# Fixed on one half of the real sets, split by model family, and evaluated on the other: benchmarks/auto.py.
+MIN_ERRORS = 2  # with fewer wrong rows nothing can be learned about being wrong
+RATE = 0.5  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
-FEW_ERRORS = 40.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
+FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
+# with two classes that is so many times larger: all candidates bend one curve, so that chance does for all what it does for one
+TWO_CLASSES = 4.0
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
 # rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
 _MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
+_KERNEL_WORK = 2e6  # rows · K up to which a kernel machine takes as long
 # beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
 _ROWS_A_CURVE = 100
 _FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
@@ -103,10 +108,11 @@ class AutoCalibrator(Calibrator):
     """A pool of calibrators, each weighted by what it was seen to gain, that abstains where nothing was seen to gain.
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
-    weight w_m ∝ π_m exp(0.4 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
-    and π larger for doing nothing than for any other, 5 · (1 + 40 / wrong rows) times, or 5 times where the decision is kept.
-    The answer is log Σ_m w_m p_m, with the candidates fitted on all rows; those below 1 % are left out. With fewer than 5
-    wrong rows nothing is changed. Folds follow the rows' content and not their order; rows of one group share a fold. Where
+    weight w_m ∝ π_m exp(0.5 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
+    and π larger for doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, or 5 times where the decision is kept;
+    with two classes, where all candidates bend one curve, four times that. The answer is log Σ_m w_m p_m, with the candidates
+    fitted on all rows; those below 1 % are left out. With fewer than 2 wrong rows nothing is changed.
+    Folds follow the rows' content and not their order; rows of one group share a fold. Where
     rows are many, a random sample of them is compared on, the larger the closer the candidates are; all rows fit what is
     used.
 
@@ -114,13 +120,13 @@ class AutoCalibrator(Calibrator):
         keep_argmax: Try only candidates that never change the decision.
         folds: How many parts, ≥ 2.
         candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal
-            temperature scaling, alone and before structured matrix scaling with a fifth of the published ridge; vector
-            scaling; matrix scaling with a ridge of 20 rows; centred isotonic, alone and before
-            that same structured matrix scaling; beta and spline for two classes; with more than 20 classes, focal
-            temperature scaling before structured vector scaling. Matrices of logits are for up to 10 classes, the
-            structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class: about half a
-            minute a candidate. With ``keep_argmax`` ensemble temperature and focal temperature scaling. All temperatures
-            have a prior of 0.5 on log T.
+            temperature scaling, alone, before structured matrix scaling with a fifth of the published ridge, before bias
+            scaling, and before bias and kernel scaling; vector scaling; matrix scaling with a ridge of 20 rows; centred
+            isotonic, alone and before that same structured matrix scaling; beta and spline for two classes; with more than
+            20 classes, focal temperature scaling before structured vector scaling. Matrices of logits are for up to 10
+            classes, the structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class, biases
+            up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep_argmax``
+            ensemble temperature and focal temperature scaling. All temperatures have a prior of 0.5 on log T.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
             ``BoostedScaling`` over them are tried too. None leaves features alone, for rows may
             have columns that must not decide, such as those of an audit.
@@ -237,7 +243,7 @@ class AutoCalibrator(Calibrator):
         enough = wrong >= MIN_ERRORS
         tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
         sums, every = self._compared(fresh, tried, rows)
-        self._weigh(sums, wrong)
+        self._weigh(sums, wrong, rows.classes)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
@@ -286,6 +292,10 @@ class AutoCalibrator(Calibrator):
         if isinstance(last, BetaCalibration | SplineCalibration):
             return classes == 2
         compared = min(rows.count, 2 * max(_FEWEST, _SELECTED // classes))
+        if isinstance(last, BiasScaling):
+            return classes <= _FEW_CLASSES
+        if isinstance(last, KernelScaling):
+            return classes <= _FEW_CLASSES and rows.count * classes <= _KERNEL_WORK
         if isinstance(last, MatrixScaling):
             return classes <= _MATRIX_CLASSES
         if isinstance(last, StructuredMatrixScaling) and compared * classes**2 > _MATRIX_WORK:
@@ -294,7 +304,7 @@ class AutoCalibrator(Calibrator):
             return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
         return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
 
-    def _weigh(self, sums: Sums, wrong: float) -> None:
+    def _weigh(self, sums: Sums, wrong: float, classes: int) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
         mass, gain = sums.mass, sums.gain
         total, mean = mass[0], gain / mass
@@ -303,7 +313,8 @@ class AutoCalibrator(Calibrator):
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
         log_weights = torch.where(mass == total, RATE * gain, -math.inf)
         few = 0.0 if self.keep_argmax else FEW_ERRORS / max(wrong, 1.0)  # what keeps the decision hardly harms
-        log_weights[0] += math.log(IDENTITY_ODDS * (1 + few))
+        alike = TWO_CLASSES if classes == 2 else 1.0
+        log_weights[0] += math.log(IDENTITY_ODDS * alike * (1 + few))
         weights = torch.softmax(log_weights, dim=0)
         weights = torch.where(weights < LEAST, 0.0, weights)
         self.weights = weights / weights.sum()

@@ -1,0 +1,80 @@
+"""Arrays of probabilities in and out: a calibrator for harnesses that call ``fit`` and ``predict_proba``, such as CalArena's."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._check import as_array, refuse, shown
+from calibrant._plain import renewed
+from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant.errors import NotFittedError
+from calibrant.predictions import Predictions
+
+__all__ = ["ArrayCalibrator"]
+
+
+class ArrayCalibrator:
+    """Calibrates NumPy arrays of probabilities; ``fit`` and ``predict_proba`` are what CalArena's harness asks for.
+
+    There it is one line of ``custom_calibrators.py``: ``CUSTOM_CALIBRATORS = {"Calibrant": ArrayCalibrator}``. Unlike
+    ``adapters.sklearn.CalibratedClassifier`` it knows no classifier: probabilities come in, and probabilities go out.
+
+    Args:
+        calibrator: Any calibrator, which stays as it is; None is ``AutoCalibrator()``.
+
+    Attributes:
+        fitted: The calibrator that ``fit`` fitted; None before.
+
+    Raises:
+        InputError: If ``calibrator`` is none.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> truth = rng.dirichlet([1.0, 1.0, 1.0], size=600)
+        >>> y = (truth.cumsum(axis=1) < rng.random((600, 1))).sum(axis=1)
+        >>> p = truth**3 / (truth**3).sum(axis=1, keepdims=True)  # too sure of itself
+        >>> calibrated = ArrayCalibrator().fit(p[:400], y[:400]).predict_proba(p[400:])
+        >>> calibrated.shape, bool(calibrated.max(axis=1).mean() < p[400:].max(axis=1).mean())
+        ((200, 3), True)
+
+    References:
+        Berta, Holzmüller, Bach, Jordan 2026, CalArena, arXiv 2605.30188 (the interface).
+    """
+
+    def __init__(self, calibrator: Calibrator | None = None) -> None:
+        if calibrator is not None and not isinstance(calibrator, Calibrator):
+            raise refuse("a calibrator", shown(calibrator), "pass one such as AutoCalibrator(), or nothing")
+        self.calibrator = calibrator
+        self.fitted: Calibrator | None = None
+
+    def fit(self, p_cal: Any, y_cal: Any) -> Self:
+        """Fit on probabilities (n, K), or (n,) of class 1, and labels (n,) in [0, K).
+
+        Raises:
+            InputError: If they are none.
+            FitError: If the optimum was not reached.
+        """
+        data = _predictions(p_cal, as_array(y_cal, name="labels"))
+        made = AutoCalibrator() if self.calibrator is None else renewed(self.calibrator)
+        self.fitted = made.fit(data)
+        return self
+
+    def predict_proba(self, p_test: Any) -> NDArray[np.float64]:
+        """Return calibrated probabilities (n, K) of probabilities (n, K), or (n,) of class 1.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If they are none, or of another number of classes.
+        """
+        if self.fitted is None:
+            raise NotFittedError("expected a fitted ArrayCalibrator, got one before fit; call fit(p_cal, y_cal) first")
+        after = _predictions(p_test, None).calibrated_by(self.fitted, allow_fit_rows=True)
+        return np.asarray(after.log_probs.double().exp().cpu().numpy(), dtype=np.float64)
+
+
+def _predictions(probs: Any, labels: Any) -> Predictions:
+    values = as_array(probs, name="probabilities")
+    if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1):
+        return Predictions.from_binary_probs(values.reshape(-1).astype(np.float64), labels)
+    return Predictions.from_probs(values, labels)
