@@ -18,7 +18,9 @@ from calibrant.calibrators import (
     TemperatureMixture,
     TemperatureScaling,
 )
+from calibrant.calibrators._cross_fitting import Scores
 from calibrant.calibrators._folds import fold_of
+from calibrant.calibrators._pool_weights import stacked
 from calibrant.calibrators.auto import FEW_ERRORS, IDENTITY_ODDS, RATE
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
@@ -316,3 +318,35 @@ def test_tied_scores_do_not_hide_a_gain() -> None:
     assert fitted.evidence is not None
     assert fitted.evidence.trials[2].gain > 0.02
     assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02
+
+
+def scores_of(gain: Tensor) -> Scores:
+    return Scores(torch.ones(len(gain)).double(), gain.double(), torch.ones(len(gain)).double(), 5)
+
+
+def test_stacked_weights_are_those_of_the_best_mixture() -> None:
+    g = torch.Generator().manual_seed(0)
+    gain = torch.cat([torch.zeros(500, 1), torch.randn(500, 2, generator=g) + torch.tensor([0.2, 0.1])], dim=1)
+    gain = torch.cat([gain, torch.full((500, 1), torch.nan)], dim=1)  # given up
+    weights = stacked(scores_of(gain), torch.ones(4).double() / 4, least=0.01)
+    assert weights[3] == 0
+    assert float(weights.sum()) == pytest.approx(1)
+    grid = [(a / 50, b / 50) for a in range(51) for b in range(51 - a)]
+    loss_at = {
+        (a, b): -float(((1 - a - b) + a * gain[:, 1].exp() + b * gain[:, 2].exp()).log().mean()) for a, b in grid
+    }
+    best = min(loss_at, key=lambda pair: loss_at[pair])
+    np.testing.assert_allclose(weights[1:3].numpy(), best, atol=0.02)
+
+
+def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -> None:
+    candidates = [TemperatureScaling(), StructuredVectorScaling(), IsotonicCalibration(floor=1e-3)]
+    few, many = (AutoCalibrator(candidates=candidates).fit(*sample(rows)) for rows in (800, 1600))
+    for fitted, stack in ((few, False), (many, True)):
+        assert fitted.weights[0] == 0
+        assert fitted.evidence is not None
+        gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * RATE
+        plain = torch.softmax(gain, dim=0).double()
+        assert torch.allclose(fitted.weights, plain, atol=0.02) != stack
+    calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))
+    assert float(calibrated.weights[0]) > 0.5

@@ -13,10 +13,11 @@ from calibrant._check import check_count, check_flag, refuse
 from calibrant._plain import config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import wrong_mass
-from calibrant.calibrators._cross_fitting import Sums, cross_fitted, quietly, undecided
+from calibrant.calibrators._cross_fitting import Scores, Sums, cross_fitted, quietly, undecided
 from calibrant.calibrators._folds import sampled
 from calibrant.calibrators._groups import check_names, feature_names, same_names
 from calibrant.calibrators._pool import as_calibrator, by_features, usual
+from calibrant.calibrators._pool_weights import exponential, stacked
 from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.bias_scaling import BiasScaling
@@ -39,6 +40,7 @@ IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing 
 FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
 # with two classes that is so many times larger: all candidates bend one curve, so that chance does for all what it does for one
 TWO_CLASSES = 4.0
+STACKED = 1000  # rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance
 LEAST = 0.01  # lighter candidates are left out of what is shipped
 _MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
 _FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
@@ -111,10 +113,10 @@ class AutoCalibrator(Calibrator):
     weight w_m ∝ π_m exp(0.5 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
     and π larger for doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, or 5 times where the decision is kept;
     with two classes, where all candidates bend one curve, four times that. The answer is log Σ_m w_m p_m, with the candidates
-    fitted on all rows; those below 1 % are left out. With fewer than 2 wrong rows nothing is changed.
-    Folds follow the rows' content and not their order; rows of one group share a fold. Where
-    rows are many, a random sample of them is compared on, the larger the closer the candidates are; all rows fit what is
-    used.
+    fitted on all rows; those below 1 % are left out. With fewer than 2 wrong rows nothing is changed. From
+    1,000 rows on, where doing nothing is among those left out, the weights are those of the mixture with the least log-loss on
+    the fifths. Folds follow the rows' content and not their order; rows of one group share a fold. Where rows are many, a
+    random sample of them is compared on, the larger the closer the candidates are; all rows fit what is used.
 
     Args:
         keep_argmax: Try only candidates that never change the decision.
@@ -147,7 +149,7 @@ class AutoCalibrator(Calibrator):
 
     References:
         Juditsky, Rigollet, Tsybakov 2008, Learning by mirror averaging (exponential weights); Yang 2004, Aggregating
-        regression procedures to improve performance.
+        regression procedures to improve performance; Wolpert 1992, Stacked generalization.
     """
 
     weights: Tensor
@@ -242,8 +244,8 @@ class AutoCalibrator(Calibrator):
         fresh = [renewed(member) for member in self._members()]
         enough = wrong >= MIN_ERRORS
         tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
-        sums, every = self._compared(fresh, tried, rows)
-        self._weigh(sums, wrong, rows.classes)
+        sums, scores, every = self._compared(fresh, tried, rows)
+        self._weigh(sums, scores, wrong, rows.classes)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
@@ -264,8 +266,8 @@ class AutoCalibrator(Calibrator):
 
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource
-    ) -> tuple[Sums, RowSource]:
-        """Return how candidates do, and all rows, in memory where they are held there.
+    ) -> tuple[Sums, Scores, RowSource]:
+        """Return how candidates do, on the rows compared last too, and all rows, in memory where they are held there.
 
         Of many rows a random sample is used, and a larger one as long as candidates are undecided: those whose gain may,
         with what more rows could give their parameters, come near the best one's, and whose distance from it has a standard
@@ -280,7 +282,7 @@ class AutoCalibrator(Calibrator):
             near = [] if every else undecided(scores, members, _NATS)
             size *= _GROWTH
             if not near or size * rows.classes > _SELECTED:
-                return found, few if every else rows
+                return found, scores, few if every else rows
             tried = [m == 0 or m in near for m in range(len(members))]
 
     def _suits(self, member: Calibrator, rows: RowSource) -> bool:
@@ -304,20 +306,19 @@ class AutoCalibrator(Calibrator):
             return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
         return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
 
-    def _weigh(self, sums: Sums, wrong: float, classes: int) -> None:
+    def _weigh(self, sums: Sums, scores: Scores, wrong: float, classes: int) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
         mass, gain = sums.mass, sums.gain
         total, mean = mass[0], gain / mass
         base = sums.loss / total
         self.losses = torch.where(mass > 0, base - mean, math.inf)
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
-        log_weights = torch.where(mass == total, RATE * gain, -math.inf)
         few = 0.0 if self.keep_argmax else FEW_ERRORS / max(wrong, 1.0)  # what keeps the decision hardly harms
         alike = TWO_CLASSES if classes == 2 else 1.0
-        log_weights[0] += math.log(IDENTITY_ODDS * alike * (1 + few))
-        weights = torch.softmax(log_weights, dim=0)
-        weights = torch.where(weights < LEAST, 0.0, weights)
-        self.weights = weights / weights.sum()
+        odds = math.log(IDENTITY_ODDS * alike * (1 + few))
+        self.weights = exponential(sums, rate=RATE, log_odds=odds, least=LEAST)
+        if not float(self.weights[0]) and len(scores.raw) >= STACKED:
+            self.weights = stacked(scores, self.weights, least=LEAST)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return self._answer(logits, None)
