@@ -1,25 +1,31 @@
 """AutoCalibrator on data that did not choose its constants: full validation sets and small resampled ones.
 
-    python -m benchmarks.auto --data ../shared/data --out auto.jsonl            # the half that judges: 100 resamples
+    python -m benchmarks.auto --data ../shared/data --out auto.jsonl            # the held-out half: 100 resamples
     python -m benchmarks.auto --data ../shared/data --half chosen --resamples 4   # the half that fixed the constants
-    python -m benchmarks.auto --half calibrated --resamples 25   # models that are calibrated: what harm is done to them
+    python -m benchmarks.auto --half chosen --only mnist-crossval --out mnist.jsonl   # one set of either half
+    python -m benchmarks.auto --half calibrated --resamples 200   # models that are calibrated: what harm is done to them
 
-Every row is one case: a set, a number of validation rows, a resample. Each is fitted on those rows and judged on up to
+Every row is one case: a set, a number of validation rows, a resample. Each is fitted on those rows and evaluated on up to
 2,000 fixed test rows of the same set. Rows go to ``--out`` as they are found; rows already there are kept, so that a
-stopped run goes on where it was. The table is printed at the end.
+stopped run goes on where it was. The table is printed at the end, and with ``--record docs/results/auto.json`` its figures are
+written there, in place of those of the same half; ``benchmarks.auto_page`` makes the page's tables of them.
 """
 
 import argparse
 import json
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from benchmarks.records import machine, versions
 from calibrant.calibrators import (
     AutoCalibrator,
     BetaCalibration,
@@ -35,12 +41,17 @@ from calibrant.calibrators import (
 )
 from calibrant.errors import CalibrantError, CalibrantWarning
 
-# Model families that fixed the constants of calibrators/auto.py; all others judge it. No family is on both sides.
+# Model families that fixed the constants of calibrators/auto.py; all others are held out. No family is on both sides.
 CHOSEN = ("resnet110", "wideresnet16x4", "mnist-crossval", "mobilevlm", "monkey", "moe-llava")
 JUDGED = ("densenet", "vgg16", "lenet5", "news20-crossval", "emotion-qwen1.8b", "qwen-vl", "llava-v1")
 CALIBRATED = ("two classes, one rare", "four classes", "ten classes, long tail")
 SIZES = (100, 300, 1000)
+CALIBRATED_SIZES = (50, *SIZES)
 TEST_ROWS = 2000
+HARM, Z = (
+    0.01,
+    1.959963984540054,
+)  # a case is harmed whose log-loss is up by more than this, and beyond its paired interval
 METHODS: dict[str, Callable[[], Calibrator]] = {
     "none": Identity,
     "TemperatureScaling": TemperatureScaling,
@@ -66,6 +77,8 @@ QUICK = (
 # one fit takes a second there, and none of these wins with so many classes and so few rows
 TOO_MANY_CLASSES = {"DirichletCalibration", "BetaCalibration", "IsotonicCalibration"}
 Case = tuple[str, str, int, Tensor, Tensor, Tensor, Tensor]
+Row = dict[str, Any]  # set, size, draw, losses and errors by method
+Summary = dict[str, dict[str, dict[str, float]]]  # size → method → figures
 
 
 def half_of(name: str) -> str:
@@ -107,16 +120,22 @@ def calibrated_cases(resamples: int) -> Iterator[Case]:
 
     for draw in range(resamples):
         for name in CALIBRATED:
-            for size in SIZES:
+            for size in CALIBRATED_SIZES:
                 generator = torch.Generator().manual_seed(1000 * draw + size)
                 z = logits(name, size + 2 * TEST_ROWS, generator)
                 y = torch.softmax(z, dim=1).multinomial(1, generator=generator)[:, 0]
                 yield name, str(size), draw, z[:size], y[:size], z[size:], y[size:]
 
 
-def losses(names: Iterable[str], z: Tensor, y: Tensor, test: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return each method's test log-loss; a method that refuses the data is counted as doing nothing."""
-    found = {}
+def losses(
+    names: Iterable[str], z: Tensor, y: Tensor, test: Tensor, labels: Tensor
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return each method's test log-loss, and the standard error of its difference from that of doing nothing.
+
+    A method that refuses the data is counted as doing nothing.
+    """
+    found, errors = {}, {}
+    base = cross_entropy(test.double(), labels, reduction="none")
     for name in names:
         if name in TOO_MANY_CLASSES and z.shape[1] > 20:
             continue
@@ -124,63 +143,126 @@ def losses(names: Iterable[str], z: Tensor, y: Tensor, test: Tensor, labels: Ten
             answer = METHODS[name]().fit(z, y)(test.double())
         except CalibrantError:
             answer = test.double()
-        found[name] = float(torch.nn.functional.cross_entropy(answer, labels))
+        loss = cross_entropy(answer, labels, reduction="none")
+        found[name] = float(loss.mean())
+        errors[name] = float((loss - base).std()) / math.sqrt(len(loss))
+    return found, errors
+
+
+def figures(rows: Sequence[Row], method: str) -> dict[str, float]:
+    """Return a method's mean log-loss over cases, the share of them it harmed, and the changes that 1 % and no case exceed."""
+    # left out with many classes: as if nothing were done there
+    base = np.array([row["losses"]["none"] for row in rows])
+    loss = np.array([row["losses"].get(method, row["losses"]["none"]) for row in rows])
+    error = np.array([row["errors"].get(method, 0.0) for row in rows])
+    change = loss / base - 1
+    harmed = (change > HARM) & (loss - base > Z * error)
+    return {
+        "cases": len(rows),
+        "loss": round(float(loss.mean()), 6),
+        "harmed": round(float(harmed.mean()), 5),
+        "beyond_harm": round(float((change > HARM).mean()), 5),
+        "change_99": round(float(np.quantile(change, 0.99)), 5),
+        "worst": round(float(change.max()), 5),
+    }
+
+
+def summary(rows: Sequence[Row]) -> Summary:
+    """Return the figures of every method by size."""
+    sizes = [
+        size for size in ("full", *map(str, reversed(CALIBRATED_SIZES))) if any(row["size"] == size for row in rows)
+    ]
+    found: Summary = {}
+    for size in sizes:
+        here = [row for row in rows if row["size"] == size]
+        tried = [method for method in METHODS if any(method in row["losses"] for row in here)]
+        found[size] = {method: figures(here, method) for method in tried}
     return found
 
 
-def table(rows: list[dict[str, object]]) -> str:
-    """Return mean log-loss, share of cases harmed by more than 1 %, and the worst case, a method and size."""
-    sizes = [size for size in ("full", *map(str, reversed(SIZES))) if any(row["size"] == size for row in rows)]
+def table(found: Summary) -> str:
+    """Return a table of mean log-loss, share of cases harmed, and the change that 1 % of cases exceed."""
     lines = [
-        "| mean test log-loss (harm > 1 %, worst) | " + " | ".join(f"n = {size}" for size in sizes) + " |",
-        "| --- |" + " --- |" * len(sizes),
+        "| mean test log-loss (harmed, 99 % of changes below) | " + " | ".join(f"n = {size}" for size in found) + " |",
+        "| --- |" + " --- |" * len(found),
     ]
     for method in METHODS:
-        cells = []
-        for size in sizes:
-            here = [row["losses"] for row in rows if row["size"] == size]
-            if not any(method in case for case in here):  # type: ignore[operator]
-                cells.append("–")
-                continue
-            base = np.array([case["none"] for case in here])  # type: ignore[index]
-            # left out with many classes: as if nothing were done there
-            loss = np.array([case.get(method, case["none"]) for case in here])  # type: ignore[union-attr, index]
-            change = loss / base - 1
-            cells.append(f"{loss.mean():.4f} ({100 * (change > 0.01).mean():.1f} %, {100 * change.max():+.1f} %)")
+        if not any(method in one for one in found.values()):
+            continue
+        cells = [f"{one[method]['loss']:.4f} ({harm(one[method])})" if method in one else "–" for one in found.values()]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    counts = ", ".join(f"{size}: {sum(row['size'] == size for row in rows)}" for size in sizes)
+    counts = ", ".join(f"{size}: {one['none']['cases']:.0f}" for size, one in found.items())
     return "\n".join([*lines, "", f"Cases: {counts}."])
 
 
+def harm(one: dict[str, float]) -> str:
+    """Return the share of harmed cases and the change that 1 % of cases exceed, in words."""
+    return f"{100 * one['harmed']:.1f} %, {100 * one['change_99']:+.1f} %"
+
+
+def keep(path: Path, part: str, rows: Sequence[Row]) -> None:
+    """Write the figures of ``rows`` into the record at ``path`` as its part ``part``; other parts stay."""
+    record = json.loads(path.read_text()) if path.exists() else {"parts": {}}
+    sets = sorted({row["set"] for row in rows})
+    record["parts"][part] = {
+        "machine": machine(),
+        "versions": {name: number for name, number in versions().items() if name in ("python", "calibrant", "torch")},
+        "all": summary(rows),
+        "sets": {name: summary([row for row in rows if row["set"] == name]) for name in sets},
+    }
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    beside = path.with_suffix(".partial")
+    beside.write_text(text + "\n")
+    beside.replace(path)
+
+
+def read(path: Path) -> list[Row]:
+    """Return the rows of an earlier run, none if there is none.
+
+    Raises:
+        SystemExit: If they lack standard errors, as those of earlier versions do.
+    """
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if any("errors" not in row for row in rows):
+        raise SystemExit(f"expected rows with standard errors in {path}, got rows without; name another --out")
+    return rows
+
+
 def main() -> None:
+    """Run what the command line names, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--half", choices=("judged", "chosen", "calibrated"), default="judged")
+    parser.add_argument("--only", nargs="*", default=[], help="names of sets; others are left out")
     parser.add_argument("--resamples", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("auto.jsonl"))
+    parser.add_argument("--record", type=Path, help="write the figures into this record, too")
     parser.add_argument(
         "--every", action="store_true", help="all methods on the resampled sets too: four times the time"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", CalibrantWarning)
-    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    rows = read(options.out)
     done = {(row["set"], row["size"], row["draw"]) for row in rows}
     start = time.process_time()
     made = options.half == "calibrated"
     found = calibrated_cases(options.resamples) if made else cases(options.data, options.half, options.resamples)
     with options.out.open("a") as out:
         for name, size, draw, *data in found:
-            if (name, size, draw) not in done:
+            if (name, size, draw) not in done and (not options.only or name in options.only):
                 names = METHODS if size == "full" or options.every else QUICK
-                rows.append({"set": name, "size": size, "draw": draw, "losses": losses(names, *data)})
+                loss, error = losses(names, *data)
+                rows.append({"set": name, "size": size, "draw": draw, "losses": loss, "errors": error})
                 print(json.dumps(rows[-1]), file=out, flush=True)
+    if options.record:
+        keep(options.record, " ".join([options.half, *options.only]), rows)
     if made:
         for name in CALIBRATED:
-            print(f"\n{name}\n\n{table([row for row in rows if row['set'] == name])}")
+            print(f"\n{name}\n\n{table(summary([row for row in rows if row['set'] == name]))}")
     else:
         print(f"half: {options.half}; families {', '.join(JUDGED if options.half == 'judged' else CHOSEN)}")
-        print(table(rows))
+        print(table(summary(rows)))
     print(f"{time.process_time() - start:.0f} CPU seconds")
 
 

@@ -30,6 +30,7 @@ class ArrayCalibrator:
         InputError: If ``calibrator`` is none.
 
     Examples:
+        >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> truth = rng.dirichlet([1.0, 1.0, 1.0], size=600)
         >>> y = (truth.cumsum(axis=1) < rng.random((600, 1))).sum(axis=1)

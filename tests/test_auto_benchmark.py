@@ -1,0 +1,85 @@
+"""The benchmark of AutoCalibrator: what counts as harm, its record, and that its page is what the records give."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks import auto, auto_page, calarena
+
+ROOT = Path(__file__).parent.parent
+
+
+def row(change: float, error: float, *, size: str = "100", name: str = "a") -> dict[str, Any]:
+    """Return a case on which AutoCalibrator's log-loss is ``change`` above 1, with this standard error of the difference."""
+    losses = {"none": 1.0, "StructuredMatrixScaling": 1.0, "AutoCalibrator": 1 + change, "AutoCalibrator, decision kept": 1.0}
+    return {"set": name, "size": size, "draw": 0, "losses": losses, "errors": {"none": 0.0, "AutoCalibrator": error}}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "harmed"), [(0.02, 0.0101, 1), (0.02, 0.0103, 0), (0.009, 1e-4, 0), (-0.1, 0, 0)]
+)
+def test_harm_is_a_rise_beyond_one_per_cent_and_the_paired_interval(change: float, error: float, harmed: int) -> None:
+    found = auto.figures([row(change, error)], "AutoCalibrator")
+    assert found["harmed"] == harmed
+    assert found["beyond_harm"] == (change > 0.01)
+    assert found["worst"] == found["change_99"] == pytest.approx(change)
+
+
+def test_the_standard_error_is_that_of_the_paired_difference() -> None:
+    g = torch.Generator().manual_seed(0)
+    z = 4 * torch.randn(300, 3, generator=g)
+    y = torch.softmax(z / 2, 1).multinomial(1, generator=g)[:, 0]
+    found, errors = auto.losses(["none", "TemperatureScaling"], z[:100], y[:100], z[100:], y[100:])
+    assert errors["none"] == 0
+    fitted = auto.TemperatureScaling().fit(z[:100], y[:100])
+    pairs = [
+        torch.nn.functional.cross_entropy(one.double(), y[100:], reduction="none")
+        for one in (fitted(z[100:].double()), z[100:])
+    ]
+    gap = pairs[0] - pairs[1]
+    assert found["TemperatureScaling"] - found["none"] == pytest.approx(float(gap.mean()), abs=1e-12)
+    assert errors["TemperatureScaling"] == pytest.approx(float(gap.std()) / 200**0.5, abs=1e-12)
+
+
+def test_calibrated_models_have_draws_of_their_own_at_every_size() -> None:
+    found = list(auto.calibrated_cases(2))
+    assert len(found) == 2 * len(auto.CALIBRATED) * len(auto.CALIBRATED_SIZES)
+    sizes = {int(size) for _, size, *_ in found}
+    assert sizes == {50, 100, 300, 1000}
+    first, other = found[0], found[len(found) // 2]
+    assert (first[0], len(first[3]), len(first[5])) == ("two classes, one rare", 50, 4000)
+    assert not torch.equal(first[3], other[3])
+
+
+def test_a_part_of_the_record_is_replaced_and_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "auto.json"
+    auto.keep(path, "judged", [row(0.1, 0.0)])
+    auto.keep(path, "calibrated", [row(0.0, 0.0, name=name) for name in auto.CALIBRATED])
+    auto.keep(path, "judged", [row(-0.1, 0.0)])
+    parts = json.loads(path.read_text())["parts"]
+    assert parts["judged"]["all"]["100"]["AutoCalibrator"]["loss"] == 0.9
+    assert set(parts["calibrated"]["sets"]) == set(auto.CALIBRATED)
+    assert "below that of `StructuredMatrixScaling` by 10.0 % at n = 100" in auto_page.held_out(parts["judged"])
+    assert "| ten classes, long tail | AutoCalibrator | 0.0 %, +0.0 % |" in auto_page.harms(parts)
+
+
+def test_rows_of_earlier_versions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text('{"set": "a", "size": "100", "draw": 0, "losses": {"none": 1.0}}\n')
+    with pytest.raises(SystemExit, match="expected rows with standard errors"):
+        auto.read(path)
+
+
+def test_only_the_generated_parts_of_a_page_change() -> None:
+    page = "above\n<!-- harm: begin -->\nold\n<!-- harm: end -->\nbelow"
+    new = auto_page.rendered(page, {"harm": "new"})
+    assert new == "above\n<!-- harm: begin -->\n\nnew\n\n<!-- harm: end -->\nbelow"
+    assert auto_page.rendered(new, {"harm": "new"}) == new
+
+
+def test_the_page_is_what_the_records_give() -> None:
+    page = (ROOT / auto_page.PAGE).read_text()
+    records = [json.loads((ROOT / path).read_text()) for path in (auto_page.RECORD, calarena.RECORD)]
+    assert auto_page.rendered(page, auto_page.parts_of(*records)) == page
