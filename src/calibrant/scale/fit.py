@@ -3,8 +3,9 @@
 import os
 from typing import TypeVar
 
+from calibrant._check import refuse
 from calibrant._places import as_path
-from calibrant.calibrators import Calibrator
+from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.scale.checkpoint import check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes, PassProgress
@@ -42,6 +43,9 @@ def fit_streamed(
         FileFormatError: If a file is broken, or the checkpoint belongs to other data or another fit.
         FitError: If the fit does not converge.
     """
+    if isinstance(calibrator, MultiLabelCalibrator):
+        remedy = "read the tables with calibrant.load_multilabel, and fit it on them in memory"
+        raise refuse("a calibrator of one class a row to fit on a stream", "a MultiLabelCalibrator", remedy)
     check_calibrator(calibrator, needed=True)
     check_execution(executor, progress, figures=3)
     if checkpoint is not None:
