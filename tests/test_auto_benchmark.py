@@ -13,7 +13,12 @@ ROOT = Path(__file__).parent.parent
 
 def row(change: float, error: float, *, size: str = "100", name: str = "a") -> dict[str, Any]:
     """Return a case on which AutoCalibrator's log-loss is ``change`` above 1, with this standard error of the difference."""
-    losses = {"none": 1.0, "StructuredMatrixScaling": 1.0, "AutoCalibrator": 1 + change, "AutoCalibrator, decision kept": 1.0}
+    losses = {
+        "none": 1.0,
+        "StructuredMatrixScaling": 1.0,
+        "AutoCalibrator": 1 + change,
+        "AutoCalibrator, decision kept": 1.0,
+    }
     return {"set": name, "size": size, "draw": 0, "losses": losses, "errors": {"none": 0.0, "AutoCalibrator": error}}
 
 

@@ -1,6 +1,8 @@
 """Intervals, null levels and tests: by hand, by slow oracles, and what is refused."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -358,3 +360,10 @@ def test_intervals_of_means_cover_where_few_heavy_rows_decide() -> None:
         found = mean_interval(torch.from_numpy(rows), weight=torch.from_numpy(weight))
         held += found.low <= 1 <= found.high
     assert held / 600 > 0.925  # 0.89 by the sandwich alone
+
+
+@pytest.mark.parametrize("ask", [interval, bootstrap, null_band])
+def test_the_class_of_a_metric_in_its_place_is_refused(ask: Callable[..., Any]) -> None:
+    for metric in (ECE, Accuracy):
+        with pytest.raises(InputError, match="expected a metric such as ECE"):
+            ask(metric, BinaryPairs.from_probs([0.9, 0.6], [1, 0]))

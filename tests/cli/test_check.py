@@ -51,6 +51,7 @@ def test_github_gets_a_summary_and_annotations(
     ("arguments", "message"),
     [
         (["--max", "ece"], "expected --max METRIC=NUMBER, got 'ece'"),
+        (["--max", "ece=.5", "--max", "ece = .1"], "expected one --max of ece, got two; keep one of them"),
         (["--max", "worst-group-ece=.1"], "--by"),
         (["--max", "worst-group-ece=.1", "--by", "region"], "expected the column 'region' in"),
         (["--no-worse", "nll=.1"], "in the shell: --baseline"),

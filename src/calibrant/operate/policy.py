@@ -97,11 +97,13 @@ def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
     """Return {metric: number} of the texts "metric=number" that ``option`` was given.
 
     Raises:
-        InputError: If a text is something else.
+        InputError: If a text is something else, or a metric has two limits.
     """
     limits: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.partition("=")
+        if name.strip() in limits:
+            raise InputError(f"expected one {option} of {name.strip()}, got two; keep one of them")
         try:
             limits[name.strip()] = float(number)
         except ValueError:

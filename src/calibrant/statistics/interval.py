@@ -67,6 +67,7 @@ def interval(
     check_sampling(draws=draws, seed=seed, level=level, low=2)
     if null is not None and check_row_tensor(null, name="null").shape[0] < 2:
         raise refuse("null as a tensor (draws,) of null_draws", shown(null), "leave it out to have it drawn")
+    _need_object(metric)
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
@@ -122,6 +123,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
         True
     """
     check_sampling(draws=draws, seed=seed, level=level)
+    _need_object(metric)
     predictions = need_rows(predictions, what=metric)
     rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
@@ -235,3 +237,8 @@ def normal_quantile(probability: float) -> float:
     """
     check_number(probability, name="probability", low=0, high=1, open_low=True, open_high=True)
     return float(torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)))
+
+
+def _need_object(metric: object) -> None:
+    if isinstance(metric, type):
+        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
