@@ -103,7 +103,7 @@ def test_every_calibrator_is_that_of_memory_on_both_ranks(first: int, tmp_path: 
 
 @pytest.mark.slow
 def test_an_error_on_one_rank_is_raised_on_both_and_a_lost_rank_is_said(tmp_path: Path) -> None:
-    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0], [-torch.inf, 1.0]])
+    logits = torch.tensor([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [-torch.inf, 1.0]])
     data = Predictions.from_logits(logits, [0, 1, 1, 0])
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
