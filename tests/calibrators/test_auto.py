@@ -55,10 +55,10 @@ def test_an_all_correct_validation_set_means_abstain() -> None:
     assert fitted.weights.tolist() == [1.0] + [0.0] * (len(fitted.weights) - 1)
 
 
-def test_one_wrong_row_abstains_and_two_may_not() -> None:
+def test_two_wrong_rows_abstain_and_three_may_not() -> None:
     z = 20 * torch.eye(3, dtype=torch.float64).repeat(100, 1)
     y = z.argmax(1)
-    for wrong, abstains in ((1, True), (2, False)):
+    for wrong, abstains in ((2, True), (3, False)):
         labels = y.clone()
         labels[:wrong] = (labels[:wrong] + 1) % 3
         evidence = AutoCalibrator().fit(z, labels).evidence

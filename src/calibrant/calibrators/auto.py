@@ -34,7 +34,7 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 __all__ = ["AutoCalibrator"]
 
 # Fixed on one half of the real sets, split by model family, and evaluated on the other: benchmarks/auto.py.
-MIN_ERRORS = 2  # with fewer wrong rows nothing can be learned about being wrong
+MIN_ERRORS = 3  # with fewer wrong rows nothing can be learned about being wrong
 RATE = 0.5  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
 FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
@@ -113,7 +113,7 @@ class AutoCalibrator(Calibrator):
     weight w_m ∝ π_m exp(0.5 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
     and π larger for doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, or 5 times where the decision is kept;
     with two classes, where all candidates bend one curve, four times that. The answer is log Σ_m w_m p_m, with the candidates
-    fitted on all rows; those below 1 % are left out. With fewer than 2 wrong rows nothing is changed. From
+    fitted on all rows; those below 1 % are left out. With fewer than 3 wrong rows nothing is changed. From
     1,000 rows on, where doing nothing is among those left out, the weights are those of the mixture with the least log-loss on
     the fifths. Folds follow the rows' content and not their order; rows of one group share a fold. Where rows are many, a
     random sample of them is compared on, the larger the closer the candidates are; all rows fit what is used.
