@@ -5,6 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import make_multilabel_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
 
 from calibrant import MultiLabelPredictions, Predictions
 from calibrant.calibrators import MultiLabelCalibrator, PlattScaling, TemperatureScaling
@@ -137,3 +141,13 @@ def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse()
             table(one)
     with pytest.raises(InputError, match="it is for MultiLabelPredictions; fit its base on one class a row"):
         one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))  # type: ignore[arg-type]
+
+
+def test_what_scikit_learns_classifiers_return_is_read() -> None:
+    x, y = make_multilabel_classification(120, 5, n_classes=3, random_state=0)
+    one = OneVsRestClassifier(LogisticRegression()).fit(x, y).predict_proba(x)
+    several = MultiOutputClassifier(LogisticRegression()).fit(x, y).predict_proba(x)
+    found = [MultiLabelPredictions.from_outputs(outputs, y) for outputs in (one, several)]
+    assert torch.equal(found[0].probs, torch.from_numpy(one))
+    assert torch.allclose(found[0].probs, found[1].probs, atol=1e-12)
+    assert torch.equal(found[1].need_labels(), torch.from_numpy(y))

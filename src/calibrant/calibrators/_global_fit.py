@@ -1,7 +1,5 @@
 """One map for all rows, as free as they pay for: what methods by features start from and fall back to."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -10,12 +8,15 @@ from calibrant.calibrators._group_sums import GroupChunk, Layout, fit_groups, gr
 from calibrant.calibrators._tempering import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
+PENALTY = 2.0  # nats a parameter
+
 
 def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor, Tensor, float]:
     """Return the global slopes (K,), biases (K,) and certificate: softmax(slope ∘ z + bias) of all rows.
 
     Of doing nothing, a temperature, a temperature with biases, and slopes of each class with biases, the one with the least
-    log-loss plus log(N) / 2 a parameter (Schwarz 1978): where rows are few, a fit that they do not pay for does harm.
+    log-loss, in nats of all rows, plus 2 a parameter, twice Akaike's (1974) penalty: where rows are few, a fit that they do not
+    pay for does harm.
 
     Args:
         rows: Without a true class at −inf.
@@ -32,7 +33,7 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
         if bool((free.scale > 0).all()):
             tried.append((2 * classes - 1, slope * free.scale, free.bias, free.gradient))
     slopes, biases = (torch.stack([one[at] for one in tried]) for at in (1, 2))
-    penalty = torch.tensor([one[0] for one in tried], device=rows.device) / 2 * math.log(max(mass, 1.0))
+    penalty = PENALTY * torch.tensor([float(one[0]) for one in tried], dtype=torch.float64, device=rows.device)
     best = int((rows.total(_losses, slopes, biases) + penalty).argmin())
     return tried[best][1], tried[best][2], tried[best][3]
 

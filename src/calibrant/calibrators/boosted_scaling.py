@@ -32,8 +32,8 @@ class BoostedScaling(Calibrator):
     """softmax(x + Σ_t f_t), x = z/T + b: one temperature and bias for all, moved by shallow trees f over features and scores.
 
     The trees part rows by feature columns and by the class's own log-odds, so that what is wrong in an intersection of groups, along
-    a number, or in a group at some confidences alone, is found without being named. T and b are fitted on all rows
-    first, and are 1 and 0, or one T a class, where Schwarz's criterion has it so. Trees
+    a number, or in a group at some confidences alone, is found without being named. T and b are fitted on
+    all rows first: neither, T, both, or both with a T of each class, whatever gains 2 nats a parameter. Trees
     are Newton steps of the log-loss, shrunk to 15 %; their number is the one with the least log-loss on rows that
     a fit has not seen, and where that gains no more than its standard error there are none (``trees`` is 0).
 

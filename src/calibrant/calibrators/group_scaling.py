@@ -53,12 +53,12 @@ class GroupFit:
 class GroupScaling(Calibrator):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
-    Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are
-    fitted on all rows first, and are 1 and 0, or one T a class, where Schwarz's criterion has it so. strength / N · Σ (u_g² + ‖v_g‖²) is
-    added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the one with the least log-loss on
-    rows that a fit has not seen. Where no strength gains more than the standard error of its gain, no group is told apart
-    (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so that no row's slope is
-    negative. Every step is convex and ends with a gradient certificate.
+    Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are fitted on
+    all rows first: neither, T, both, or both with a T of each class, whatever gains 2 nats a parameter.
+    strength / N · Σ (u_g² + ‖v_g‖²) is added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the
+    one with the least log-loss on rows that a fit has not seen. Where no strength gains more than the standard error of its gain, no
+    group is told apart (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so that no row's slope is negative.
+    Every step is convex and ends with a gradient certificate.
 
     Rows of a category that the fit has not seen, and rows without features, get the global fit.
 
