@@ -25,14 +25,14 @@ def fit_everyone(rows: RowSource, mass: float, *, biased: bool) -> tuple[Tensor,
     """
     slope, classes = 1 / fit_temperature(rows, None), rows.classes
     ones = torch.ones(classes, dtype=torch.float64, device=rows.device)
-    tried = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
+    tried: list[tuple[int, Tensor, Tensor, float]] = [(0, ones, 0 * ones, 0.0), (1, slope * ones, 0 * ones, 0.0)]
     if biased:
         theta, worst = fit_groups(rows.prepared(_input_of_all, slope), mass, Layout(1, 1, classes, bias=True), 1.0)
         tried.append((classes, slope * (1 + theta[0]) * ones, theta[1:], worst))
         free = fit_affine(rows.prepared(_affine_of, slope), mass, Ridge(1 / mass, 0.0, 1 / mass), diagonal=True)
         if bool((free.scale > 0).all()):
             tried.append((2 * classes - 1, slope * free.scale, free.bias, free.gradient))
-    slopes, biases = (torch.stack([one[at] for one in tried]) for at in (1, 2))
+    slopes, biases = torch.stack([one[1] for one in tried]), torch.stack([one[2] for one in tried])
     penalty = PENALTY * torch.tensor([float(one[0]) for one in tried], dtype=torch.float64, device=rows.device)
     best = int((rows.total(_losses, slopes, biases) + penalty).argmin())
     return tried[best][1], tried[best][2], tried[best][3]

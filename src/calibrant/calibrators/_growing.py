@@ -123,9 +123,11 @@ class Grown:
             np.where(split, 0.0, self.value[own][nodes]),
             np.where(names, names.cumsum() - 1, -1),
         )
-        arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
         sets = bits_of(torch.from_numpy(self.left[own][nodes][names]))
-        return Trees(*arrays, sets, torch.zeros(1, dtype=torch.int64))
+        arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
+        feature, left, right, missing_left, threshold, value, members = arrays
+        roots = torch.zeros(1, dtype=torch.int64)
+        return Trees(feature, left, right, missing_left, threshold, value, members, sets, roots)
 
 
 class Grower:

@@ -152,15 +152,15 @@ def hinges_of(values: Tensor, weight: Tensor, *, knots: int, trimmed: int, indic
         owners += [column] * (len(found) - 1)
         begin += found[:-1]
         end += [found[-1]] * (len(found) - 1)
-    made = [torch.tensor(one, dtype=torch.float64, device=values.device) for one in (begin, end)]
+    first, last = (torch.tensor(one, dtype=torch.float64, device=values.device) for one in (begin, end))
     owner = torch.tensor(owners, dtype=torch.int64, device=values.device)
-    zero, one = torch.zeros_like(made[0]), torch.ones_like(made[0])
-    raw = Hinges(owner, *made, zero, one).design(values)[:, 1:]
+    zero, one = torch.zeros_like(first), torch.ones_like(first)
+    raw = Hinges(owner, first, last, zero, one).design(values)[:, 1:]
     mass = weight.sum()
     center = weight @ raw / mass
     spread = (weight @ (raw - center).square() / mass).sqrt()
     kept = spread > 1e-9 * raw.abs().amax(dim=0) if len(owner) else torch.zeros(0, dtype=torch.bool)
-    return Hinges(owner[kept], made[0][kept], made[1][kept], center[kept], spread[kept])
+    return Hinges(owner[kept], first[kept], last[kept], center[kept], spread[kept])
 
 
 def _quantiles(x: Tensor, weight: Tensor, ranks: Tensor) -> Tensor:
