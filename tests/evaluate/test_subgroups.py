@@ -10,6 +10,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
+from calibrant.evaluate._partition import _coded
 from calibrant.metrics import ECE
 
 
@@ -167,3 +168,13 @@ def test_too_many_groups_are_refused() -> None:
         subgroups(data, {"id": [f"r{i}" for i in range(3000)]})
     with pytest.raises(InputError, match="expected features, got none"):
         subgroups(BinaryPairs(data.p, data.y))
+
+
+@pytest.mark.parametrize("kind", [object, str])
+@pytest.mark.parametrize("names", [["é", "e", "", "Z", "a b"], ["b", "\ud800", "a"], ["one"]])
+def test_names_are_coded_in_their_order_whatever_holds_them(kind: type, names: list[str]) -> None:
+    values = np.array([names[i % len(names)] for i in range(17)], dtype=kind)
+    known, code = _coded(values)
+    expected, numbers = np.unique(values, return_inverse=True)
+    assert known.tolist() == expected.tolist()
+    assert code.tolist() == numbers.tolist()

@@ -95,10 +95,26 @@ def _parts(name: str, column: Column, data: Data, *, bins: int) -> Parts:
 
 
 def _categories(name: str, values: NDArray[Any]) -> Parts:
-    known, code = np.unique(values, return_inverse=True)
+    known, code = _coded(values)
     if len(known) > MOST_GROUPS:
         raise refuse(f"at most {MOST_GROUPS:,} categories in {name!r}", f"{len(known):,}", "group them first")
-    return Parts(code.astype(np.int64), tuple(((name, str(value)),) for value in known.tolist()))
+    return Parts(code, tuple(((name, str(value)),) for value in known.tolist()))
+
+
+def _coded(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct values in order and the number (N,) of each row's; Arrow hashes names, which NumPy would sort."""
+    if values.dtype.kind not in "UO":
+        known, code = np.unique(values, return_inverse=True)
+        return known, code.astype(np.int64)
+    import pyarrow as pa
+
+    try:
+        found = pa.array(values.tolist(), type=pa.large_string()).dictionary_encode()
+    except UnicodeEncodeError:  # half a character, which Arrow's text cannot hold
+        known, code = np.unique(values, return_inverse=True)
+        return known, code.astype(np.int64)
+    known, place = np.unique(np.array(found.dictionary.to_pylist(), dtype=object), return_inverse=True)
+    return known, place[found.indices.to_numpy()].astype(np.int64)
 
 
 def _crossed(chosen: Sequence[Parts]) -> Parts:
