@@ -194,8 +194,9 @@ def _of_table(
         label = label if any(name.startswith("labels:") for name in names) else None
     arrays: dict[str, Array] = {str(kind): _matrix(table, str(kind), columns, names, place)}
     chosen, parts = (["x"], ("label 0",)) if kind in names else match_columns([columns], names, place)
-    if "labels" in names and kind in names:
-        arrays["labels"] = column_array(table.column("labels"), "labels", place)
+    lists = next((name for name in ("labels", "label") if name in names and kind in names), None)
+    if lists is not None:  # one number a row, of one class, is refused with the rest
+        arrays["labels"] = column_array(table.column(lists), lists, place)
     elif label is not None:
         held, own = match_columns([label], names, place)
         if sorted(own) != sorted(parts) or len(held) != len(chosen):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrant import Predictions, save_predictions
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,6 +37,16 @@ def test_policy_groups_and_all_outputs(good: Path, arrays: dict[str, np.ndarray]
     assert [line["verdict"] for line in shown["lines"]] == ["pass", "pass"]
     assert junit.read_text().startswith("<?xml")
     assert "✅ pass" in markdown.read_text()
+
+
+def test_features_of_the_rows_are_columns(tmp_path: Path, run: Any) -> None:
+    rng = np.random.default_rng(0)
+    labels, region = rng.integers(0, 2, 400), np.array(["a", "b"] * 200)
+    data = Predictions.from_probs(np.full((400, 2), 0.5), labels, features={"region": region})
+    save_predictions(tmp_path / "p.npz", {"val": data, "test": data})
+    done = run("check", tmp_path / "p.npz", "--by", "region", "--max", "worst-group-ece=.4")
+    assert done.exit_code == 0, done.output
+    assert "region = " in " ".join(done.stdout.split())
 
 
 def test_github_gets_a_summary_and_annotations(

@@ -50,3 +50,12 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path: Path, run: Run) -> N
         assert answer.exit_code == 2
         assert text in " ".join(answer.stderr.split())
         assert not (tmp_path / "c.safetensors").exists()
+
+
+def test_groups_without_features_are_refused(tmp_path: Path, run: Run) -> None:
+    path, data = tmp_path / "p.npz", sample(200)
+    save_predictions(path, {"val": Predictions.from_logits(data.logits, data.labels)})
+    for options in (["-m", "GroupScaling"], ["-m", "BoostedScaling", "--features", "all"]):
+        answer = run("fit", path, *options, "-o", tmp_path / "c.safetensors")
+        assert answer.exit_code == 2, answer.output
+        assert "expected predictions with features for this calibrator, got none" in " ".join(answer.stderr.split())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.cli.conftest import Run
 
-from calibrant import MultiLabelPredictions, read_multilabel, save_multilabel
+from calibrant import MultiLabelPredictions, Predictions, read_multilabel, save_multilabel, save_predictions
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.evaluate import multilabel_panel
 
@@ -81,6 +81,14 @@ def test_a_folder_of_tables_is_streamed(run: Run, saved: Path, tmp_path: Path) -
         assert row["low"] is None
     assert len(rows) == 16
     assert "streamed" in run("evaluate", folder, "--multilabel").stdout
+
+
+def test_tables_of_one_class_a_row_say_so(run: Run, tmp_path: Path) -> None:
+    save_predictions(tmp_path / "a.parquet", {"all": Predictions.from_logits(3 * torch.eye(3), [0, 1, 2])})
+    for name in (tmp_path, tmp_path / "a.parquet"):
+        done = run("evaluate", name, "--multilabel")
+        assert done.exit_code == 2, done.output
+        assert "leave --multilabel out for one class a row" in " ".join(done.stderr.split())
 
 
 def test_a_csv_file_with_columns(run: Run, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import calibrant
 from calibrant._places import atomic_write, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable, working
-from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, refuse_typed
+from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, column_of, refuse_typed
 
 if TYPE_CHECKING:
     from calibrant.operate import Check, Policy
@@ -121,7 +121,6 @@ def check(
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
-    from calibrant._formats import read_columns
     from calibrant.operate import check as check_limits
     from calibrant.splits import pick_split
 
@@ -133,7 +132,9 @@ def check(
     with readable(source.path) as path, working(f"checking {source.shown}"):
         named = inputs.named(at_path(source, path))
         data = _through(pick_split(inputs.splits_of(named, source), split, source.shown), calibrator, source, split)
-        columns = read_columns(named, limits.by, split=split, file=source.shown)
+        columns = {
+            name: column_of(named, name, split=split, data=data, inputs=inputs, file=source.shown) for name in limits.by
+        }
         found = check_limits(
             data,
             maximum=limits.maximum,

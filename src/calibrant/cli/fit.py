@@ -77,6 +77,8 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
+    from calibrant._beside import need_features
+    from calibrant.calibrators import GroupScaling
     from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 
     if multilabel:
@@ -96,6 +98,8 @@ def fit(
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = make_calibrator(method, features=chosen.features)
+            if chosen.features is not None or isinstance(made, GroupScaling):
+                need_features(data)
             calibrator, rows = _fit_and_measure(data, made, file=source.shown, split=split)
         calibrator.save(path)
     _say(calibrator, rows, output=output, split=split, as_json=as_json)
