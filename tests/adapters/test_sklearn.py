@@ -241,4 +241,4 @@ def test_the_record_of_forests_shows_what_the_page_says() -> None:
         assert means["default"] < means["sigmoid"]
         assert f"| {found['data']} | {found['rows']} | " + " | ".join(f"{one:.4f}" for one in means.values()) in page
         lower += int((losses["default"] < losses["sigmoid"]).sum())
-    assert f"all five, and in {lower} of 100 splits" in page
+    assert f"on all five data sets, and in {lower} of 100 splits" in page

@@ -22,6 +22,7 @@ from calibrant.calibrators import (
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
     HistogramBinning,
+    KernelScaling,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
@@ -58,7 +59,14 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "histogram of equal mass": lambda: HistogramBinning(EqualMass(7)),
 }
 # L-BFGS is certified by its gradient, so that only objective and probabilities are the same
-BY_LBFGS = (DirichletCalibration, MatrixScaling, StructuredMatrixScaling, StructuredVectorScaling, VectorScaling)
+BY_LBFGS = (
+    DirichletCalibration,
+    KernelScaling,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 
 
 def write(

@@ -30,7 +30,12 @@ def wrong_mass(chunk: Chunk) -> Tensor:
 
 
 def through(chunk: Chunk, calibrator: Callable[..., Tensor]) -> Chunk:
-    """Return the rows with the logits that ``calibrator`` answers, by their features if it needs them."""
+    """Return the rows with the logits that ``calibrator`` answers, by their features if it needs them; in 32 bits at least."""
     beside = (chunk.features,) if getattr(calibrator, "needs_features", False) else ()
     with torch.no_grad():
-        return replace(chunk, logits=calibrator(chunk.logits, *beside))
+        return replace(chunk, logits=calibrator(not_narrow(chunk.logits), *beside))
+
+
+def not_narrow(logits: Tensor) -> Tensor:
+    """Return logits in 32 bits at least, so that what one calibrator hands to the next is not rounded to 16."""
+    return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits

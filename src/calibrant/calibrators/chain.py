@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from calibrant._beside import Features
 from calibrant._check import refuse, shown
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._chunks import through
+from calibrant.calibrators._chunks import not_narrow, through
 from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
@@ -78,14 +78,16 @@ class Chain(Calibrator):
             stage._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:
+        answer = not_narrow(logits)
         for stage in self.parts():
-            logits = stage(logits)
-        return logits
+            answer = stage(answer)
+        return answer.to(logits.dtype)
 
     def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        answer = not_narrow(logits)
         for stage in self.parts():
-            logits = stage(logits, features) if stage.needs_features else stage(logits)
-        return logits
+            answer = stage(answer, features) if stage.needs_features else stage(answer)
+        return answer.to(logits.dtype)
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return the stages' affine maps as one."""

@@ -126,7 +126,7 @@ _REMEDIES = (
     (r"pass skip_failed=True", "add --skip-failed"),
     (r"name one by (filter|scorer)(?![\w=])", r"name one by --\1"),
     (r"pass least,", "add --least,"),
-    (r"pass labels=None for unlabelled rows", "evaluate rows with known labels, 1 or 0"),
+    (r"leave the labels out for unlabelled rows", "evaluate rows with known labels, 1 or 0"),
     (r"pass labels(?!=)", "pass --labels"),
     (r"pass scale=", "add --scale "),
     (r"pass class_names, one name a class in the order of the scores",

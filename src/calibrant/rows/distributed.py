@@ -48,7 +48,7 @@ class DistributedRows(RowSource):
         >>> from calibrant.rows import MemoryRows
         >>> rows = DistributedRows(MemoryRows.of(2 * torch.eye(3), [0, 1, 1]))
         >>> TemperatureScaling().fit_from(rows)
-        TemperatureScaling(temperature=2.885)
+        TemperatureScaling(temperature=1.443)
         >>> distributed.destroy_process_group()
     """
 
