@@ -237,3 +237,21 @@ def test_a_name_that_is_missing_is_refused_and_not_called_nan() -> None:
 def test_weights_of_a_fit_that_are_refused_are_named(weights: list[float], words: str) -> None:
     with pytest.raises(InputError, match=words):
         TemperatureScaling().fit(2 * torch.eye(2), torch.tensor([0, 1]), sample_weight=torch.tensor(weights))
+
+
+def test_columns_of_any_dtype_of_tensors_are_read_or_refused() -> None:
+    def made(column: Any, name: str = "features") -> Predictions:
+        beside: dict[str, Any] = {name: {"age": column} if name == "features" else column}
+        return Predictions.from_logits(2 * torch.eye(2), **beside)
+
+    features = made(torch.tensor([1.5, 2.0], dtype=torch.bfloat16)).features
+    assert features is not None
+    assert features["age"].tolist() == [1.5, 2.0]
+    with pytest.raises(InputError, match="groups as integers or names"):
+        made(torch.ones(2, dtype=torch.bfloat16), "groups")
+    with pytest.raises(InputError, match="with values"):
+        made(torch.ones(2, device="meta"))
+    with pytest.raises(InputError, match="dense"):
+        made(torch.ones(2).to_sparse())
+    with pytest.raises(InputError, match="below 2⁶³"):
+        made(np.array([1, 2**63 + 3], dtype=np.uint64))

@@ -162,13 +162,15 @@ def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
         return np.array(array.astype(str))
     if array.dtype.kind not in "biuf":
         raise refuse(f"{name} as numbers or names", f"dtype {array.dtype}", _MISSING)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass names, or smaller numbers")
     wide = array if array.dtype.kind == "b" else array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
     return torch.from_numpy(np.ascontiguousarray(wide).copy())
 
 
 def _array_of(values: Any, *, name: str) -> Any:
     """Return ``values`` as an array; a list of names with anything else in it is refused, which NumPy would call "nan" or "3"."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else as_array(values, name=name)
+    array = as_array(values, name=name)
     if array.dtype.kind in "US" and isinstance(values, list | tuple):
         odd = [one for one in values if not isinstance(one, str | bytes | list | tuple)]
         if odd and not isinstance(odd[0], np.ndarray):

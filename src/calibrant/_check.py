@@ -57,7 +57,13 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
 
 
 def as_array(values: Any, *, name: str) -> Any:
-    """Return ``values`` as an array of any dtype; masked entries are refused, since an array would show what is under them."""
+    """Return ``values`` as an array of any dtype; masked entries are refused, since an array would show what is under them.
+
+    NumPy has no bfloat16: such tensors become float32.
+    """
+    if isinstance(values, Tensor):
+        tensor = as_tensor(values, name=name).cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     for part in values if isinstance(values, list | tuple) else (values,):
         if isinstance(part, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(part))):
             raise refuse(
@@ -345,11 +351,7 @@ def check_groups(groups: Any, *, rows: int) -> Tensor | None:
     """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
     if groups is None:
         return None
-    array = (
-        as_tensor(groups, name="groups").cpu().numpy()
-        if isinstance(groups, Tensor)
-        else as_array(groups, name="groups")
-    )
+    array = as_array(groups, name="groups")
     if array.ndim != 1 or array.shape[0] != rows:
         raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
     if array.dtype.kind in "iu":
@@ -383,7 +385,7 @@ def flatten(
         if labels is not None and labels.shape != moved.shape[:-1]:
             raise refuse(f"labels of shape {tuple(moved.shape[:-1])}", f"{tuple(labels.shape)}", "check class_dim")
         if groups is not None:
-            groups = as_array(groups.detach().cpu() if isinstance(groups, Tensor) else groups, name="groups")
+            groups = as_array(groups, name="groups")
             if groups.ndim == 1 and groups.shape[0] == moved.shape[0]:
                 groups = np.repeat(groups, math.prod(moved.shape[1:-1]))
             groups = groups.reshape(-1)
@@ -393,7 +395,7 @@ def flatten(
         keep = labels != ignore_index
         tensor, labels = tensor[keep], labels[keep]
         if groups is not None:
-            names = as_array(groups.detach().cpu() if isinstance(groups, Tensor) else groups, name="groups")
+            names = as_array(groups, name="groups")
             if names.shape != tuple(keep.shape):
                 raise refuse(f"groups of shape {tuple(keep.shape)}", f"shape {names.shape}", "pass one group a row")
             groups = names[keep.cpu().numpy()]

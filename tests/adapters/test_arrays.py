@@ -76,3 +76,9 @@ def test_what_is_wrong_is_told_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"shape \(N, 3\) as in fit, got \(400, 2\)"):
         ArrayCalibrator(TemperatureScaling()).fit(p, y).predict_proba(p[:, :2] / p[:, :2].sum(axis=1, keepdims=True))
     assert isinstance(ArrayCalibrator().fit(p, y).fitted, AutoCalibrator)
+
+
+@pytest.mark.parametrize("probs", [np.array(["a"] * 4), np.array([object()] * 4), np.array([None] * 4)])
+def test_an_array_of_no_numbers_is_refused(probs: object) -> None:
+    with pytest.raises(InputError, match="expected probabilities as a numeric tensor or array"):
+        ArrayCalibrator(TemperatureScaling()).fit(probs, [0, 1, 1, 0])

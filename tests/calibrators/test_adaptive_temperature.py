@@ -165,3 +165,8 @@ def test_columns_of_another_kind_or_length_are_refused() -> None:
 
 def test_it_keeps_the_contract() -> None:
     check_calibrator(AdaptiveTemperatureScaling(by=("entropy",), knots=2, bias=False))
+
+
+def test_features_that_are_no_names_are_refused() -> None:
+    with pytest.raises(InputError, match="expected by to be one of 'confidence', 'entropy'"):
+        AdaptiveTemperatureScaling(by=[["confidence"]])  # type: ignore[list-item]

@@ -67,3 +67,8 @@ def test_a_run_is_measured_from_its_folder(tmp_path: Path, monkeypatch: pytest.M
     assert len({row["accuracy"] for row in rows.values()}) == 1  # no method changes a decision
     assert (tmp_path / "pairs.npz").exists()
     assert len(benchmark.table(found)) == 2 + len(rows)
+
+
+def test_a_mask_is_no_ids() -> None:
+    with pytest.raises(InputError, match="ids of tokens"):
+        token_classes(["a", "b"], torch.tensor([True, False]))

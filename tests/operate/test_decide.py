@@ -8,6 +8,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit, thresholds
+from calibrant.operate.costs import read_costs
 
 
 def rows(count: int = 4000, *, seed: int = 0) -> Predictions:
@@ -106,3 +107,9 @@ def test_weighted_and_dependent_rows_are_refused() -> None:
     for wrong, message in ((weighted, "without weights"), (grouped, "independent rows")):
         with pytest.raises(InputError, match=message):
             rule.expected_cost(wrong)
+
+
+def test_costs_of_no_path_are_refused() -> None:
+    for wrong in (None, 0.5, [1]):
+        with pytest.raises(InputError, match="expected"):
+            read_costs(wrong)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Logits given by a layer against the logits themselves."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -114,3 +115,10 @@ def test_features_and_calibrators_that_do_not_fit_are_refused() -> None:
         source.nll(labels, calibrator=torch.nn.Identity())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="labels in"):
         source.rows(labels + 6)
+
+
+@pytest.mark.parametrize("metrics", [None, 3, NLL(), NLL, "NLL", {"a": 1}, ["NLL"]])
+def test_metrics_that_are_no_list_are_refused(metrics: Any) -> None:
+    hidden, weight, bias, labels = layer()
+    with pytest.raises(InputError, match=r"expected (a list of metrics|metrics that are sums)"):
+        LinearLogits(hidden, weight, bias).measure(metrics, labels)

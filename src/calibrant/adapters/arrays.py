@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._check import as_array, refuse, shown
+from calibrant._check import as_array, as_tensor, refuse, shown
 from calibrant._plain import renewed
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.errors import NotFittedError
@@ -75,7 +75,7 @@ class ArrayCalibrator:
 
 
 def _predictions(probs: Any, labels: Any) -> Predictions:
-    values = as_array(probs, name="probabilities")
+    values = as_tensor(probs, name="probabilities")
     if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1):
-        return Predictions.from_binary_probs(values.reshape(-1).astype(np.float64), labels)
+        return Predictions.from_binary_probs(values.reshape(-1).double(), labels)
     return Predictions.from_probs(values, labels)

@@ -108,9 +108,10 @@ class AdaptiveTemperatureScaling(Calibrator):
             raise refuse("columns as a list of names", "None", "leave columns out for none")
         empty = isinstance(columns, list | tuple) and not columns
         self.columns: tuple[str, ...] = () if empty else check_names(columns) or ()
-        if isinstance(by, str) or not isinstance(by, list | tuple) or len(set(by)) < len(by):
+        named = by if isinstance(by, list | tuple) else ()
+        self.by = tuple(check_choice(one, name="by", choices=LOGIT_FEATURES) for one in named)
+        if not isinstance(by, list | tuple) or len(set(by)) < len(by):
             raise refuse("distinct features of the logits as a list", shown(by), 'write ["confidence", "entropy"]')
-        self.by = tuple(check_choice(one, name="by", choices=LOGIT_FEATURES) for one in by)
         self.knots = check_count(knots, name="knots", low=0)
         self.bias = check_flag(bias, name="bias")
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)

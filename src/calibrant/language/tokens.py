@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from calibrant._check import as_tensor, refuse, shown
@@ -42,7 +43,7 @@ def token_classes(vocabulary: Sequence[str], tokens: Any) -> NDArray[np.str_]:
         if not isinstance(text, str):
             raise refuse("a text for every token", f"{shown(text)} for token {place}", "name each token")
     ids = as_tensor(tokens, name="tokens")
-    if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex():
+    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise refuse("ids of tokens (N,) as integers", f"{ids.dtype} {tuple(ids.shape)}", "flatten them")
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(vocabulary):
         got = f"{int(ids.min())} … {int(ids.max())}"

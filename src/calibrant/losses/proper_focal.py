@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from calibrant._check import check_number
 from calibrant._objective.batch import Reduction
-from calibrant._objective.log_pairs import log_pairs
+from calibrant._objective.log_pairs import finite_floor, log_pairs
 from calibrant.losses.loss import RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
@@ -51,10 +51,12 @@ class ProperFocalLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return φ(q_y) (N,)."""
-        log_q = inverse_map(F.log_softmax(logits.double(), dim=1), self.gamma)
+        log_p = F.log_softmax(logits.double(), dim=1)
+        log_q = log_p if self.gamma == 0 else inverse_map(log_p, self.gamma)
         index = labels[:, None]
         own = log_q.gather(1, index)[:, 0]
-        log_not_q = torch.logsumexp(log_q.scatter(1, index, -torch.inf), dim=1)
+        others = finite_floor(log_q.scatter(1, index, -torch.inf))  # where all are −∞, logsumexp has no gradient
+        log_not_q = torch.logsumexp(others, dim=1)
         terms = FocalScore(self.gamma).value(own, log_not_q)
         return terms.to(torch.promote_types(logits.dtype, torch.float32))
 

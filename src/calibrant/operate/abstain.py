@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._arguments import check_list_of, check_text
-from calibrant._check import as_array, as_tensor, check_choice, check_count, check_number, refuse, shown
+from calibrant._check import as_array, check_choice, check_count, check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
@@ -251,8 +251,7 @@ def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[
 
 
 def _names(features: Any, *, rows: int) -> list[str]:
-    values = as_tensor(features, name="features").cpu().numpy() if isinstance(features, Tensor) else None
-    values = as_array(features, name="features") if values is None else values
+    values = as_array(features, name="features")
     if values.shape != (rows,):
         got = f"shape {values.shape}" if values.ndim else shown(features)
         raise refuse(f"{rows} groups, one a row", got, "pass a list or an array of one axis")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from calibrant._arguments import check_mapping
-from calibrant._check import as_array, as_tensor, check_number, refuse
+from calibrant._check import as_array, check_number, refuse
 from calibrant._data import Data
 from calibrant.errors import InputError
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
@@ -229,8 +229,7 @@ def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
     parts: dict[str, Data] = {}
     for column, values in features.items():
         name = str(column)
-        array = as_tensor(values, name=name).cpu().numpy() if isinstance(values, torch.Tensor) else None
-        array = as_array(values, name=name) if array is None else array
+        array = as_array(values, name=name)
         if array.shape != (len(data),):
             raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value a row")
         known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)

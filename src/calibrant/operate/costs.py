@@ -129,9 +129,10 @@ def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Cost
     Raises:
         FileFormatError: If it is no regular file of text, a cell is no number, or lines differ in length.
     """
+    text = read_text(path)
     file = os.fspath(path) if file is None else file
     try:
-        read = [[cell.strip() for cell in line] for line in csv.reader(read_text(path).splitlines())]
+        read = [[cell.strip() for cell in line] for line in csv.reader(text.splitlines())]
     except csv.Error as error:
         raise FileFormatError(f"expected costs as CSV text, got another kind of file: {file} ({error})") from None
     lines = [line for line in read if any(line)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import as_array, as_tensor, refuse, shown
+from calibrant._check import as_array, refuse, shown
 from calibrant.operate.rows import Data
 from calibrant.predictions import Predictions
 
@@ -43,7 +43,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
 
 def _listed(ids: Any) -> list[Any]:
     if isinstance(ids, torch.Tensor | np.ndarray):
-        array = as_tensor(ids, name="ids").cpu().numpy() if isinstance(ids, torch.Tensor) else as_array(ids, name="ids")
+        array = as_array(ids, name="ids")
         if array.ndim != 1:
             raise refuse("ids of shape (N,)", f"shape {array.shape}", "pass one a row")
         return list(array.tolist())

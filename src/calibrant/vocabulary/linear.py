@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._arguments import check_kind
 from calibrant._beside import check_features
-from calibrant._check import as_tensor, check_labels, refuse
+from calibrant._check import as_tensor, check_labels, refuse, shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.metrics import Metric, SumMetric
 from calibrant.predictions import BinaryPairs, Predictions
@@ -165,10 +165,14 @@ class LinearLogits:
         Raises:
             InputError: If a metric is not a sum, or labels or features are not valid.
         """
+        if not isinstance(metrics, list | tuple):
+            raise refuse("a list of metrics", shown(metrics), "write [NLL(), ECE()]")
         sums = [metric for metric in metrics if isinstance(metric, SumMetric)]
         if len(sums) < len(metrics):
             other = next(metric for metric in metrics if not isinstance(metric, SumMetric))
-            raise refuse("metrics that are sums", f"{other!r}, which is not", "leave it out, or call it on Predictions")
+            raise refuse(
+                "metrics that are sums", f"{shown(other)}, which is not", "leave it out, or call it on Predictions"
+            )
         states: list[Any] = []
         for part in self.predictions(labels, calibrator=calibrator, features=features):
             found = [metric.state(part) for metric in sums]
