@@ -59,3 +59,11 @@ def test_groups_without_features_are_refused(tmp_path: Path, run: Run) -> None:
         answer = run("fit", path, *options, "-o", tmp_path / "c.safetensors")
         assert answer.exit_code == 2, answer.output
         assert "expected predictions with features for this calibrator, got none" in " ".join(answer.stderr.split())
+    (tmp_path / "folder" / "val").mkdir(parents=True)
+    save_predictions(
+        tmp_path / "folder" / "val" / "a.parquet", {"all": Predictions.from_logits(data.logits, data.labels)}
+    )
+    answer = run("fit", tmp_path / "folder", "-m", "GroupScaling", "-o", tmp_path / "c.safetensors")
+    assert answer.exit_code == 2, answer.output
+    assert "expected features to group rows by, got none in " in " ".join(answer.stderr.split())
+    assert not (tmp_path / "c.safetensors").exists()

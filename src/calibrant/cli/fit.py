@@ -109,9 +109,14 @@ def _fit_streamed(
     source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
 ) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
+    from calibrant._check import refuse
+    from calibrant.calibrators import GroupScaling
+
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
     with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
         fitted = fit_streamed_file(place, chosen.method, execution, features=chosen.features)
+        if isinstance(fitted, GroupScaling) and not fitted.groups:
+            raise refuse("features to group rows by", f"none in {source.shown}", "name the columns feature:NAME")
         fitted.save(path)
     _say(fitted, [], output=output, split=part, as_json=as_json)
 
