@@ -170,3 +170,15 @@ def test_it_keeps_the_contract() -> None:
 def test_features_that_are_no_names_are_refused() -> None:
     with pytest.raises(InputError, match="expected by to be one of 'confidence', 'entropy'"):
         AdaptiveTemperatureScaling(by=[["confidence"]])  # type: ignore[list-item]
+
+
+@pytest.mark.filterwarnings("ignore:expected a finite best temperature")
+def test_the_temperature_of_logits_in_the_wrong_order_is_the_one_that_is_used() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(2000, 5, generator=generator)
+    y = torch.multinomial(torch.softmax(-z, dim=1), 1, generator=generator)[:, 0]
+    fitted = AdaptiveTemperatureScaling(by=[], bias=False).fit(z, y)
+    assert fitted.temperature > 0
+    torch.testing.assert_close(
+        torch.log_softmax(fitted(z), dim=1), torch.log_softmax(z / fitted.temperature, dim=1), atol=1e-4, rtol=0
+    )

@@ -136,8 +136,11 @@ class AdaptiveTemperatureScaling(Calibrator):
 
     @property
     def temperature(self) -> float:
-        """1 / s of a row with the mean features; NaN before ``fit``."""
-        return 1 / float(self.slopes[0]) if self.fitted and float(self.slopes[0]) else math.nan
+        """1 / s of a row with the mean features, s held between its limits; NaN before ``fit``."""
+        if not self.fitted:
+            return math.nan
+        slope = float(torch.minimum(torch.maximum(self.slopes[0], self.limits[0]), self.limits[1]))
+        return 1 / slope if slope else math.nan
 
     @property
     def gradient(self) -> float:
