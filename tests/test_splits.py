@@ -110,7 +110,14 @@ def test_a_file_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, names: t
 
 @pytest.mark.parametrize(
     ("suffix", "name"),
-    [(".npz", "weights"), (".npz", "test_weights"), (".safetensors", "sample_weight"), (".parquet", "weight")],
+    [
+        (".npz", "weights"),
+        (".npz", "test_weights"),
+        (".npz", "frequency_weight"),
+        (".safetensors", "sample_weight"),
+        (".npz", "Sampling_Weights"),
+        (".parquet", "weight"),
+    ],
 )
 def test_weights_that_do_not_say_what_they_count_are_refused(tmp_path: Path, name: str, suffix: str) -> None:
     stem = "test_" if name.startswith("test_") else ""

@@ -258,7 +258,8 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
     for one in sorted(there):
         if one not in known and one.casefold() in known & there:
             raise _ambiguous([prefix + one.casefold(), prefix + one], path, "keep the one that is meant")
-    if nameless := sorted(there & _NAMELESS_WEIGHTS):
+    close = {name.rstrip("s") for name in (*_NAMELESS_WEIGHTS, *WEIGHT_NAMES)}
+    if nameless := sorted(one for one in there if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
         raise FileFormatError(
             f"expected weights named frequency_weights or sampling_weights, got {prefix + nameless[0]} in {shown(path)}; "
             "rename them, since intervals differ, or leave them out"
