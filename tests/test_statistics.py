@@ -367,3 +367,10 @@ def test_the_class_of_a_metric_in_its_place_is_refused(ask: Callable[..., Any]) 
     for metric in (ECE, Accuracy):
         with pytest.raises(InputError, match="expected a metric such as ECE"):
             ask(metric, BinaryPairs.from_probs([0.9, 0.6], [1, 0]))
+
+
+def test_the_interval_of_a_share_holds_it() -> None:
+    for count in (1, 7, 100, 300, 12345):
+        for successes in (0, 1, count):
+            for found in (wilson(successes, count), share_interval(successes, count)):
+                assert found.low <= found.estimate <= found.high

@@ -158,6 +158,7 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     """
     found = wilson(successes, count, level=level)
     low, high = _ends(successes, count, level=level)
+    low, high = min(low, found.estimate), max(high, found.estimate)  # rounding, where the share is 0 or 1
     return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
@@ -226,7 +227,10 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
     share = successes / count
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return Interval(share, max(centre - half, 0.0), min(centre + half, 1.0), level, "Wilson score")
+    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+    return Interval(
+        share, min(low, share), max(high, share), level, "Wilson score"
+    )  # rounding, where the share is 0 or 1
 
 
 def normal_quantile(probability: float) -> float:
