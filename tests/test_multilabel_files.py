@@ -106,3 +106,12 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
         assert isinstance(caught.value, InputError | FileFormatError)
     assert not list(tmp_path.glob("x.*"))
+
+
+def test_weights_of_no_kind_are_refused_in_a_table_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("logits:a,logits:b,labels:a,labels:b,weights\n1,0,1,0,2\n0,1,0,1,1\n")
+    with pytest.raises(
+        FileFormatError, match="expected weights named frequency_weights or sampling_weights, got weights"
+    ):
+        read_multilabel(path)

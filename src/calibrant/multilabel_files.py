@@ -24,7 +24,7 @@ from calibrant._places import as_path
 from calibrant._places import shown as printed
 from calibrant.errors import FileFormatError, InputError
 from calibrant.multilabel import MultiLabelPredictions
-from calibrant.splits import pick_name, split_prefixes
+from calibrant.splits import pick_name, refuse_ambiguous, split_prefixes
 
 __all__ = ["load_multilabel", "multilabel_batches", "read_multilabel", "save_multilabel"]
 
@@ -179,6 +179,7 @@ def _of_table(
 ) -> MultiLabelPredictions:
     """Return the predictions of an Arrow table."""
     names = list(table.column_names)
+    refuse_ambiguous(names, "", place)
     if columns is None:
         found = next(
             (one for one in ("logits", "probs") if any(name == one or name.startswith(one + ":") for name in names)),
