@@ -57,10 +57,7 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
 
 
 def as_array(values: Any, *, name: str) -> Any:
-    """Return ``values`` as an array of any dtype; masked entries are refused, since an array would show what is under them.
-
-    NumPy has no bfloat16: such tensors become float32.
-    """
+    """Return ``values`` as an array, bfloat16 as float32; masked entries are refused, since an array would show what is under them."""
     if isinstance(values, Tensor):
         tensor = as_tensor(values, name=name).cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
