@@ -5,6 +5,7 @@ configuration, representation, comparison, table in a study file and saved file 
 """
 
 import dataclasses
+import difflib
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
@@ -178,8 +179,12 @@ def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type],
     for family in families:
         if isinstance(name, str) and name in family.__all__:
             return getattr(family, name)
-    names = ", ".join([*(name for family in families for name in family.__all__), *known])
-    raise InputError(f"expected type to be one of {names}, got {name!r}; choose one of these")
+    names = [*(name for family in families for name in family.__all__), *known]
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    shown = ", ".join(near or names[:8]) + (" …" if len(names) > len(near or names[:8]) else "")
+    where = " or ".join(family.__name__ for family in families)
+    remedy = f"choose one of {where}" if families else "choose one of these"
+    raise InputError(f"expected type to be one of {shown}, got {name!r}; {remedy}")
 
 
 def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:

@@ -112,10 +112,13 @@ def temperature_moments(
     zero = torch.zeros(1, dtype=dtype).numpy()
     w = torch.empty(0, dtype=torch.float64) if weight is None else weight
     sums = torch.zeros(2, dtype=torch.float64)
-    for some, block in _blocks(logits, unit=_SEGMENT):
-        parts = torch.empty(-(-block.shape[0] // _SEGMENT), 2, dtype=torch.float64)
+    segment = max(
+        1, min(_SEGMENT, _BLOCK // logits.shape[1])
+    )  # of many classes fewer rows, which may have to be copied
+    for some, block in _blocks(logits, unit=segment):
+        parts = torch.empty(-(-block.shape[0] // segment), 2, dtype=torch.float64)
         inputs = [block, top[some].to(block.dtype), w[some]]
-        _run(loop, inputs, [float(beta), zero, _SEGMENT], [parts], unit=_SEGMENT, segment=_SEGMENT)
+        _run(loop, inputs, [float(beta), zero, segment], [parts], unit=segment, segment=segment)
         sums += parts.sum(dim=0)
     first, second = sums.tolist()
     return first, second

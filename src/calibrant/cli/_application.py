@@ -126,6 +126,7 @@ _REMEDIES = (
     (r"pass skip_failed=True", "add --skip-failed"),
     (r"name one by (filter|scorer)(?![\w=])", r"name one by --\1"),
     (r"pass least,", "add --least,"),
+    (r"expected workers as", "expected --workers as"),
     (r"leave the labels out for unlabelled rows", "evaluate rows with known labels, 1 or 0"),
     (r"pass labels(?!=)", "pass --labels"),
     (r"pass scale=", "add --scale "),
