@@ -28,18 +28,10 @@ PINS = ("torch==2.13.0", "transformers==5.23.0", "gguf==0.17.1", "pyarrow", "num
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, default=Path(".wild"))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--logs", type=Path, help="logs of an earlier run, which are then only measured")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    logs = options.logs or run(options.home, options.data)
-    record: dict[str, Any] = {
-        "model": "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
-        "machine": machine(),
-        "versions": {key: versions()[key] for key in ("python", "calibrant", "torch")},
-    }
+    logs = folder_of_run(
+        __doc__, "logs", "logs of an earlier run, which are then only measured", "score_smollm2.py", "language"
+    )
+    record = facts()
     for name, read, measure in (("sentiment", sentiment_of, sentiment), ("words", words_of, words)):
         if (logs / f"{name}.csv").exists():
             asked = len((logs / f"{name}.csv").read_text(encoding="utf-8").splitlines()) - 1
@@ -68,12 +60,37 @@ def keep(stem: Path) -> None:
     LOG.with_suffix(".csv").write_text(stem.with_suffix(".csv").read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def run(home: Path, data: Path) -> Path:
-    """Return the folder of the logs, made in an environment of its own."""
-    python, weights = environment_of(home)
-    script = Path(__file__).parent / "score_smollm2.py"
-    subprocess.run([str(python), str(script), str(weights), str(data), str(home / "language")], check=True)
-    return home / "language"
+def folder_of_run(text: str | None, earlier: str, what: str, script: str, name: str) -> Path:
+    """Return the folder of a run of the model: an earlier one that is named, or one made in an environment of its own.
+
+    Args:
+        text: Help of the command.
+        earlier: Option that names an earlier run.
+        what: Help of that option.
+        script: What runs the model, beside this file.
+        name: Folder of the run.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", type=Path, default=Path(".wild"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument(f"--{earlier}", type=Path, help=what)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if (known := getattr(options, earlier)) is not None:
+        return Path(known)
+    python, weights = environment_of(options.home)
+    place = Path(__file__).parent / script
+    subprocess.run([str(python), str(place), str(weights), str(options.data), str(options.home / name)], check=True)
+    return Path(options.home / name)
+
+
+def facts() -> dict[str, Any]:
+    """Return model, machine and versions for a record."""
+    return {
+        "model": "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
+        "machine": machine(),
+        "versions": {key: versions()[key] for key in ("python", "calibrant", "torch")},
+    }
 
 
 def environment_of(home: Path) -> tuple[Path, Path]:

@@ -7,10 +7,8 @@ The first half of the texts is fitted on, the other measured. No logits of more 
 record holds figures alone.
 """
 
-import argparse
 import json
 import resource
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.language.__main__ import environment_of
-from benchmarks.records import machine, versions
+from benchmarks.language.__main__ import facts, folder_of_run
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, Calibrator
 from calibrant.language import token_classes
@@ -65,18 +62,10 @@ class Half:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, default=Path(".wild"))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--run", type=Path, help="the folder of an earlier run, which is then only measured")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    folder = options.run or run(options.home, options.data)
-    fit, test = halves(folder)
+    what = "the folder of an earlier run, which is then only measured"
+    fit, test = halves(folder_of_run(__doc__, "run", what, "score_tokens.py", "tokens"))
     record = {
-        "model": "SmolLM2-135M-Instruct, Q4_1, Apache-2.0",
-        "machine": machine(),
-        "versions": {key: versions()[key] for key in ("python", "calibrant", "torch")},
+        **facts(),
         "classes": fit.source.classes,
         "rows": [len(fit.labels), len(test.labels)],
         "texts": [len(fit.texts.unique()), len(test.texts.unique())],
@@ -84,14 +73,6 @@ def main() -> None:
     }
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print("\n".join(table(record)))
-
-
-def run(home: Path, data: Path) -> Path:
-    """Return the folder of a run, made in an environment of its own."""
-    python, weights = environment_of(home)
-    script = Path(__file__).parent / "score_tokens.py"
-    subprocess.run([str(python), str(script), str(weights), str(data), str(home / "tokens")], check=True)
-    return home / "tokens"
 
 
 def halves(folder: Path) -> tuple[Half, Half]:

@@ -303,7 +303,7 @@ class MultiLabelPredictions:
         raise refuse(f"a label in [0, {len(self.names)}) or one of {listed}", shown(label), "name one of these")
 
     def select(self, labels: Sequence[int | str]) -> "MultiLabelPredictions":
-        """Return the same rows with some of their ``labels``: columns or names, each once, in the order they shall have."""
+        """Return the same rows with some of their ``labels``: columns or names, each once, in the order given."""
         if isinstance(labels, str) or not isinstance(labels, Sequence):
             raise refuse("labels as a list of names or columns", shown(labels), 'write ["cat", "dog"]')
         at = [self.place_of(one) for one in labels]

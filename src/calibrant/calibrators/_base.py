@@ -1,5 +1,6 @@
 """What every calibrator of one class a row shares: checked fitting, logits in and logits out."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import reduce
@@ -187,6 +188,17 @@ class Calibrator(Learned):
             folded.weight.copy_(scale[:, None] * weight if scale.dim() == 1 else scale @ weight)
             folded.bias.copy_((scale * bias if scale.dim() == 1 else scale @ bias) + shift)
         return folded
+
+
+class Certified(Calibrator):
+    """A calibrator whose convex fit ends with a certificate: the largest entry of the objective's gradient at the end, in nats."""
+
+    certificate: Tensor
+
+    @property
+    def gradient(self) -> float:
+        """The certificate; NaN before ``fit``."""
+        return float(self.certificate) if self.fitted else math.nan
 
 
 def _rows_of(data: Predictions) -> MemoryRows:

@@ -1,7 +1,5 @@
 """What vector and matrix scaling share: an affine map of the logits, shrunk towards temperature scaling by a ridge."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,12 +12,12 @@ from calibrant.calibrators._affine import (
     keep_excluded,
     lift_excluded,
 )
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._tempering import check_prior, fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 
-class RidgeAffine(Calibrator):
+class RidgeAffine(Certified):
     """softmax(W z + b), W diagonal or full, with ridge / N · (‖W T − I‖² + ‖b‖²) added, T being the best temperature."""
 
     preserves_argmax = False
@@ -27,18 +25,12 @@ class RidgeAffine(Calibrator):
 
     scale: Tensor
     bias: Tensor
-    certificate: Tensor
 
     def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
         self.ridge = check_number(ridge, name="ridge", low=0)
         self.prior = check_prior(prior)
         self._declare("scale", "bias", "certificate")
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return W, of shape (K,) if diagonal, else (K, K), and b (K,)."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from calibrant._beside import Features, join_columns
 from calibrant._check import check_choice, check_count, check_flag, check_number, refuse, shown
 from calibrant.calibrators._affine import keep_excluded
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._groups import check_names, need_column
 from calibrant.calibrators._hinges import Hinges, Sources, from_bytes, hinges_of, sources_of, to_bytes
 from calibrant.calibrators._newton import Derivatives, newton
@@ -37,7 +37,7 @@ _AHEAD = 1e-6  # of the top class's logit over the second's, at least: the decis
 _INNER = (0.25, 2.0)  # where the single best slope lies in units of the table's centre, or the table is made anew
 
 
-class AdaptiveTemperatureScaling(Calibrator):
+class AdaptiveTemperatureScaling(Certified):
     """softmax(s(f) z + e(f) 1[k = top]): a slope s = 1/T and a bias e of the top class by piecewise linear functions of features f.
 
     Features are, of the logits, the log-odds of the top class ("confidence") and the entropy; and any columns beside them:
@@ -92,7 +92,6 @@ class AdaptiveTemperatureScaling(Calibrator):
     center: Tensor
     spread: Tensor
     sources: Tensor
-    certificate: Tensor
 
     def __init__(
         self,
@@ -141,11 +140,6 @@ class AdaptiveTemperatureScaling(Calibrator):
             return math.nan
         slope = float(torch.minimum(torch.maximum(self.slopes[0], self.limits[0]), self.limits[1]))
         return 1 / slope if slope else math.nan
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def learned(self) -> str:
         """Return the temperature at the mean features, and what it varies with."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant.calibrators._affine import apply_affine, keep_excluded, lift_excluded
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
 from calibrant.calibrators._newton import ROUGH, Derivatives, newton
@@ -21,7 +21,7 @@ _TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, fo
 _SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
 
 
-class BiasScaling(Calibrator):
+class BiasScaling(Certified):
     """softmax(z / T + b): the map of least log-loss on the rows and on ``prior_rows`` imagined ones that the model labels.
 
     An imagined row has the logits of a row and the model's probabilities p as its label, so that the mean log-loss becomes
@@ -54,7 +54,6 @@ class BiasScaling(Calibrator):
 
     slope: Tensor
     bias: Tensor
-    certificate: Tensor
 
     def __init__(self, *, prior_rows: float = 5.0) -> None:
         super().__init__()
@@ -65,11 +64,6 @@ class BiasScaling(Calibrator):
     def temperature(self) -> float:
         """T; NaN before ``fit``."""
         return 1 / float(self.slope) if self.fitted and float(self.slope) else math.nan
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def learned(self) -> str:
         """Return the temperature and the range of the biases."""
@@ -175,9 +169,7 @@ def loss_sums(chunk: _BiasChunk, theta: Tensor, share: float) -> tuple[Tensor, T
 
 def curvature(chunk: _BiasChunk, theta: Tensor, share: float) -> Tensor:
     """Return its Hessian (1 + K, 1 + K)."""
-    q = torch.softmax(chunk.x * theta[0] + theta[1:], dim=1)
-    weighted = q * (chunk.weight * (1 + share))[:, None]
-    centred = chunk.x - (q * chunk.x).sum(dim=1, keepdim=True)
+    q, weighted, centred = _moments(chunk, chunk.x * theta[0] + theta[1:], share)
     across = (weighted * centred).sum(dim=0)
     total = theta.new_empty(len(theta), len(theta))
     total[0, 0] = (weighted * centred * chunk.x).sum()
@@ -188,10 +180,14 @@ def curvature(chunk: _BiasChunk, theta: Tensor, share: float) -> Tensor:
 
 def spreads(chunk: _BiasChunk, slope: float, share: float) -> Tensor:
     """Return the diagonal of that Hessian (1 + K,) at this slope and no bias."""
-    q = torch.softmax(chunk.x * slope, dim=1)
-    weighted = q * (chunk.weight * (1 + share))[:, None]
-    centred = chunk.x - (q * chunk.x).sum(dim=1, keepdim=True)
+    q, weighted, centred = _moments(chunk, chunk.x * slope, share)
     return torch.cat([(weighted * centred * chunk.x).sum()[None], (weighted * (1 - q)).sum(dim=0)])
+
+
+def _moments(chunk: _BiasChunk, logits: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q = softmax(logits) (n, K), the same times the rows' weights, real and imagined, and x less its mean under q."""
+    q = torch.softmax(logits, dim=1)
+    return q, q * (chunk.weight * (1 + share))[:, None], chunk.x - (q * chunk.x).sum(dim=1, keepdim=True)
 
 
 def _spread(chunk: Chunk) -> Tensor:

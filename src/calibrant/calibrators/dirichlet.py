@@ -1,7 +1,5 @@
 """Dirichlet calibration: a linear map of the log-probabilities, with its off-diagonal and intercept regularised."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,14 +12,14 @@ from calibrant.calibrators._affine import (
     keep_excluded,
     log_probs_of,
 )
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["DirichletCalibration"]
 
 
-class DirichletCalibration(Calibrator):
+class DirichletCalibration(Certified):
     """softmax(W log p + b), p = softmax(z): exact if p is Dirichlet distributed given each class (Kull et al. 2019).
 
     ODIR regularisation: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean log-loss.
@@ -51,18 +49,12 @@ class DirichletCalibration(Calibrator):
 
     scale: Tensor
     bias: Tensor
-    certificate: Tensor
 
     def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None:
         super().__init__()
         self.off_diagonal = None if off_diagonal is None else check_number(off_diagonal, name="off_diagonal", low=0)
         self.intercept = None if intercept is None else check_number(intercept, name="intercept", low=0)
         self._declare("scale", "bias", "certificate")
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def _fit(self, rows: RowSource) -> None:
         classes, mass = rows.classes, rows.mass

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant._beside import Features, check_column
 from calibrant._check import check_flag, check_number, refuse, shown
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._groups import check_names
 from calibrant.calibrators._newton import Derivatives, newton
@@ -29,7 +29,7 @@ _SETTLES = (
 _MOST_COLUMNS = 100
 
 
-class FeatureScaling(Calibrator):
+class FeatureScaling(Certified):
     """softmax(s(f) · z + e(f) · 1[class 1]): slope s = a₀ + Σ a_j f_j and bias e = b₀ + Σ b_j f_j by numeric features f of a row.
 
     With two classes it is a logistic regression of the label on the log-odds, the features and their products: several scores of
@@ -79,7 +79,6 @@ class FeatureScaling(Calibrator):
     lowest: Tensor
     highest: Tensor
     names: Tensor
-    certificate: Tensor
 
     def __init__(self, columns: Sequence[str] | None = None, *, ridge: float = 1.0, bias: bool | None = None) -> None:
         super().__init__()
@@ -102,11 +101,6 @@ class FeatureScaling(Calibrator):
     def temperature(self) -> float:
         """1 / a₀, of a row with the mean features; NaN before ``fit``."""
         return 1 / float(self.slopes[0]) if self.fitted and float(self.slopes[0]) else math.nan
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def learned(self) -> str:
         """Return the temperature at the mean features, and their names."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._beside import Features
 from calibrant._check import check_count, check_flag, check_number, refuse
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._global_fit import fit_everyone
 from calibrant.calibrators._group_sums import GroupChunk, Layout, fit_groups, fold_sums, group_chunk, held_out
@@ -50,7 +50,7 @@ class GroupFit:
     bias: tuple[float, ...]
 
 
-class GroupScaling(Calibrator):
+class GroupScaling(Certified):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
     Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are fitted on
@@ -95,7 +95,6 @@ class GroupScaling(Calibrator):
     biases: Tensor
     categories: Tensor
     used: Tensor
-    certificate: Tensor
 
     def __init__(
         self,
@@ -129,11 +128,6 @@ class GroupScaling(Calibrator):
     def strength_used(self) -> float:
         """The strength of the fit; NaN before ``fit``."""
         return float(self.used) if self.fitted else math.nan
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     @property
     def groups(self) -> tuple[GroupFit, ...]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._check import check_count, check_number
 from calibrant.calibrators._affine import keep_excluded, log_probs_of
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._lbfgs import lbfgs
 from calibrant.calibrators._newton import ROUGH
@@ -21,7 +21,7 @@ _EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
 _TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss: small, as a weak ridge leaves the point uncertain by it over the ridge
 
 
-class KernelScaling(Calibrator):
+class KernelScaling(Certified):
     """softmax(log p + B φ(log p)), φ being sines and cosines of log p: a correction that is smooth over the simplex.
 
     Maps of one shape for all rows leave what differs between kinds of rows: questions with two options and with four, say. Here
@@ -60,7 +60,6 @@ class KernelScaling(Calibrator):
     frequencies: Tensor
     phases: Tensor
     coefficients: Tensor
-    certificate: Tensor
 
     def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
         super().__init__()
@@ -68,11 +67,6 @@ class KernelScaling(Calibrator):
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
         self.width = check_number(width, name="width", low=0, open_low=True)
         self._declare("frequencies", "phases", "coefficients", "certificate")
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def learned(self) -> str:
         """Return how large the correction's coefficients are."""

@@ -14,14 +14,14 @@ from calibrant.calibrators._affine import (
     keep_excluded,
     log_probs_of,
 )
-from calibrant.calibrators._base import Calibrator
+from calibrant.calibrators._base import Certified
 from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["StructuredMatrixScaling", "StructuredVectorScaling"]
 
 
-class _Structured(Calibrator):
+class _Structured(Certified):
     """softmax((I + D) x + b), x = log((1 − ε) softmax(z / T) + ε / K), with ridges that grow with K and fall with N."""
 
     preserves_argmax = False
@@ -31,7 +31,6 @@ class _Structured(Calibrator):
     share: Tensor
     scale: Tensor
     bias: Tensor
-    certificate: Tensor
 
     def __init__(self, *, strength: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
@@ -43,11 +42,6 @@ class _Structured(Calibrator):
     def temperature(self) -> float:
         """The T of the first step; NaN before ``fit``."""
         return math.exp(float(self.log_temperature)) if self.fitted else math.nan
-
-    @property
-    def gradient(self) -> float:
-        """The certificate; NaN before ``fit``."""
-        return float(self.certificate) if self.fitted else math.nan
 
     def learned(self) -> str:
         """Return the temperature of the first step."""

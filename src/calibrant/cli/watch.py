@@ -78,7 +78,8 @@ def watch(
         str | None, typer.Option("--calibrator", "-c", help="Pass all predictions through it.")
     ] = None,
     merge: Annotated[
-        list[Path] | None, typer.Option(metavar="STATE", help="States of other workers, or of late labels, to add.")
+        list[Path] | None,
+        typer.Option(metavar="STATE", help="States to add: of other workers, or of labels that came late."),
     ] = None,
 ) -> None:
     """Update a monitor with labelled rows and report whether calibration has changed since the reference.
