@@ -1,4 +1,4 @@
-"""Losses for training, one per file, each called as ``loss(logits, labels)``; extend ``RowLoss`` or ``RowPenalty`` for your own."""
+"""Losses for training, each called as ``loss(logits, labels)``; subclass ``RowLoss`` or ``RowPenalty`` to write your own."""
 
 from calibrant.losses.acls import ACLSLoss
 from calibrant.losses.adafocal import AdaFocalLoss

@@ -24,7 +24,7 @@ class ACLSLoss(RowPenalty):
         top: λ₁ ≥ 0.
         others: λ₂ ≥ 0.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 

@@ -1,4 +1,4 @@
-"""Base class of losses of several labels a row: (N, L) logits of sigmoids, each label with a term of its own."""
+"""Base class of multi-label losses: (N, L) logits of sigmoids, with one term per label."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -18,14 +18,14 @@ MISSING = -1
 
 
 class BinaryLoss(nn.Module, ABC):
-    """Base class of losses called on (N, L) logits and labels; subclasses return the loss of an outcome.
+    """Base class of multi-label losses, called on (N, L) logits and labels; subclasses return the loss of one outcome.
 
-    The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), with p = σ(logit) and ψ the subclass's loss
-    of an outcome with that probability. Missing labels (-1) have the term 0, and logits under them no gradient.
+    The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the
+    subclass's loss of an outcome that had probability q. Missing labels (-1) have the term 0 and no gradient.
 
     Args:
-        pos_weight: (L,) or () weight of each label's positive term, finite and ≥ 0, as in ``torch.nn.BCEWithLogitsLoss``; the
-            mean does not divide by it. None is 1.
+        pos_weight: (L,) or () weight of each label's positive term, finite and ≥ 0, as in ``torch.nn.BCEWithLogitsLoss``:
+            it does not enter the denominator of the mean. None is 1.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -50,14 +50,14 @@ class BinaryLoss(nn.Module, ABC):
 
     @abstractmethod
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return ψ(p), elementwise, from log p and log(1 − p) of what happened."""
+        """Return ψ(p), elementwise, from log p and log(1 − p) of the outcome that occurred."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss.
 
         Args:
             logits: (N, L), or any shape whose last axis is that of the labels, floating.
-            labels: Of the same shape: integers or bool 1, 0, and -1 where missing; or floating targets in [0, 1] and -1.
+            labels: Of the same shape: 1 or 0 as integers or bool, or floating targets in [0, 1]; -1 where missing.
 
         Returns:
             A scalar (NaN if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
@@ -79,7 +79,7 @@ class BinaryLoss(nn.Module, ABC):
         return reduce_rows(torch.where(known, terms, 0), known.to(z.dtype), self.reduction, labels.shape)
 
     def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
-        """Return t ψ(p) + (1 − t) ψ(1 − p); a part whose factor is 0 is never multiplied, since ψ may be infinite."""
+        """Return t ψ(p) + (1 − t) ψ(1 − p); terms whose factor is 0 are replaced by 0, since ψ may be infinite."""
         one, other = targets > 0, targets < 1
         hit = torch.where(one, targets * self._outcome(torch.where(one, z, 0)), 0)
         miss = torch.where(other, (1 - targets) * self._outcome(torch.where(other, -z, 0)), 0)
@@ -125,10 +125,10 @@ def check_pos_weight(weight: Any) -> Tensor | None:
 
 
 def check_binary_pair(logits: Any, labels: Any) -> None:
-    """Refuse logits and labels of several labels a row that do not fit together.
+    """Check that multi-label logits and labels are dense tensors of one shape and device with valid values.
 
     Raises:
-        InputError: Naming what was expected, what was got and the remedy.
+        InputError: If they are not.
     """
     if not (isinstance(logits, Tensor) and isinstance(labels, Tensor)):
         kinds = f"{type(logits).__name__} and {type(labels).__name__}"

@@ -1,4 +1,4 @@
-"""Binary cross-entropy of several labels a row, with missing labels."""
+"""Multi-label binary cross-entropy, with missing labels."""
 
 from torch import Tensor
 

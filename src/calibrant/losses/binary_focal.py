@@ -1,4 +1,4 @@
-"""Focal loss of several labels a row."""
+"""Multi-label focal loss."""
 
 from torch import Tensor
 
@@ -11,14 +11,14 @@ __all__ = ["BinaryFocalLoss"]
 
 
 class BinaryFocalLoss(BinaryLoss):
-    """(1 − p)^γ · (−log p) of the probability p of each label's outcome: what ``FocalLoss`` is for two classes.
+    """(1 − p)^γ · (−log p) of the probability p of each label's outcome; per label equal to ``FocalLoss`` of two classes.
 
-    Lin et al. (2017) trained detectors with it, whose boxes have several labels, nearly all of them negative.
+    Lin et al. (2017) trained object detectors with it, where nearly all labels are negative.
 
     Args:
         gamma: γ ≥ 0; 0 is binary cross-entropy.
-        pos_weight: (L,) or () weight of the positive terms, or None. The α of Lin et al. is ``pos_weight`` = α / (1 − α), times
-            1 − α.
+        pos_weight: (L,) or () weight of the positive terms, or None. The loss of Lin et al. with α is 1 − α times this one
+            with ``pos_weight`` = α / (1 − α).
         detach_weight: Treat (1 − p)^γ as a constant in the gradient.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 

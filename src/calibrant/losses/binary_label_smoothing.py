@@ -1,4 +1,4 @@
-"""Label smoothing of several labels a row."""
+"""Multi-label label smoothing."""
 
 from typing import Literal
 
@@ -13,11 +13,11 @@ __all__ = ["BinaryLabelSmoothingLoss"]
 
 
 class BinaryLabelSmoothingLoss(BinaryLoss):
-    """Binary cross-entropy against smoothed targets: what ``LabelSmoothingLoss`` is for two classes.
+    """Binary cross-entropy against smoothed targets; per label equal to ``LabelSmoothingLoss`` of two classes.
 
     Args:
         smoothing: α in [0, 1).
-        spread: ``"all"`` takes the targets (1 − α) t + α/2; ``"others"`` takes 1 − α for a label that is 1, α for one that is 0.
+        spread: ``"all"`` gives the targets (1 − α) t + α/2; ``"others"`` gives 1 − α for a label of 1 and α for a label of 0.
         pos_weight: (L,) or () weight of the positive labels' terms, or None.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 

@@ -9,10 +9,10 @@ __all__ = ["BrierLoss"]
 
 
 class BrierLoss(RowLoss):
-    """Σ_k (p_k − [k = y])², in [0, 2]: the sum over classes, K times what ``torch.nn.MSELoss`` gives on probabilities.
+    """Σ_k (p_k − [k = y])², in [0, 2]: summed over classes, K times ``torch.nn.MSELoss`` of the probabilities.
 
-    A proper loss whose gradient stays bounded and vanishes for samples that are confidently wrong, so it needs a
-    larger learning rate than cross-entropy.
+    A proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so it needs a larger learning
+    rate than cross-entropy.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.

@@ -12,10 +12,10 @@ __all__ = ["BSCELoss"]
 
 
 class BSCELoss(RowLoss):
-    """‖p − e_y‖_β^γ · (−log p_y), the weight constant in the gradient: larger errors have a larger weight.
+    """‖p − e_y‖_β^γ · (−log p_y), with the weight constant in the gradient: larger errors have a larger weight.
 
     Args:
-        gamma: γ ≥ 0; γ = 2 with ``norm=2`` weights by the Brier score, which the authors use without tuning.
+        gamma: γ ≥ 0; γ = 2 with ``norm=2`` weights by the Brier score, the authors' choice, which they did not tune.
         norm: β ≥ 1, the order of the norm.
         detach_weight: True is BSCE-GRA; False also differentiates the weight (BSCE).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.

@@ -10,7 +10,7 @@ __all__ = ["CrossEntropyLoss"]
 
 
 class CrossEntropyLoss(RowLoss):
-    """−log p_y: ``torch.nn.CrossEntropyLoss`` with the interface of all losses here.
+    """−log p_y: ``torch.nn.CrossEntropyLoss`` with the interface of ``calibrant.losses``.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.

@@ -1,4 +1,4 @@
-"""Dual focal loss: its weight depends on the true class's probability and on the largest probability below it."""
+"""Dual focal loss, weighted by the true class's probability and by the largest probability below it."""
 
 import math
 
@@ -21,8 +21,8 @@ __all__ = ["DualFocalLoss"]
 class DualFocalLoss(RowLoss):
     """(1 − p_y + p_j)^γ · (−log p_y), p_j the largest probability strictly below p_y, or 0 if there is none.
 
-    Focal loss gives a small weight to every sample with p_y near 1; this one only where p_y also exceeds the next
-    probability by a margin, which reduces the under-confidence that focal loss leaves.
+    Focal loss gives a small weight to every sample with p_y near 1; dual focal loss does so only where p_y also exceeds the
+    next lower probability by much, which reduces the under-confidence that focal loss causes.
 
     Args:
         gamma: γ ≥ 0; the authors use 5 on CIFAR and 2.3 on Tiny-ImageNet.
@@ -59,7 +59,7 @@ class DualFocalLoss(RowLoss):
         logits, nll_below = nll_with_logits(logits, below)
 
         def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
-            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j): torch.logaddexp would do, but its second
+            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j), not torch.logaddexp, whose second
             # derivative is not finite where the two terms differ much
             log_ratio = log_not_p + torch.where(exists, nll_below, 0.0)
             log_sum = log_not_p - F.logsigmoid(log_ratio)

@@ -12,7 +12,7 @@ __all__ = ["FocalCalibrationLoss"]
 
 
 class FocalCalibrationLoss(RowLoss):
-    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the Brier score, which is proper, moves the minimiser to the true one.
+    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the proper Brier score moves the minimiser towards the true probabilities.
 
     Args:
         gamma: γ ≥ 0.

@@ -14,8 +14,8 @@ __all__ = ["InverseFocalLoss"]
 class InverseFocalLoss(ScoreLoss):
     """Inverse focal loss: its minimiser is more confident than the true probabilities.
 
-    Wang et al. (2021) report that regularisers which improve the calibration of raw confidences reduce the information
-    they carry about how hard a sample is, and that this loss, with the opposite effect, gives a lower calibration error
+    Wang et al. (2021) report that regularisers which improve the calibration of the raw confidences make them less
+    informative about how hard a sample is, and that this loss, which does the opposite, gives a lower calibration error
     after temperature scaling.
 
     Args:

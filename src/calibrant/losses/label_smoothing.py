@@ -19,10 +19,10 @@ class LabelSmoothingLoss(RowLoss):
 
     Args:
         smoothing: α in (−1, 1). A negative α makes the target sharper than the label (tried and rejected by Wang et al.
-            2021 §5.2) and raises a ``UsageWarning``.
-        spread: ``"all"`` takes target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` takes
+            2021 §5.2) and issues a ``UsageWarning``.
+        spread: ``"all"`` gives the target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` gives
             1 − α for the true class and α/(K − 1) for each other (Müller et al. 2019 as in Mukhoti et al. 2020).
-            α spread over the others equals αK/(K − 1) spread over all.
+            ``"others"`` with α equals ``"all"`` with αK/(K − 1).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weights of the true class, or None.
         ignore_index: Rows with this label are ignored.

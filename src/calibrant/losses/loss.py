@@ -65,7 +65,7 @@ class Loss(nn.Module, ABC):
         return Batch.from_pair(logits, labels, name=name, weight=self.weight, ignore_index=self.ignore_index)
 
     def places(self, labels: Tensor, *, classes: int, dtype: torch.dtype) -> Places:
-        """Return which of ``labels`` (N,) int64 are not ignored, and their class weights in the dtype that ``dtype`` needs."""
+        """Return which of ``labels`` (N,) int64 are not ignored, and their class weights for logits of ``dtype``."""
         return Places.of(labels, classes=classes, dtype=dtype, weight=self.weight, ignore_index=self.ignore_index)
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Loss(nn.Module, ABC):
 
         Raises:
             InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label is outside [0, K) or
-                targets are no distributions.
+                targets are not probability distributions.
         """
 
 
@@ -131,7 +131,7 @@ class RowLoss(Loss):
 
 
 class WeightedNLL(RowLoss):
-    """w(p_y) · (−log p_y), the form of the focal family; subclasses return the weight, with w(0) = 1.
+    """Base class of losses w(p_y) · (−log p_y), such as focal loss; subclasses return the weight, with w(0) = 1.
 
     Args:
         detach_weight: Treat the weight as a constant in the gradient: the same value, but a different minimiser.
@@ -166,7 +166,7 @@ class WeightedNLL(RowLoss):
 
         Args:
             nll: (N,) −log p_y ≥ 0, with its gradient.
-            log_not_p: (N,) log(1 − p_y), if you have it more precisely than ``nll`` gives it.
+            log_not_p: (N,) log(1 − p_y), if it is known more precisely than it can be computed from ``nll``.
         """
         check_rows(nll, name="nll")
         if log_not_p is not None:

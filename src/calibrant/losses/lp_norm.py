@@ -18,14 +18,14 @@ __all__ = ["LpNormLoss"]
 class LpNormLoss(RowPenalty):
     """base + λ ‖z‖_p, averaged over samples.
 
-    The norm is that of the logits themselves: adding a constant to a row changes it, though the probabilities stay the same.
+    The norm is that of the raw logits: adding a constant to a row changes the loss, but not the probabilities.
 
     Args:
         strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere; with many classes, training fails for λ ≥ .05.
-            A negative λ rewards large logits (tried and rejected in their §5.2) and raises a ``UsageWarning``.
+            A negative λ rewards large logits (tried and rejected in their §5.2) and issues a ``UsageWarning``.
         p: Order of the norm, ≥ 1.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 

@@ -14,14 +14,14 @@ __all__ = ["MarginLabelSmoothingLoss"]
 class MarginLabelSmoothingLoss(RowPenalty):
     """base + λ · mean_k max(0, max_j z_j − z_k − m), averaged over samples.
 
-    Label smoothing penalises every difference of logits; this penalises only differences beyond the margin, so that
+    Label smoothing penalises every difference of logits; this loss penalises only differences beyond the margin, so that
     the classes can stay separated.
 
     Args:
         strength: λ ≥ 0.
         margin: m ≥ 0, of the order of 6 to 10.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 

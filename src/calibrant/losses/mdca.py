@@ -22,7 +22,7 @@ class MDCALoss(BatchPenalty):
     Args:
         strength: λ ≥ 0.
         base: The loss to which the penalty is added; None is cross-entropy, the authors report focal loss with γ = 1 to 3.
-        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights of the base, or None.
         ignore_index: Rows with this label are ignored.
 

@@ -24,12 +24,12 @@ class MMCELoss(BatchPenalty):
     Args:
         strength: λ ≥ 0.
         kernel_width: w ≥ 0.01 of exp(−|r − r′|/w).
-        weighted: MMCE_w: correct and wrong samples have equal total weight, however few they are; 0 where a batch holds
-            only correct or only wrong ones.
+        weighted: MMCE_w: correct and misclassified samples have equal total weight, however few they are; 0 for a batch
+            of only one kind.
         normalisation: ``"kumar"`` is the paper's, with the square root. ``"torrvision"`` is that of the reference code
-            of Mukhoti et al.: without weights it has no square root, with weights it divides by the pair counts twice.
+            of Mukhoti et al.: unweighted it has no square root, weighted it divides by the pair counts twice.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights of the base, or None.
         ignore_index: Rows with this label are ignored.
 

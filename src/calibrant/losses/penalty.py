@@ -29,7 +29,7 @@ class Penalty(Loss):
     Args:
         strength: λ ≥ ``lowest``.
         base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored
-            label hold, so leave the next three out if you pass a base.
+            label apply, so leave the next three arguments out if you pass a base.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, for the default cross-entropy.
         weight: (K,) class weights, or None, for the default cross-entropy.
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
@@ -67,7 +67,7 @@ class Penalty(Loss):
             )
 
     def of_base(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the base's loss of the flattened ``logits`` (N, K), in the shape its reduction gives."""
+        """Return the base's loss of the flattened ``logits`` (N, K): a scalar, or the batch's shape for reduction "none"."""
         value: Tensor = self.base(logits, batch.given)
         return value.reshape(batch.shape) if self.reduction == "none" else value
 
@@ -78,7 +78,7 @@ class RowPenalty(Penalty):
     Args:
         strength: λ ≥ 0.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights, or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 
@@ -95,8 +95,8 @@ class RowPenalty(Penalty):
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` (N, K) for the base, and the penalty terms (N,).
 
-        Most return the logits they were given. A penalty with a hand-written gradient returns a view of them, through
-        which autograd passes the base's gradient to the penalty, which adds its own in place: one gradient matrix.
+        Most penalties return the logits unchanged. One with a hand-written gradient returns a view of them: its backward
+        pass then receives the base's gradient and adds its own in place, which saves a second (N, K) matrix.
         """
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class RowPenalty(Penalty):
         return base.terms(passed, labels) + self.strength * batch.mask(terms)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss: see ``Loss.forward``. Class weights multiply the base's terms, a mean divides by their sum."""
+        """Return the reduced loss: see ``Loss.forward``. The mean of the penalty divides by the same sum of class weights."""
         batch = self.batch(logits, labels)
         passed, terms = self.penalty(batch.logits, batch.labels)
         value = self.of_base(passed, batch)
@@ -118,14 +118,14 @@ class RowPenalty(Penalty):
 
 
 class BatchPenalty(Penalty):
-    """A base loss plus a penalty on the whole batch, which is no sum over samples; subclasses return it.
+    """A base loss plus a penalty on the whole batch that is not a sum over samples; subclasses return it.
 
     With ``reduction="sum"`` the penalty is multiplied by the number of samples, as the papers' code does.
 
     Args:
         strength: λ ≥ 0.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights of the base, or None.
         ignore_index: Rows with this label are ignored.
 
@@ -155,7 +155,7 @@ class BatchPenalty(Penalty):
 
 
 def _agree(base: Loss, reduction: str, weight: Tensor | None, ignore_index: int) -> bool:
-    """Return whether each argument is its default or equals that of ``base``, as when a configuration is read back."""
+    """Return whether each argument is its default or equals that of ``base``, as it does in a loss rebuilt from its configuration."""
     own = weight is None or (
         base.weight is not None and (weight is base.weight or torch.equal(weight.to(base.weight), base.weight))
     )

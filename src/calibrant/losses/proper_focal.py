@@ -20,9 +20,9 @@ __all__ = ["ProperFocalLoss"]
 class ProperFocalLoss(RowLoss):
     """L*(p, y) = φ(q_y), φ the focal score and q the minimiser of the expected focal loss under class probabilities p.
 
-    Focal loss equals this loss applied after the focal calibration map. So training with this loss, and training with
-    focal loss and applying the map afterwards, have the same minimiser: the true probabilities. Unlike focal loss it is
-    proper. Computed in float64, with one root search per row for q.
+    Focal loss equals this loss of the calibrated probabilities, those of the focal calibration map. So training with this
+    loss, and training with focal loss and applying the map afterwards, have the same minimiser: the true probabilities.
+    Unlike focal loss it is proper. Computed in float64, with one root search per row for q.
 
     Args:
         gamma: γ ≥ 0; 0 is cross-entropy.
@@ -88,8 +88,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 
     The constraints are log h(q_j) = t + log p_j and Σ_j q_j = 1. With e_j = d log h / d log q at q_j they give
     d log q_j = (d log p_j − m)/e_j, where m is the mean of d log p with weights q_j/e_j, so that Σ_j q_j stays 1.
-    It is a function of the output q, so that autograd can differentiate it again, and in logarithms, because every
-    weight of a saturated row is as small as 1 − q_top.
+    It is computed from the output q, so that autograd can differentiate it again, and in logarithms, because in a saturated
+    row every weight is as small as 1 − q_top.
     """
     (log_q,) = ctx.saved_tensors
     log_q, log_not_q = log_pairs(log_q)

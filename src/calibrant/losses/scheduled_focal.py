@@ -17,7 +17,7 @@ class ScheduledFocalLoss(WeightedNLL):
     """Focal loss with γ = ``gammas[i]`` from the i-th milestone on: call ``set_epoch`` at the start of each epoch.
 
     FLSc-531 of the code of Mukhoti et al. (2020) is ``ScheduledFocalLoss((5, 3, 1), (100, 250))``. The epoch is in
-    ``state_dict``, so training resumes with the right γ.
+    ``state_dict``, so training resumes with the γ of that epoch.
 
     Args:
         gammas: γ ≥ 0 of each stage, one more than milestones.

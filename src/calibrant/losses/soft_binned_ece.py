@@ -22,10 +22,10 @@ class SoftBinnedECELoss(BatchPenalty):
     Args:
         strength: λ ≥ 0.
         bins: B ≥ 1 bins of equal width.
-        temperature: T > 0 of the membership weights; a small T approaches hard bins, where only one bin has a gradient.
+        temperature: T > 0 of the membership weights; as T → 0 each sample belongs to one bin only.
         norm: p ≥ 1.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; set it on ``base`` instead if you pass one, as the next two.
+        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
         weight: (K,) class weights of the base, or None.
         ignore_index: Rows with this label are ignored.
 
@@ -66,5 +66,5 @@ class SoftBinnedECELoss(BatchPenalty):
         filled = size > 0
         mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
         total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()
-        zero = total == 0  # the root's slope is infinite there
+        zero = total == 0  # where the root has an infinite derivative
         return logits, torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
