@@ -1,4 +1,4 @@
-"""Bins of [0, 1], and the table of sums that every binned error, diagram and calibrator is computed from.
+"""Bins of [0, 1], and the tables of sums from which every binned error, diagram and calibrator is computed.
 
 Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 """
@@ -19,9 +19,9 @@ from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth", "MassSketch"]
 
-TIE = 1e-12  # a probability through log and exp, as calibrators give it, is off by less; nearer ones count as equal
+TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
 _BLOCK = 1 << 15
-_MANY_BINS = 10_000  # beyond, rounding of a product may be off by a bin, and a search among the edges decides
+_MANY_BINS = 10_000  # beyond this p · B may round to a neighbouring bin, so the edges are searched instead
 
 
 class Binning(ABC):
@@ -31,7 +31,7 @@ class Binning(ABC):
 
     @abstractmethod
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the B′ + 1 increasing edges (float64) that ``p`` (N,) gives, with ``weight`` (N,) or once each."""
+        """Return the B′ + 1 increasing edges (float64) for ``p`` (N,), weighted by ``weight`` (N,) or by 1."""
 
     @abstractmethod
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
@@ -39,7 +39,7 @@ class Binning(ABC):
 
     @abstractmethod
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
 
 
 def index_of(p: Tensor, edges: Tensor) -> Tensor:
@@ -70,15 +70,15 @@ class EqualWidth(Binning):
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,), which weights do not change."""
+        """Return the bin index (N,) of each of ``p`` (N,); weights have no effect."""
         edges = self.edges(p)
         if self.bins > _MANY_BINS:
             return index_of(p, edges)
-        # in blocks whose temporaries stay in the cache
+        # blocks whose temporaries stay in the cache
         return torch.cat([self._assign(part.to(torch.float64), edges) for part in p.split(_BLOCK)])
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
         if weight is not None:
             return BinTable.from_pairs(self.assign(p), p, y, bins=self.bins, weight=weight)
         if p.is_cuda and self.bins <= cuda_sums.MOST_BINS and p.shape[0] and cuda_sums.available():
@@ -96,7 +96,7 @@ class EqualWidth(Binning):
         )
 
     def _assign(self, p: Tensor, edges: Tensor) -> Tensor:
-        # Four times faster than a search among the edges, and the same: where rounding could decide, the search does.
+        # Four times faster than searching the edges, with the same result: values within rounding of an edge are searched.
         scaled = p * self.bins
         index = scaled.ceil().sub_(1).clamp_(0, self.bins - 1).long()
         close = torch.nonzero(scaled.sub_(scaled.round()).abs_() < 1e-9)[:, 0]
@@ -130,13 +130,13 @@ class EqualMass(Binning):
         check_choice(self.ties, name="ties", choices=("together", "interpolated"))
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the edges: the papers' interpolated quantiles, or the largest value of each filled bin after a leading 0."""
+        """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""
         if self.ties == "interpolated" and weight is not None:
             ranked, order = torch.sort(p.to(torch.float64))
             return self.edges_between(ranked, weight[order].cumsum(0))
         if self.ties == "interpolated":
             return self._interpolated_edges(p)
-        index = self.assign(p, weight=weight)  # refuses no rows
+        index = self.assign(p, weight=weight)  # raises if there are no rows
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
         upper.scatter_reduce_(0, index, p.to(torch.float64), reduce="amax")
         upper = upper[upper >= 0]
@@ -145,8 +145,8 @@ class EqualMass(Binning):
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
 
-        With ``weight`` (N,) the mass below a value is compared with the ends of the parts that ``numpy.array_split`` makes of M:
-        the sum of int64 counts, or as many as there are positive sampling weights, which are scaled to that sum.
+        With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
+        M is the sum of int64 counts; sampling weights are scaled to sum to M, the number of positive ones.
         """
         p = p.to(torch.float64).contiguous()
         _need_any(p)
@@ -160,11 +160,11 @@ class EqualMass(Binning):
         return torch.bucketize(p, _sorted(p)[starts - 1] + TIE, right=False)
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
         return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
 
     def sketch(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
-        """Return the state of pairs ``p`` (N,), ``y`` (N,) that merges before the bins are known."""
+        """Return a state of pairs ``p`` (N,), ``y`` (N,) that can be merged; the bins are made after all parts are added."""
         return MassSketch.from_pairs(self, p, y, weight=weight)
 
     def _assign_weighted(self, p: Tensor, weight: Tensor) -> Tensor:
@@ -181,16 +181,16 @@ class EqualMass(Binning):
         return self.edges_between(_sorted(p.to(torch.float64)), torch.arange(1, p.shape[0] + 1, device=p.device))
 
     def edges_between(self, value: Tensor, up_to: Tensor) -> Tensor:
-        """Return the papers' interpolated edges (B + 1,) for ascending values (M,), of which ``up_to`` (M,) rows are not larger.
+        """Return the papers' interpolated edges (B + 1,) for ascending values (M,); ``up_to`` (M,) counts the rows up to each.
 
         Raises:
-            InputError: For sampling weights, which are no ranks to interpolate between.
+            InputError: For sampling weights, which define no ranks to interpolate between.
         """
         if up_to.is_floating_point():
             raise InputError(
                 "expected counted rows for interpolated bins, got sampling weights; use EqualMass(ties='together')"
             )
-        # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and clamps
+        # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
         rows = int(up_to[-1])
         at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=value.device)
         below = at.floor().long().clamp_max(rows - 1)
@@ -200,25 +200,25 @@ class EqualMass(Binning):
 
 
 def split_starts(rows: int, bins: int) -> Tensor:
-    """Return the first rank (bins,) of each part that ``numpy.array_split`` makes of ``rows`` rows."""
+    """Return the first rank (bins,) of each part of ``numpy.array_split(range(rows), bins)``."""
     size, larger = divmod(rows, bins)
     part = torch.arange(bins)
     return part * size + part.clamp_max(larger)
 
 
 def part_ends(up_to: Tensor, bins: int, rows: int) -> Tensor:
-    """Return the places (bins − 1,) of the last entry of each part but the last, of entries in ascending order.
+    """Return the index (bins − 1,) of the last entry of every part except the final one, for entries in ascending order.
 
     Args:
-        up_to: (M,) cumulated int64 counts, or cumulated float64 sampling weights, which are scaled to the sum ``rows``.
-        bins: Parts, as ``numpy.array_split`` makes of the counts' sum or of ``rows``.
-        rows: Entries of positive weight.
+        up_to: (M,) cumulative int64 counts, or cumulative float64 sampling weights, which are scaled to sum to ``rows``.
+        bins: Number of parts; their sizes are those of ``numpy.array_split``.
+        rows: Number of entries with positive weight.
     """
     if not up_to.is_floating_point():
         return torch.searchsorted(up_to, split_starts(int(up_to[-1]), bins)[1:].to(up_to.device))
     starts = split_starts(rows, bins)[1:].to(up_to.device, torch.float64)
     scaled = up_to * (rows / float(up_to[-1]))
-    rounding = 1e-9 * rows  # of cumulated weights: an end that is a whole number of rows stays one
+    rounding = 1e-9 * rows  # error of cumulative weights, which must not move an end past a whole number of rows
     return torch.searchsorted(scaled, starts - rounding).clamp_max(up_to.shape[0] - 1)
 
 
@@ -236,20 +236,20 @@ def _sorted(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class MassSketch:
-    """Counts and sums by value: what equal-mass bins can be made of after shards have been added.
+    """Counts and sums by value: a state that is added over shards, from which equal-mass bins are then made.
 
-    Exact while there are at most 65,536 distinct values. Beyond, values that share a cell ((c)/65536, (c + 1)/65536) count
-    as equal, so an edge of a bin moves by less than a cell, and the error of the calibration error is at most twice the
-    share of rows in the cells that hold the edges.
+    Exact up to 65,536 distinct values. With more, values in one cell [c/65536, (c + 1)/65536) count as equal: a bin edge moves
+    by less than a cell, and the calibration error changes by at most twice the fraction of rows in the cells that hold the
+    edges.
 
     Args:
-        binning: The equal-mass bins to make.
+        binning: The equal-mass bins to be made.
         value: (M,) increasing largest values of the cells.
         count: (M,) int64 rows, or float64 sums of sampling weights.
         sum_p: (M,) float64 sum of probabilities.
         sum_y: (M,) float64 sum of outcomes.
-        squares: (M,) float64 sums of squared sampling weights; None for counts.
-        rows: Rows with a positive sampling weight; 0 for counts.
+        squares: (M,) float64 sums of squared sampling weights; None without sampling weights.
+        rows: Number of rows with a positive sampling weight; 0 without sampling weights.
     """
 
     CELLS = 1 << 16
@@ -264,7 +264,7 @@ class MassSketch:
 
     @classmethod
     def from_pairs(cls, binning: EqualMass, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> "MassSketch":
-        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with ``weight`` (N,) or once each."""
+        """Return the sketch of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
         _need_any(p)
         p, y = p.to(torch.float64), y.to(torch.float64)
         if weight is None:

@@ -1,7 +1,7 @@
-"""Formulas as pure functions, in the manner of ``torch.nn.functional``: what the modules compute, without an object.
+"""The formulas of losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
 
-The losses take integer labels of the logits' shape without its class axis, or target probabilities of its shape, and
-the three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``.
+The losses take integer labels (the logits' shape without its class axis) or target probabilities (the logits' shape), and
+three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``.
 """
 
 from functools import partial
@@ -60,7 +60,7 @@ def focal_loss(
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Returns:
         A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
@@ -110,7 +110,7 @@ def inverse_focal_loss(
         detach_weight: Treat (1 + p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Returns:
         A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
@@ -156,7 +156,7 @@ def brier_loss(
         labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Returns:
         A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
@@ -201,7 +201,7 @@ def label_smoothing_loss(
         spread: ``"all"`` takes t = (1 − α) e_y + α/K, ``"others"`` 1 − α for the true class and α/(K − 1) for each other.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weights of the true class, or None.
-        ignore_index: Labels that count nothing.
+        ignore_index: Rows with this label are ignored.
 
     Returns:
         A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
@@ -234,7 +234,7 @@ def temperature_scale(logits: Tensor, temperature: float | Tensor) -> Tensor:
 
     Args:
         logits: (N, K), (N, K, d1, …) or (K,), floating.
-        temperature: T > 0: a number, or a floating tensor that broadcasts against ``logits``, which may be trained.
+        temperature: T > 0: a number, or a floating tensor that broadcasts against ``logits`` and may require gradients.
 
     Returns:
         Logits of the broadcast shape, in the dtype of ``logits``.
@@ -259,14 +259,14 @@ def temperature_scale(logits: Tensor, temperature: float | Tensor) -> Tensor:
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
     """Return log p, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits), u(q) = −q log q / (1 − q).
 
-    The probabilities a network should have given if it has minimised focal loss at γ.
+    A network that minimises focal loss at γ outputs q; p are the class probabilities under which q is that minimiser.
 
     Args:
         logits: (…, K) logits; −inf for an excluded class.
         gamma: γ > −1; 0 is the identity.
 
     Returns:
-        (…, K) natural logarithms of p, which are such logits.
+        (…, K) log p, which can be used as logits.
 
     Raises:
         InputError: If logits are no floating tensor with K ≥ 2.

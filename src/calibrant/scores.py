@@ -1,12 +1,12 @@
-"""True-class scores: the one mathematical object under losses, calibration maps and proper parts.
+"""True-class scores: functions of the true class's probability, which define losses, calibration maps and proper parts.
 
-A score φ is a function of the true class's probability p. It is written with two arguments, log p and log(1 − p),
-because a function of p alone cannot be right where p rounds to 1. From φ follow
+A score φ is a function of the true class's probability p. It takes two arguments, log p and log(1 − p), because p alone
+has lost 1 − p where it rounds to 1. From φ follow
 
 - the loss, φ(p_y), with gradient s(p_y)·(p − e_y) in the logits, where s(p) = −p φ′(p);
 - the calibration map, p_j ∝ −1/φ′(q_j) = q_j / s(q_j).
 
-A new score is a subclass with ``value``; its slope comes by automatic differentiation unless it gives one:
+A new score is a subclass that implements ``value``; unless it also implements ``slope``, automatic differentiation does:
 
     class InverseScore(TrueClassScore):  # φ(p) = 1/p
         def value(self, log_p, log_not_p):
@@ -34,21 +34,21 @@ LARGEST_LOG_ODDS = math.log(torch.finfo(torch.float64).max) / 2  # its exponenti
 
 
 class TrueClassScore(ABC):
-    """A function φ of the true class's probability; subclasses give ``value`` in two lines."""
+    """A function φ of the true class's probability; subclasses implement ``value``."""
 
     @abstractmethod
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return φ(p), elementwise, from log p and log(1 − p)."""
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return s(p) = −p φ′(p), elementwise: the factor of (p − e_y) in the gradient by the logits."""
+        """Return s(p) = −p φ′(p), elementwise: the factor of (p − e_y) in the gradient with respect to the logits."""
         return self._slope64(log_p, log_not_p).to(log_p.dtype)
 
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return log s(p), elementwise; NaN where s(p) < 0, that is where φ increases.
 
-        A slope that underflows counts as the smallest normal number, so that maps stay right in probability; a score
-        whose logarithm matters further out gives its own ``log_slope``.
+        A slope that underflows is replaced by the smallest normal number, which leaves the map's probabilities correct to
+        rounding; a score whose log s(p) is needed beyond that point overrides this method.
         """
         slope = self.slope(log_p.double(), log_not_p.double())
         tiny = torch.finfo(slope.dtype).tiny
@@ -59,20 +59,20 @@ class TrueClassScore(ABC):
         return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
 
     def bijection_argument(self) -> str | None:
-        """Return why the calibration map is a bijection although φ is not convex, or None if nothing says so."""
+        """Return why the calibration map is a bijection although φ is not convex, or None if no argument is known."""
         return None
 
     def _slope64(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Differentiate ``value`` in float64, where φ of a margin of 100 is still a normal number."""
-        wanted = torch.is_grad_enabled() and (log_p.requires_grad or log_not_p.requires_grad)
+        differentiable = torch.is_grad_enabled() and (log_p.requires_grad or log_not_p.requires_grad)
         with torch.enable_grad():
-            u, v = (x.double() * 1 if wanted else x.detach().double() for x in (log_p, log_not_p))
+            u, v = (x.double() * 1 if differentiable else x.detach().double() for x in (log_p, log_not_p))
             u, v = (x if x.requires_grad else x.requires_grad_(True) for x in (u, v))
-            parts = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True, create_graph=wanted)
-        with torch.set_grad_enabled(wanted):
+            parts = torch.autograd.grad(self.value(u, v).sum(), (u, v), allow_unused=True, create_graph=differentiable)
+        with torch.set_grad_enabled(differentiable):
             by_u, by_v = (torch.zeros_like(u) if part is None else part for part in parts)
             odds = torch.exp((u - v).clamp_max(LARGEST_LOG_ODDS))
-            # φ(p) alone moves with log p; log(1 − p) follows it at the rate −p/(1 − p)
+            # the total derivative by log p: log(1 − p) depends on log p with derivative −p/(1 − p)
             return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
 
 
@@ -137,7 +137,7 @@ class FocalScore(TrueClassScore):
         return focal_log_slope(log_p, log_not_p, self.gamma)
 
     def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return 1 − p + γ (p − (u − p)/(1 + γu)), u = −p log p / (1 − p); differentiable, and free of autograd."""
+        """Return 1 − p + γ (p − (u − p)/(1 + γu)), u = −p log p / (1 − p), in closed form."""
         p, u = torch.exp(log_p), entropy_ratio(log_p, log_not_p)
         return torch.exp(log_not_p) + self.gamma * (p - (u - p) / (1 + self.gamma * u))
 
@@ -145,12 +145,12 @@ class FocalScore(TrueClassScore):
         """Return the argument for −1 < γ < 0, where φ is concave near p = 1."""
         if not -1 < self.gamma < 0:
             return None
-        return "−1/φ′ falls only at q > 1/2, where one class at most can lie, and there 1 − q falls faster"
+        return "−1/φ′ decreases only at q > 1/2, which at most one class can exceed, and there 1 − q decreases faster"
 
 
 @dataclass(frozen=True)
 class InverseFocalScore(TrueClassScore):
-    """φ(p) = −(1 + p)^γ log p (Wang et al. 2021 Eq. 4): the more confident, the heavier.
+    """φ(p) = −(1 + p)^γ log p (Wang et al. 2021 Eq. 4): the weight of −log p grows with p.
 
     Args:
         gamma: γ ≥ 0. Convex in p only for γ ≤ 1; decreasing in p only for γ < 3.5911.
@@ -181,7 +181,7 @@ class InverseFocalScore(TrueClassScore):
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return γ log(1 + p) + log(1 + γ p log p / (1 + p)); NaN where the score increases with p."""
         p = torch.exp(log_p)
-        # p log p written so that its derivative at log p = −∞ is 0, as its value is
+        # p log p, written so that both its value and its derivative are 0 at log p = −∞
         plogp = p * log_p.clamp_min(torch.finfo(log_p.dtype).min)
         return self.gamma * torch.log1p(p) + torch.log1p(self.gamma * plogp / (1 + p))
 
@@ -227,8 +227,8 @@ def weighted_nll(
 ) -> Tensor:
     """Return w · (−log p), elementwise, for w = ``weight_of(log_p, log_not_p)`` with w(0) = 1.
 
-    Where p underflows to 0 the product is −log p itself, and so is its slope: written out, the weight's slope 0 would meet
-    −log p times the upstream gradient, which overflows at logits of 1e38 in float32, and 0 · ∞ is NaN.
+    Where p underflows to 0, w = 1 and the result is −log p itself. Computing the product there would give a NaN gradient:
+    the weight's derivative 0 times −log p times the upstream gradient, which overflows at logits of 1e38 in float32.
     """
     zero = log_p < log_of_underflow(log_p.dtype)
     safe = torch.where(zero, -1.0, log_p)
@@ -237,9 +237,9 @@ def weighted_nll(
 
 
 class _Log1mExp(torch.autograd.Function):
-    """log(1 − eˣ) in a quarter of the operations of ``log1mexp``, with its exact slope.
+    """log(1 − eˣ) in a quarter of the operations of ``log1mexp``, with its exact derivative.
 
-    For x → −∞ it rounds 1 − eˣ to the dtype, which for a weight (1 − p)^γ is enough.
+    For x → −∞ it rounds 1 − eˣ to the dtype, which is precise enough for a weight (1 − p)^γ.
     """
 
     generate_vmap_rule = True
@@ -260,7 +260,7 @@ class _Log1mExp(torch.autograd.Function):
 
 
 class _Log1mExpSlope(torch.autograd.Function):
-    """eˣ/(eˣ − 1); its own slope is multiplied in two steps, since its square overflows where the factor before it is 0."""
+    """eˣ/(eˣ − 1), the derivative s; its own derivative s (1 − s) is applied as two products, since s² may overflow."""
 
     generate_vmap_rule = True
 

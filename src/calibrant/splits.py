@@ -1,4 +1,4 @@
-"""Predictions in files: the splits a file holds, loaded and saved (npz, safetensors, parquet; never pickle)."""
+"""Load and save the splits of prediction files (npz, safetensors, parquet; never pickle)."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +32,12 @@ _STALE = [
     "correct",
     "decision",
 ]
-_NAMELESS_WEIGHTS = {"weights", "weight", "sample_weight", "sample_weights"}  # which do not say what they count
+_NAMELESS_WEIGHTS = {"weights", "weight", "sample_weight", "sample_weights"}  # frequency or sampling weights?
 _SPELLINGS = {"validation": "val", "valid": "val"}
 _SYNONYMS = (
     ("val", "dev", "calibration"),
     ("test", "eval", "holdout"),
-)  # names for one purpose, which may be distinct splits
+)  # names for one purpose, which may also be distinct splits
 _NAMES = {
     "labels": ("labels", "label"),
     "groups": ("groups", "group"),
@@ -55,20 +55,20 @@ def load_splits(
     Args:
         path: A file of any format that ``read`` takes, with ``logits`` or ``probs`` and ``labels``; or
             ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels`` (any split name may stand before the
-            underscore); or ``conf``, ``pred``, ``label``. ``groups``, ``decision``, ``frequency_weights`` or
-            ``sampling_weights``, and features named ``feature:region`` may be beside them. For other names see ``read``.
+            underscore); or ``conf``, ``pred``, ``label``. Optional arrays are ``groups``, ``decision``,
+            ``frequency_weights`` or ``sampling_weights``, and features named ``feature:region``. For other names see ``read``.
         class_dim: The class axis of logits or probabilities with more than two, such as (N, K, H, W) or (N, T, K);
-            they are flattened to one row a position, and ``groups`` (N,) repeated over the positions;
-            where there are none, each sample is a group.
+            they are flattened to one row per position, and ``groups`` (N,) are repeated over the positions;
+            without ``groups`` each sample becomes a group.
         ignore_index: Rows with this label are dropped; None keeps all.
 
     Returns:
-        Split name → predictions; a file's one unnamed split is called "all".
+        Split name → predictions; a split without a name is called "all".
 
     Raises:
-        FileFormatError: If the file cannot be read, holds no predictions, or can be read in two ways: a split with both
-            ``logits`` and ``probs``, ``label`` and ``labels``, or two spellings of one split's name.
-        InputError: If what it holds is not valid; the split is named.
+        FileFormatError: If the file cannot be read, holds no predictions, or is ambiguous: a split with both ``logits`` and
+            ``probs``, ``label`` and ``labels``, or two spellings of one split's name.
+        InputError: If its arrays are not valid; the message names the split.
     """
     return splits_of(read_named(path).arrays, path, class_dim=class_dim, ignore_index=ignore_index)
 
@@ -76,12 +76,12 @@ def load_splits(
 def load_predictions(
     path: str | os.PathLike[str], split: str = "test", *, class_dim: int = 1, ignore_index: int | None = None
 ) -> Predictions | BinaryPairs:
-    """Load one split of a file; a file's one unnamed split is whichever is asked for.
+    """Load one split of a file; the split of a file without split names is returned under any name.
 
     Args:
         path: As in ``load_splits``.
-        split: Its name; "val" also finds a split called "validation", "valid", "dev" or "calibration", and "test" one
-            called "eval" or "holdout", where there is one of them.
+        split: Its name; "val" also finds "validation", "valid", "dev" or "calibration", and "test" also "eval" or
+            "holdout", if the file has exactly one of them.
         class_dim: As in ``load_splits``.
         ignore_index: As in ``load_splits``.
 
@@ -111,20 +111,21 @@ def read(
     Args:
         path: A ``.npz``, ``.safetensors``, ``.npy``, ``.pt``, ``.csv``, ``.tsv``, ``.jsonl``, ``.json``, ``.parquet``,
             ``.arrow`` or ``.feather`` file, or a folder of ``.npy`` files or of tables.
-        logits: Instead of ``path``: a file that holds an array of logits, as beside ``labels``.
-        labels: A file that holds the labels, where they are not beside the scores: ``.npy``, a table, or text of one a line.
-        columns: The class columns of a table, one a class: names, or a pattern such as ``"p_*"`` in the order of the file;
-            or one column, of lists, or of the probability of class 1.
-        label: The column of the labels, where it is not called ``label``.
-        kind: "logits" or "probs": what the columns hold, or an array without a name that says it.
-        split: Which split; None takes the one there is.
+        logits: Instead of ``path``: a file that holds one array of logits; pass ``labels`` with it.
+        labels: A file that holds the labels, if the file of the scores does not: ``.npy``, a table, or text, one label per line.
+        columns: The class columns of a table: one name per class, or a pattern such as ``"p_*"`` in the order of the file;
+            or one column that holds lists, or the probability of class 1.
+        label: The column of the labels, if it is not called ``label``.
+        kind: "logits" or "probs": what the columns, or an array whose name does not say it, hold.
+        split: Which split; None requires that there is only one.
         normalize: Divide rows of rounded probabilities by their sums, which must lie within 0.05 of 1.
-        class_names: The classes in the order of the scores, for labels that are text; columns named as the labels do too.
+        class_names: The classes in the order of the scores, for labels that are text; not needed if columns are named after
+            the classes.
 
     Raises:
-        FileFormatError: If the file cannot be read, or its names do not say what it holds; the sentence names the arguments
-            that would read it.
-        InputError: If what it holds is not valid, or an argument has no effect on it.
+        FileFormatError: If the file cannot be read, or its names do not say what it holds; the message names the arguments
+            to pass.
+        InputError: If its arrays are not valid, or an argument has no effect on this file.
 
     Examples:
         >>> import pathlib, tempfile
@@ -152,20 +153,20 @@ def read(
 def pick_split(
     splits: Mapping[str, Predictions | BinaryPairs], split: str, path: str | os.PathLike[str]
 ) -> Predictions | BinaryPairs:
-    """Return the split called ``split``, or the one unnamed split.
+    """Return the split called ``split``, or the unnamed split.
 
     Raises:
-        InputError: If ``split`` is no name.
+        InputError: If ``split`` is not a string.
         FileFormatError: If there is no such split.
     """
     return splits[pick_name(splits, split, path)]
 
 
 def pick_name(splits: Iterable[str], split: str, path: str | os.PathLike[str]) -> str:
-    """Return which of the names ``splits`` is called ``split``, or the one unnamed split's.
+    """Return which of the names ``splits`` matches ``split``, or the unnamed split's.
 
     Raises:
-        InputError: If ``split`` is no name.
+        InputError: If ``split`` is not a string.
         FileFormatError: If there is no such split.
     """
     if not isinstance(split, str):
@@ -179,25 +180,25 @@ def pick_name(splits: Iterable[str], split: str, path: str | os.PathLike[str]) -
 
 
 def find_split(names: Iterable[str], split: str) -> str | None:
-    """Return which of ``names`` is ``split``: itself, another spelling or synonym of it, or the unnamed one, or None.
+    """Return which of ``names`` matches ``split``: the name itself, another spelling, a synonym, or the unnamed one; or None.
 
     Raises:
         InputError: If ``split`` is not among them and two are synonyms of it.
     """
     known = {canonical_split(name): name for name in names}
-    wanted = canonical_split(split)
-    if wanted in known or UNNAMED in known:
-        return known.get(wanted, known.get(UNNAMED))
-    alike = [known[name] for group in _SYNONYMS if wanted in group for name in group if name in known]
-    if len(alike) > 1:
+    requested = canonical_split(split)
+    if requested in known or UNNAMED in known:
+        return known.get(requested, known.get(UNNAMED))
+    synonyms = [known[name] for group in _SYNONYMS if requested in group for name in group if name in known]
+    if len(synonyms) > 1:
         raise InputError(
-            f"expected the split {split!r}, got {' and '.join(map(repr, alike))}; name the one that is meant"
+            f"expected the split {split!r}, got {' and '.join(map(repr, synonyms))}; name the one that is meant"
         )
-    return alike[0] if alike else None
+    return synonyms[0] if synonyms else None
 
 
 def canonical_split(name: str) -> str:
-    """Return the one name of a split, however it is spelled: "Validation", "valid" and "val" are one."""
+    """Return the canonical name of a split: "Validation", "valid" and "val" are one."""
     plain = name.strip().casefold()
     return _SPELLINGS.get(plain, plain)
 
@@ -205,17 +206,17 @@ def canonical_split(name: str) -> str:
 def splits_of(
     arrays: Mapping[str, Array], path: str | os.PathLike[str], *, class_dim: int = 1, ignore_index: int | None = None
 ) -> dict[str, Predictions | BinaryPairs]:
-    """Return the splits among the arrays of a file; as ``load_splits``, of what was read already."""
+    """Return the splits among the arrays of a file: ``load_splits`` for a file that has been read."""
     axes = {"class_dim": class_dim, "ignore_index": ignore_index}
     prefixes = split_prefixes(arrays, path)
     return {name: _load_split(arrays, prefix, path, axes) for name, prefix in prefixes.items()}
 
 
 def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return split name → what stands before ``logits`` in the names of its arrays.
+    """Return split name → prefix of its arrays' names, such as "val_" of "val_logits".
 
     Raises:
-        FileFormatError: If there are none, or what there is can be read in two ways.
+        FileFormatError: If there are no splits, or the names are ambiguous.
     """
     listed = list(names)
     found: dict[str, str] = {}
@@ -223,7 +224,7 @@ def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[s
     for name in listed:
         if is_beside(name):
             continue
-        stem, kind = _take_apart(name)
+        stem, kind = _prefix_and_kind(name)
         if kind not in _KINDS or stem in spelled.values():
             continue
         split = stem.removesuffix("_") or UNNAMED
@@ -241,31 +242,31 @@ def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[s
 
 
 def stale_names(names: Iterable[str], prefix: str) -> list[str]:
-    """Return the arrays of a split that say what calibration changes: its scores, decisions and confidences."""
+    """Return the arrays of a split that calibration makes out of date: its scores, decisions and confidences."""
     return [name for name in names if name.startswith(prefix) and name.removeprefix(prefix) in _STALE]
 
 
-def _take_apart(name: str) -> tuple[str, str]:
+def _prefix_and_kind(name: str) -> tuple[str, str]:
     """Return ("val_", "logits") for "val_logits", and ("", "logits") for "logits"."""
     stem, bar, kind = name.rpartition("_")
     return (stem + bar, kind) if stem else ("", name)
 
 
 def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[str]) -> None:
-    """Refuse a split that has two arrays of one meaning."""
-    there = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    """Raise ``FileFormatError`` if a split has two arrays of one meaning, or weights whose name does not say of which kind."""
+    fields = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     known = {one for meanings in (_KINDS, *_NAMES.values()) for one in meanings}
-    for one in sorted(there):
-        if one not in known and one.casefold() in known & there:
+    for one in sorted(fields):
+        if one not in known and one.casefold() in known & fields:
             raise _ambiguous([prefix + one.casefold(), prefix + one], path, "keep the one that is meant")
     close = {name.rstrip("s") for name in (*_NAMELESS_WEIGHTS, *WEIGHT_NAMES)}
-    if nameless := sorted(one for one in there if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
+    if nameless := sorted(one for one in fields if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
         raise FileFormatError(
             f"expected weights named frequency_weights or sampling_weights, got {prefix + nameless[0]} in {shown(path)}; "
             "rename them, since intervals differ, or leave them out"
         )
     for meanings in (_KINDS, *_NAMES.values()):
-        if len(both := [prefix + one for one in meanings if one in there]) > 1:
+        if len(both := [prefix + one for one in meanings if one in fields]) > 1:
             raise _ambiguous(both, path, "keep the one that is meant")
 
 
@@ -344,7 +345,7 @@ def _load_split(
         beside = beside_stored(arrays, stem)
         if kind == "conf":
             return _pairs(stem, values, find("pred"), labels, groups, axes, beside)
-        if values.ndim == 1:  # one number a row has no class axis: it is of class 1 of two
+        if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
             if axes["class_dim"] not in (1, -1):
                 raise InputError(f"expected {kind} with a class axis, got one number a row; leave class_dim out")
             values = two_columns(values, kind)
