@@ -1,4 +1,4 @@
-"""Measurement: one notion a file, each a frozen record called on predictions."""
+"""Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
 from calibrant._data import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric

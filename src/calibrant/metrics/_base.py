@@ -1,4 +1,4 @@
-"""What every metric is: a frozen record of its configuration, called on predictions."""
+"""Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from torch import Tensor
 
 from calibrant._check import refuse, shown
 from calibrant._data import Data, need_rows
-from calibrant.binning import Binning, EqualWidth
+from calibrant.binning import Binning, EqualMass, EqualWidth, MassSketch
 
 __all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
 
 
-# What "calibrated" can mean: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022);
-# of every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies
-# confidence; classwise implies neither of these two.
+# Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
+# every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
+# classwise implies neither of these two.
 NOTIONS = ("confidence", "top-label", "classwise", "canonical")
 
 
 class Sum(Protocol):
-    """A state that adds."""
+    """A state that supports addition."""
 
     def __add__(self, other: Self) -> Self:
-        """Return the state of both parts together."""
+        """Return the state of both parts' data."""
 
 
 S = TypeVar("S", bound=Sum)
@@ -32,19 +32,19 @@ S = TypeVar("S", bound=Sum)
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A figure of merit: the base of all metrics. Its fields are its configuration, so its repr is a table header.
+    """Base class of all metrics. The fields are the configuration, which the repr shows.
 
-    A subclass is a frozen dataclass that implements ``__call__`` and sets the facts below as plain class attributes; a mean
-    over rows extends ``MeanMetric``, any other function of a sum ``SumMetric``, and both then stream and merge.
-    ``calibrant.testing.check_metric`` holds it to what every metric keeps.
+    A subclass is a frozen dataclass that implements ``__call__`` and sets the attributes below on the class. Subclass
+    ``MeanMetric`` for a mean over rows, ``SumMetric`` for any other function of a sum: both can be computed in parts and
+    merged. ``calibrant.testing.check_metric`` checks that a subclass behaves as every metric must.
 
     Attributes:
         better: "lower", "higher", or "zero" for a signed statistic, which is best at 0.
         bounds: Smallest and largest value.
         notion: Which calibration it measures ("confidence", "top-label", "classwise", "canonical"), or "accuracy",
             "proper score" …
-        cite: Its source.
-        needs_classes: Whether it needs the probabilities of all classes, so that top-label pairs do not do.
+        cite: The publication that defines it.
+        needs_classes: Whether it needs the probabilities of all classes; if so, it refuses top-label pairs.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -68,17 +68,17 @@ class Metric(ABC):
 
     @property
     def measures_calibration(self) -> bool:
-        """Whether this is a calibration error, so that a calibrated model's expected value is a yardstick for it."""
+        """Whether this is a calibration error, to be compared with the value expected if calibrated."""
         return self.notion in NOTIONS
 
     @abstractmethod
     def __call__(self, data: Data) -> float:
-        """Return the value on ``data``, a Python float."""
+        """Return the metric of ``data``."""
 
 
 @dataclass(frozen=True)
 class SumMetric(Metric, Generic[S]):
-    """A metric that is a function of a sum: its state adds across batches, processes and machines.
+    """A metric that is a function of a sum: states of batches, processes and machines are added.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -86,22 +86,20 @@ class SumMetric(Metric, Generic[S]):
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
         ... class Counted:
-        ...     right: int
+        ...     correct: int
         ...
         ...     def __add__(self, other):
-        ...         return Counted(self.right + other.right)
-        >>> from calibrant import BinaryPairs
-        >>> from calibrant.metrics import need_rows
+        ...         return Counted(self.correct + other.correct)
         >>> @dataclass(frozen=True)
-        ... class RightDecisions(SumMetric[Counted]):
+        ... class CorrectDecisions(SumMetric[Counted]):
         ...     better, bounds, notion, cite = "higher", (0.0, float("inf")), "accuracy", "–"
         ...
         ...     def state(self, data):
         ...         return Counted(int(need_rows(data, what=self).correct.sum()))
         ...
         ...     def value(self, state):
-        ...         return float(state.right)
-        >>> RightDecisions()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
+        ...         return float(state.correct)
+        >>> CorrectDecisions()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
         1.0
     """
 
@@ -114,20 +112,20 @@ class SumMetric(Metric, Generic[S]):
         """Return the metric's value for a state."""
 
     def __call__(self, data: Data) -> float:
-        """Return the value on ``data``, a Python float."""
+        """Return the metric of ``data``."""
         return self.value(self.state(data))
 
 
 @dataclass(frozen=True)
 class MeanState:
-    """Sum of one number a row, and the rows; of weighted rows both are sums of weights."""
+    """The sum of one number per row, and the number of rows; for weighted rows the weighted sum and the sum of weights."""
 
     total: float
     count: float
 
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "MeanState":
-        """Return the sum of ``rows`` (N,), with ``weight`` (N,) or once each."""
+        """Return the sum of ``rows`` (N,), weighted by ``weight`` (N,) or by 1, and the sum of the weights."""
         if weight is None:
             return cls(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
         return cls(float((rows.double() * weight).sum()), weight.sum().item())
@@ -140,7 +138,7 @@ class MeanState:
 
 @dataclass(frozen=True)
 class MeanMetric(SumMetric[MeanState]):
-    """A metric that is the mean of one number a row; a subclass gives the rows, and gets intervals and tests.
+    """A metric that is the mean of one number per row; subclasses implement ``rows``. Intervals and tests work for all of them.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -158,7 +156,7 @@ class MeanMetric(SumMetric[MeanState]):
 
     @abstractmethod
     def rows(self, data: Data) -> Tensor:
-        """Return the numbers (N,) in float64 whose mean, by the weights of ``data`` if it has any, is the metric."""
+        """Return the float64 numbers (N,) whose mean, weighted by the weights of ``data`` if any, is the metric."""
 
     def state(self, data: Data) -> MeanState:
         """Return sum and count of the rows."""
@@ -172,11 +170,21 @@ class MeanMetric(SumMetric[MeanState]):
         return state.total / state.count
 
 
+@dataclass(frozen=True)
+class SketchMetric(SumMetric[MassSketch]):
+    """A metric that is a function of the counts, confidences and correct decisions in order of confidence."""
+
+    def state(self, data: Data) -> MassSketch:
+        """Return counts and sums by confidence: exact up to 65,536 distinct values, else in that many cells."""
+        data = need_rows(data, what=self)
+        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
+
+
 def as_binning(binning: object) -> Binning:
-    """Return a binning; an integer is that number of equal-width bins.
+    """Return ``binning``, or for an integer that number of equal-width bins.
 
     Raises:
-        InputError: If it is anything else, with what to write.
+        InputError: If it is neither a binning nor an integer.
     """
     if isinstance(binning, Binning):
         return binning
@@ -187,7 +195,7 @@ def as_binning(binning: object) -> Binning:
 
 
 def check_norm(value: Any) -> float:
-    """Return the exponent of a mean gap if it is 1 (mean absolute) or 2 (root mean square)."""
+    """Return ``value`` as a float if it is 1 (mean absolute gap) or 2 (root mean square gap)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value not in (1, 2):
         raise refuse("norm 1 or 2", shown(value), "choose 1 for the mean absolute gap or 2 for the root mean square")
     return float(value)

@@ -1,4 +1,4 @@
-"""What the binned errors share: one bin table, its value, its level if calibrated, and its interval."""
+"""Base class of the binned errors: bin table, value, null distribution and interval."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from calibrant.statistics import (
 
 @dataclass(frozen=True)
 class BinnedMetric(SumMetric[BinTable | MassSketch]):
-    """A metric that is a function of a bin table of confidences and correct decisions, by its field ``binning``."""
+    """A metric that is a function of the bin table of confidences and correct decisions, in the bins of ``binning``."""
 
     binning: Binning = field(default=EqualWidth(15))
 
@@ -34,7 +34,7 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         object.__setattr__(self, "binning", as_binning(self.binning))
 
     def cells(self, data: Data) -> BinnedRows:
-        """Return (confidence, decision was right) in bins."""
+        """Return each row's bin, confidence and correctness."""
         data = need_rows(data, what=self)
         p = confidence_for(self.binning, data)
         index = self.binning.assign(p, weight=data.weights)
@@ -49,7 +49,7 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         return float(self.errors(self._table(data)))
 
     def state(self, data: Data) -> BinTable | MassSketch:
-        """Return the bin table; for equal-mass bins, whose edges all data decide, a sketch that merges."""
+        """Return the bin table; for equal-mass bins, whose edges depend on all data, a sketch that can be merged."""
         if isinstance(self.binning, EqualMass):
             data = need_rows(data, what=self)
             return self.binning.sketch(data.confidence, data.correct, weight=data.weights)
@@ -66,14 +66,14 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
         return table_for(self.binning, data)
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) with outcomes drawn from the confidences."""
+        """Return the metric (draws,) of outcomes drawn from the confidences."""
         data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return self.errors(null_tables(self.cells(data), data.groups, draws=draws, seed=seed))
 
 
 def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: int) -> BinTable:
-    """Return the table of ``cells`` with the outcome sums (draws, B) that calibrated probabilities give."""
+    """Return the table of ``cells`` with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
     table = cells.table()
     if groups is not None:
         gaps = clustered_gaps(cluster_sums(cells, groups), draws=draws, seed=seed)
@@ -85,7 +85,7 @@ def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: i
 def cells_interval(
     cells: BinnedRows, *, groups: Tensor | None, level: float, draws: int, seed: int, null: Tensor | None
 ) -> Interval:
-    """Return the interval of Σ_b weight_b |gap_b|; groups of rows widen it."""
+    """Return the interval of Σ_b weight_b |gap_b|, for groups that of sampling whole groups."""
     null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
     if groups is None and cells.weight is not None and cells.weight.is_floating_point():
         spread, whole = sampled_errors(cells, level=level)
@@ -98,7 +98,7 @@ def cells_interval(
 
 
 def rooted_interval(square: float, error: float, *, level: float) -> tuple[float, float]:
-    """Return the roots of the ends of a normal interval of a square."""
+    """Return the square roots of the ends, clipped to [0, 1], of a normal interval of a squared error."""
     half = normal_quantile((1 + level) / 2) * error
     low, high = (max(0.0, end) ** 0.5 for end in (square - half, square + half))
     return low, min(high, 1.0)

@@ -1,4 +1,4 @@
-"""Confidences for bins of fixed edges: beside an edge PyTorch's path decides, so that no bin depends on compiled loops."""
+"""Confidences for bins with fixed edges: next to an edge PyTorch recomputes them, so that bins do not depend on compiled loops."""
 
 from torch import Tensor
 
@@ -8,11 +8,11 @@ from calibrant.binning import Binning, BinTable, EqualWidth
 from calibrant.predictions import Predictions
 
 _MOST_BINS = 1000
-_MARGIN = 1e-6  # relative; each path is within 2e-7 of the exact confidence
+_MARGIN = 1e-6  # relative; compiled loops and PyTorch are each within 2e-7 of the exact confidence
 
 
 def table_for(binning: Binning, data: Data) -> BinTable:
-    """Return the bin table of confidences and correct decisions: in one pass over the sums of rows where nothing else is needed."""
+    """Return the bin table of confidences and correct decisions, in one pass over the rows' sums where these suffice."""
     sums = _plain_sums(binning, data)
     if sums is None or not isinstance(data, Predictions):
         return binning.table(confidence_for(binning, data), data.correct, weight=data.weights)
@@ -26,7 +26,7 @@ def table_for(binning: Binning, data: Data) -> BinTable:
 
 
 def _plain_sums(binning: Binning, data: Data) -> cpu.RowStatistics | None:
-    """Return the sums of rows if a table of ``binning`` follows from them: few bins of equal width, no weights, no decision."""
+    """Return the rows' sums if they suffice for a table of ``binning``: few bins of equal width, no weights, no decision; or None."""
     if not isinstance(binning, EqualWidth) or binning.bins > _MOST_BINS or not isinstance(data, Predictions):
         return None
     if data.given_probs is not None or data.decision is not None or data.weights is not None:
@@ -35,7 +35,7 @@ def _plain_sums(binning: Binning, data: Data) -> cpu.RowStatistics | None:
 
 
 def confidence_for(binning: Binning, data: Data) -> Tensor:
-    """Return the confidences (N,) of ``data``, computed by PyTorch where an edge of ``binning`` lies within their rounding."""
+    """Return the confidences (N,) of ``data``, recomputed by PyTorch where rounding could put them in another bin."""
     p = data.confidence
     if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
         return p
@@ -46,7 +46,7 @@ def confidence_for(binning: Binning, data: Data) -> Tensor:
         return p
     logits, top = data.logits[near], data.row_max[near]
     sums = reference.exp_sums(logits, top)
-    p = p.clone()  # what data keeps stays as it is
+    p = p.clone()  # data caches the original
     if data.decision is None:
         p[near] = sums.reciprocal_()
     else:

@@ -1,4 +1,4 @@
-"""Accuracy and error of the decision."""
+"""Accuracy and error rate of the decision."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Accuracy(MeanMetric):
     cite = ""
 
     def rows(self, data: Data) -> Tensor:
-        """Return 1 where the decision is right (N,)."""
+        """Return 1 where the decision is correct, else 0 (N,)."""
         return need_rows(data, what=self).correct.double()
 
 
@@ -46,5 +46,5 @@ class Error(MeanMetric):
     cite = ""
 
     def rows(self, data: Data) -> Tensor:
-        """Return 1 where the decision is wrong (N,)."""
+        """Return 1 where the decision is wrong, else 0 (N,)."""
         return 1 - need_rows(data, what=self).correct.double()

@@ -20,12 +20,12 @@ __all__ = ["ACE", "ECE", "MCE"]
 class ECE(BinnedMetric):
     """Expected calibration error Σ_b |B_b|/N · |accuracy − confidence| of the top label.
 
-    The plug-in value is biased upward: a perfectly calibrated model of finite sample does not score 0. Compare it
-    with ``statistics.null_band``; ``statistics.interval`` gives an interval that covers.
+    The plug-in estimate is biased upward: on a finite sample a perfectly calibrated model does not score 0. Compare it with
+    ``statistics.null_band``; ``statistics.interval`` returns an interval with the nominal coverage.
 
     Args:
-        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); a number is that of equal-width
-            bins.
+        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); an integer is a number of
+            equal-width bins.
         norm: 1, or 2 for the RMS calibration error (Σ_b |B_b|/N · gap²)^½.
 
     Examples:
@@ -58,14 +58,14 @@ class ECE(BinnedMetric):
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
         Args:
-            data: Predictions or pairs; rows of one group are not taken for independent.
+            data: Predictions or pairs; if they have groups, the groups are the independent units.
             level: Nominal coverage.
-            draws: Label sets drawn for the level if calibrated.
-            seed: Of those.
-            null: (draws,) values if calibrated drawn already, or None.
+            draws: Label sets drawn to simulate calibration.
+            seed: Same seed, same draws.
+            null: (draws,) values under calibration that were drawn before, or None.
 
         Raises:
-            NoIntervalError: For a norm other than 1, for fewer than ten groups, and where chance outweighs the error.
+            NoIntervalError: For a norm other than 1, for fewer than ten groups, and where the bins hold too few rows.
         """
         check_sampling(draws=draws, seed=seed, level=level)
         if self.norm != 1:
@@ -81,7 +81,7 @@ class ECE(BinnedMetric):
 class MCE(BinnedMetric):
     """Maximum calibration error: the largest |accuracy − confidence| of a non-empty bin.
 
-    Often that of a bin with a handful of samples: read it with the counts.
+    Often the bin holds a handful of samples: read the value with the counts.
 
     Args:
         binning: As in ``ECE``.

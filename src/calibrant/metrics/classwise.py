@@ -30,14 +30,14 @@ from calibrant.statistics import (
 __all__ = ["ClasswiseECE"]
 
 _MOST_COPIED = 1 << 22
-_MOST_BINS = 1000  # a class in the compiled loop
+_MOST_BINS = 1000  # per class in the compiled loop
 _MOST_CLUSTER_SUMS = 1 << 26  # half a gigabyte
-_DENSE_BYTES = 1 << 28  # of tables drawn at once; beyond, only the cells that a label was drawn into are looked at
+_DENSE_BYTES = 1 << 28  # of tables drawn at once; above this only the cells that received a label are stored
 
 
 @dataclass(frozen=True)
 class ClassTables:
-    """The bins of all classes: one flat table (K · B), or for equal-mass bins one sketch a class."""
+    """The bins of all classes: one flat table (K · B), or for equal-mass bins one sketch per class."""
 
     classes: int
     table: BinTable | None = None
@@ -53,8 +53,8 @@ class ClassTables:
 class ClasswiseECE(SumMetric[ClassTables]):
     """(1/K) Σ_k Σ_b |B_bk|/N · |frequency − probability|, over all N rows and all K classes.
 
-    Mukhoti et al. (2020) print the sum to K − 1, a misprint: their code averages all classes. Probabilities of 0
-    count (in the first bin), and classes absent from the labels count.
+    Mukhoti et al. (2020) print the sum to K − 1, a misprint: their code averages over all classes. Probabilities of 0 are
+    included (in the first bin), and so are classes absent from the labels.
 
     Args:
         binning: As in ``ECE``.
@@ -80,7 +80,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         object.__setattr__(self, "binning", as_binning(self.binning))
 
     def state(self, data: Data) -> ClassTables:
-        """Return the bins of all classes; for equal-mass bins, whose edges all data decide, sketches that merge."""
+        """Return the bins of all classes; for equal-mass bins, whose edges depend on all data, sketches that can be merged."""
         predictions = need_predictions(data, metric=self)
         if isinstance(self.binning, EqualMass):
             pairs = (predictions.one_vs_rest(k) for k in range(predictions.classes))
@@ -96,7 +96,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         return sum(table.error() for table in tables) / state.classes
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) with labels drawn from the probabilities."""
+        """Return the metric (draws,) of labels drawn from the probabilities."""
         predictions = need_predictions(data, metric=self)
         need_groups(predictions.groups, what=self)
         if predictions.groups is not None:
@@ -133,7 +133,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
         return replace(table, sum_y=sums.view(draws, -1)).errors() / predictions.classes
 
     def _drawn_cells(self, predictions: Predictions, *, draws: int, seed: int) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows with the cells (n, draws) of labels drawn from their probabilities; −1 for none."""
+        """Yield blocks of rows with the cells (n, draws) of labels drawn from their probabilities; −1 if in no bin."""
         generator = torch.Generator().manual_seed(seed)
         for whole, block, cells in self._cells(predictions):
             for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
@@ -145,21 +145,21 @@ class ClasswiseECE(SumMetric[ClassTables]):
     def interval(
         self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
     ) -> Interval:
-        """Return the interval of the error in these bins; rows of one group are not taken for independent.
+        """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
-            NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
+            NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
         """
         check_sampling(draws=draws, seed=seed, level=level)
         predictions = need_predictions(data, metric=self)
         need_groups(predictions.groups, what=self)
         need_errors(predictions, what=self)
-        if predictions.classes == 2:  # the two classes' errors are one: as two they would count as twice the evidence
+        if predictions.classes == 2:  # both classes have the same error: counted twice it would look more certain
             one = ECE(self.binning).interval(predictions.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
             return replace(one, estimate=self(predictions))
         table = self._table(predictions)
         error = mean_error(self._signed(predictions, table), groups=predictions.groups, weight=predictions.weights)
-        error_interval(table, torch.zeros(1), level=level, error=error)  # refuses before labels are drawn
+        error_interval(table, torch.zeros(1), level=level, error=error)  # raises before labels are drawn
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
         return error_interval(table, null, level=level, error=error, scale=1 / predictions.classes)
 
@@ -183,7 +183,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
     def _table(self, predictions: Predictions) -> BinTable:
         labels = predictions.need_labels()
-        # the compiled loop reads a float32 copy of half precision, which must not be as large as the logits
+        # for half precision the compiled loop needs a float32 copy, so large logits take the other path
         copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED
         plain = predictions.given_probs is None and predictions.weights is None and not copied
         sums = predictions.float64_sums if plain else None
@@ -228,12 +228,12 @@ class ClasswiseECE(SumMetric[ClassTables]):
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), predictions.need_labels()
         signed = torch.empty(len(predictions), dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(predictions):
-            signs = sign[cell]  # a cell of −1 is no cell: it reads the 0 at the end
+            signs = sign[cell]  # cell −1 (in no bin) reads the 0 at the end
             signed[rows] = (signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0]
         return signed
 
     def _cells(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 for none."""
+        """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 if in no bin."""
         bins, classes = self.binning.bins, predictions.classes
         offset = torch.arange(classes, device=predictions.logits.device) * bins
         columns = None
@@ -250,9 +250,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
 
 
 def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
-    """Return Σ_b |Σp − Σy| / N (draws,) where the outcomes of a draw are ``hits`` (N, draws), cells or −1.
+    """Return Σ_b |Σp − Σy| / N (draws,), where the labels of each draw lie in the cells ``hits`` (N, draws), −1 if in none.
 
-    Most cells are hit by no label: their sum is one number, from which the few that are hit are told apart.
+    Most cells receive no label in any draw: their |Σp| are summed once, and each draw adds the change in the cells it hits.
     """
     size, draws = table.sum_p.abs(), hits.shape[1]
     cells = torch.sort(hits.t().contiguous(), dim=1).values
@@ -270,12 +270,12 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
 
 
 def _by_pytorch(predictions: Predictions) -> Predictions:
-    """Return ``predictions`` with norms as they are without compiled loops, so that an edge gives the same bin."""
+    """Return ``predictions`` with norms computed by PyTorch, so that bins do not depend on compiled loops."""
     return keep(predictions, log_norm=reference.log_norms(predictions.logits, predictions.row_max))
 
 
 def _count_in(counts: Tensor, index: Tensor) -> None:
-    """Add how often each place is in ``index`` to ``counts``; a histogram as long as ``counts`` where that is worth it."""
+    """Add to ``counts`` how often each index occurs; by a full histogram if ``index`` is at least as long as ``counts``."""
     if index.shape[0] < counts.shape[0]:
         counts.index_add_(0, index, counts.new_ones(1).expand(index.shape[0]))
     else:

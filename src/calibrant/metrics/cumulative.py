@@ -1,4 +1,4 @@
-"""Calibration errors of cumulated residuals, and Spiegelhalter's statistic: no bins, no widths."""
+"""Calibration errors of cumulative residuals, and Spiegelhalter's statistic: no bins and no kernel width."""
 
 import math
 from dataclasses import dataclass
@@ -7,26 +7,16 @@ import torch
 from torch import Tensor
 
 from calibrant._data import Data, need_rows
-from calibrant.binning import EqualMass, MassSketch
-from calibrant.metrics._base import Metric, SumMetric
+from calibrant.binning import MassSketch
+from calibrant.metrics._base import Metric, SketchMetric
 
 __all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
 
 
 def cumulated(sketch: MassSketch) -> Tensor:
-    """Return Σ_{p_i ≤ v} (p_i − y_i) / N (M + 1,) before the first and after each distinct confidence v, ascending."""
+    """Return Σ_{p_i ≤ v} (p_i − y_i) / N (M + 1,): 0, then the value at each distinct confidence v in ascending order."""
     residual = (sketch.sum_p - sketch.sum_y) / sketch.count.sum()
     return torch.cat([residual.new_zeros(1), residual.cumsum(0)])
-
-
-@dataclass(frozen=True)
-class SketchMetric(SumMetric[MassSketch]):
-    """A metric of residuals cumulated by confidence."""
-
-    def state(self, data: Data) -> MassSketch:
-        """Return counts and sums by confidence: exact up to 65,536 distinct values, then by cells of that many."""
-        data = need_rows(data, what=self)
-        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
 
 @dataclass(frozen=True)
@@ -48,13 +38,13 @@ class KSError(SketchMetric):
     cite = "Gupta et al. 2021"
 
     def value(self, state: MassSketch) -> float:
-        """Return the largest cumulated residual."""
+        """Return the largest absolute cumulative residual."""
         return float(cumulated(state).abs().max())
 
 
 @dataclass(frozen=True)
 class KuiperError(SketchMetric):
-    """The range of the cumulated residuals: the largest total miscalibration over any interval of confidence.
+    """The range of the cumulative residuals: the largest total miscalibration over any interval of confidence.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -71,7 +61,7 @@ class KuiperError(SketchMetric):
     cite = "Arrieta-Ibarra et al. 2022"
 
     def value(self, state: MassSketch) -> float:
-        """Return the range of the cumulated residuals."""
+        """Return the range of the cumulative residuals."""
         path = cumulated(state)
         return float(path.max() - path.min())
 
@@ -81,8 +71,8 @@ class TwoBinError(SketchMetric):
     """E_t [(Σ_{p < t} (p − y))² + (Σ_{p ≥ t} (p − y))²] / N² over a uniform threshold t: the averaged two-bin error.
 
     Truthful: predicting the true probabilities minimises its expectation on a finite sample, which holds for no other
-    calibration error here (variances add over any partition, so no report can lower that part). A square: its root is
-    on the scale of the smooth calibration error.
+    calibration error here (variances add over any partition, so no other prediction can lower that part). It is a square:
+    its root is on the scale of the smooth calibration error.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -99,18 +89,18 @@ class TwoBinError(SketchMetric):
     cite = "Hartline et al. 2025"
 
     def value(self, state: MassSketch) -> float:
-        """Return the mean over thresholds of both bins' squared residual."""
+        """Return the mean over thresholds of the sum of both bins' squared residuals."""
         left = cumulated(state)
         ends = state.value.new_tensor([0.0]), state.value, state.value.new_tensor([1.0])
-        share = torch.cat(ends).diff()  # of thresholds that have the first j values below them
-        return float((share * (left.square() + (left[-1] - left).square())).sum())
+        probability = torch.cat(ends).diff()  # that a uniform threshold has exactly the first j values below it
+        return float((probability * (left.square() + (left[-1] - left).square())).sum())
 
 
 @dataclass(frozen=True)
 class SpiegelhalterZ(Metric):
     """Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p (1 − p) of the top label: standard normal if calibrated.
 
-    A test more than a size: |Z| grows with N. Positive means that the Brier score is worse than the confidences promise.
+    A test statistic, not an effect size: |Z| grows with N. Z > 0 if the Brier score is higher than calibration would give.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -127,11 +117,11 @@ class SpiegelhalterZ(Metric):
     cite = "Spiegelhalter 1986"
 
     def __call__(self, data: Data) -> float:
-        """Return Z; 0 where all confidences are 0, ½ or 1 and none is contradicted, ±inf where one is."""
+        """Return Z; if all confidences are 0, ½ or 1: ±inf if a confidence of 0 or 1 is wrong, else 0."""
         data = need_rows(data, what=self)
         p, y = data.confidence, data.correct.double()
         once = torch.ones_like(p) if data.weights is None else data.weights.double()
-        twice = once.square() if data.weight_kind == "sampling" else once  # a count is so many independent rows
+        twice = once.square() if data.weight_kind == "sampling" else once  # a count of n stands for n independent rows
         excess = float((once * (p - y) * (2 * p - 1)).sum())
         variance = float((twice * (1 - 2 * p).square() * p * (1 - p)).sum())
         if variance == 0:

@@ -1,4 +1,4 @@
-"""Debiased calibration errors: squared errors with what sampling adds to them taken off, and a root."""
+"""Debiased calibration errors: squared errors minus their sampling bias, and the root of one."""
 
 from dataclasses import dataclass
 
@@ -24,17 +24,17 @@ from calibrant.statistics import (
 
 __all__ = ["DebiasedECE", "SquaredECE", "SquaredGaps"]
 
-FEWEST_BINS = 5.0  # bins that share the chance part; with fewer the square is far from normal where it is small
-CLEAR = 4.0  # half-widths by which the square exceeds 0, beyond which few bins do not matter
+FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
+CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths of its interval
 
 
 @dataclass(frozen=True)
 class SquaredECE(BinnedMetric):
     """Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1)), with a_b the accuracy and n_b the rows of bin b: unbiased.
 
-    The mean of gap_b² over samples is the true squared gap plus the variance of a_b, of which the subtracted term is an
-    unbiased estimate. So a calibrated model shows 0 on average, values below 0 among them. Bins of a single row, whose variance
-    cannot be estimated, are left out. Its root, on the scale of a gap, is ``DebiasedECE``.
+    The expectation of gap_b² is the true squared gap plus the variance of a_b, of which the subtracted term is an unbiased
+    estimate. So a calibrated model has an expected value of 0, and single values can be negative. Bins of a single row, whose
+    variance cannot be estimated, are left out. The root, on the scale of a gap, is ``DebiasedECE``.
 
     Args:
         binning: As in ``ECE``.
@@ -62,10 +62,10 @@ class SquaredECE(BinnedMetric):
 class SquaredGaps(BinnedMetric):
     """Σ_b d_b² with d_b = Σ_{i in b} (p_i − y_i) / N, the weighted gaps whose absolute sum is the ECE; unbiased.
 
-    The variance of each d_b is taken off its square. So a calibrated model shows 0 on average, values below 0 among them, and two
-    models can be tested for a difference, which holds for no sum of absolute gaps. Bins of few rows, whose gaps are mostly
-    chance, weigh little, unlike in ``SquaredECE``. It is the squared kernel
-    calibration error of the confidence, with the kernel that is 1 within a bin and else 0.
+    An estimate of the variance of d_b is subtracted from each square. So a calibrated model has an expected value of 0, single
+    values can be negative, and two models can be tested for a difference, which is possible for no sum of absolute gaps. Bins of
+    few rows, whose gaps are mostly noise, have little weight, unlike in ``SquaredECE``. It is the squared kernel calibration
+    error of the confidence, with the kernel that is 1 within a bin and 0 elsewhere.
 
     Args:
         binning: As in ``ECE``.
@@ -94,7 +94,7 @@ class SquaredGaps(BinnedMetric):
         return squared_gaps(table)
 
     def paired_test(self, a: Data, b: Data, *, level: float = 0.95) -> PairedTest:
-        """Return the test that two models have the same squared gaps (``statistics.paired_square_test``).
+        """Test whether two models have the same squared gaps (``statistics.paired_square_test``).
 
         Args:
             a: First model's predictions; their ``groups`` are the independent units.
@@ -113,8 +113,8 @@ class SquaredGaps(BinnedMetric):
 class DebiasedECE(BinnedMetric):
     """√max(0, ``SquaredECE``): the root-mean-square gap, after subtracting the sampling bias of the square.
 
-    The square is unbiased. Its root is not (the root of a mean is not the mean of roots), and no rooted estimator is: near 0
-    it is still too high.
+    The square is unbiased. Its root is not, since the expectation of a root is not the root of the expectation: near 0 it is
+    still too high on average.
 
     Args:
         binning: As in ``ECE``.
@@ -147,7 +147,7 @@ class DebiasedECE(BinnedMetric):
         """Return the root of a normal interval of the squared error.
 
         Raises:
-            NoIntervalError: For clustered rows, few wrong decisions, and where few bins decide a square near 0.
+            NoIntervalError: For grouped rows, for few wrong decisions, and where few bins decide a square near 0.
         """
         check_sampling(draws=draws, seed=seed, level=level)
         data = need_rows(data, what=self)
@@ -167,8 +167,8 @@ class DebiasedECE(BinnedMetric):
 def square_error(table: BinTable) -> Tensor:
     """Return the standard error (…) of ``squared_error``, from the gaps of tables (…, B).
 
-    Row i of bin b adds 2 δ_b ε_i + δ_b² − θ to first order, of variance 4 δ_b² a (1 − a) + δ_b⁴ within the bin; the square of ε
-    adds 2 (a (1 − a) / N)² a bin.
+    To first order row i of bin b contributes 2 δ_b ε_i + δ_b² − θ, with the mean square 4 δ_b² a (1 − a) + (δ_b² − θ)² in the bin;
+    the second-order term ε² adds 2 (a (1 − a) / N)² per bin.
     """
     noise = table.rate * (1 - table.rate)
     square = (table.gap.square() - noise / left_over(table)).clamp_min(0)
@@ -180,7 +180,7 @@ def square_error(table: BinTable) -> Tensor:
 
 
 def few_bins_decide(table: BinTable, square: Tensor, error: Tensor, *, level: float) -> Tensor:
-    """Return whether (…) a square is neither far above 0 nor shared by many bins, so that no normal interval holds."""
+    """Return whether (…) a square is near 0 and few bins decide it, so that its distribution is far from normal."""
     noise = table.rate * (1 - table.rate)
     shared = noise.sum(dim=-1).square() / noise.square().sum(dim=-1).clamp_min(1e-300)
     half = normal_quantile((1 + level) / 2) * error

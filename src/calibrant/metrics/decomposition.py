@@ -1,4 +1,4 @@
-"""Proper scores of the confidence split in two: what calibration would gain, and what is left."""
+"""Decomposition of proper scores of the confidence into calibration loss and refinement loss."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,13 +19,12 @@ Score = Literal["brier", "log"]
 class CalibrationLoss(BinnedMetric):
     """Σ_b |B_b|/N · d(a_b, c_b): squared difference (brier) or Kullback–Leibler divergence (log) of accuracy from confidence.
 
-    With ``RefinementLoss`` it adds up to the score of the confidence (two classes: right or wrong; the Brier score of
-    one column) after each confidence has been replaced by its bin's mean. By binning; without bins:
-    ``evaluate.refinement``.
+    Its sum with ``RefinementLoss`` is the score of the confidences as probabilities of a correct decision (a binary event),
+    after each confidence has been replaced by its bin's mean. ``evaluate.refinement`` decomposes without bins.
 
     Args:
         binning: As in ``ECE``.
-        score: "brier" or "log" (nats; +inf where a bin is certain and wrong).
+        score: "brier" or "log" (nats; +inf if a bin of mean confidence 0 or 1 has another accuracy).
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -58,7 +57,7 @@ class CalibrationLoss(BinnedMetric):
 
 @dataclass(frozen=True)
 class RefinementLoss(BinnedMetric):
-    """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes that are left within bins.
+    """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes within bins.
 
     Args:
         binning: As in ``ECE``.

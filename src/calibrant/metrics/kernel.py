@@ -1,4 +1,4 @@
-"""Calibration of the whole probability vector, by kernels: a density estimate, and an unbiased pairwise statistic."""
+"""Kernel estimates of canonical calibration: a kernel regression, and an unbiased statistic over pairs of rows."""
 
 import math
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from calibrant.predictions import Predictions
 __all__ = ["SKCE", "KernelECE"]
 
 TILE = 1 << 19  # float64 entries of a tile of the N × N kernel matrix: 4 MiB
-SMALLEST = 1e-300  # stands for a probability of 0 under a logarithm
-SUBSAMPLE = 1000  # rows, evenly spaced, by which a kernel width is chosen
+SMALLEST = 1e-300  # replaces a probability of 0 under a logarithm
+SUBSAMPLE = 1000  # number of evenly spaced rows from which a kernel width is chosen
 WIDTHS = tuple(10 ** (-4 + 0.25 * step) for step in range(15))  # 1e-4 … 0.32
 
 
@@ -25,12 +25,12 @@ WIDTHS = tuple(10 ** (-4 + 0.25 * step) for step in range(15))  # 1e-4 … 0.32
 class KernelECE(Metric):
     """(1/N) Σ_j ‖E[y | p_j] − p_j‖_q^q, with E[y | p_j] a kernel average over the other rows: canonical calibration.
 
-    The kernel of row i is the Dirichlet density with parameters p_i / width + 1, which lives on the simplex. Tiled:
-    O(N² K) time, 4 MiB of memory.
+    The kernel of row i is the Dirichlet density with parameters p_i / width + 1, whose support is the simplex. Computed in
+    tiles: O(N² K) time, 4 MiB of memory.
 
     Args:
-        width: Kernel width > 0; None takes the one of 15 between 1e-4 and 0.32 with the largest leave-one-out likelihood
-            on up to 1,000 rows.
+        width: Kernel width > 0; None chooses, of 15 widths between 1e-4 and 0.32, that with the largest leave-one-out
+            likelihood on up to 1,000 rows.
         norm: q ≥ 1.
 
     Examples:
@@ -74,11 +74,11 @@ class KernelECE(Metric):
 class SKCE(Metric):
     """Mean over pairs i < j of exp(−‖p_i − p_j‖ / width) ⟨y_i − p_i, y_j − p_j⟩: canonical calibration, unbiased.
 
-    The squared kernel calibration error: 0 in expectation if and only if the model is canonically calibrated, with no
-    bins and no bias, so it can be negative. Tiled: O(N² K) time, 4 MiB of memory.
+    The squared kernel calibration error. Its expectation is 0 if and only if the model is canonically calibrated. It needs no
+    bins and is unbiased, so it can be negative. Computed in tiles: O(N² K) time, 4 MiB of memory.
 
     Args:
-        width: Kernel width > 0; None takes the mean distance between up to 1,000 rows.
+        width: Kernel width > 0; None is the mean distance between up to 1,000 rows.
 
     Examples:
         >>> from calibrant import Predictions
@@ -110,13 +110,13 @@ class SKCE(Metric):
         width = width if width > 0 else 1.0  # all rows alike: every width gives the same kernel
         rows, weight = p.shape[0], _once(p, predictions.weights)
         residual = weight[:, None] * (hot - p)
-        # a counted row makes pairs with its repetitions, any other row none with itself
-        alone = weight if predictions.weight_kind != "sampling" else weight.square()
-        total = -float((alone * (hot - p).square().sum(dim=1)).sum())  # the pairs (i, i), whose kernel is 1
+        # a row counted n times forms pairs with its n − 1 repetitions; no other row forms a pair with itself
+        self_weight = weight if predictions.weight_kind != "sampling" else weight.square()
+        total = -float((self_weight * (hot - p).square().sum(dim=1)).sum())  # the pairs (i, i), whose kernel is 1
         for part in _tiles(rows, rows):
             kernel = torch.cdist(p[part], p, compute_mode="donot_use_mm_for_euclid_dist").div_(-width).exp_()
             total += float((kernel @ residual * residual[part]).sum())
-        return total / float(weight.sum().square() - alone.sum())
+        return total / float(weight.sum().square() - self_weight.sum())
 
 
 def _once(p: Tensor, weight: Tensor | None) -> Tensor:
@@ -124,7 +124,7 @@ def _once(p: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _some(p: Tensor, weight: Tensor | None) -> Tensor:
-    """Return about ``SUBSAMPLE`` rows, evenly spaced; of counted rows as if each stood there so many times."""
+    """Return about ``SUBSAMPLE`` evenly spaced rows; a row with a count is repeated that often first."""
     if weight is None or weight.is_floating_point():
         return p[:: max(1, p.shape[0] // SUBSAMPLE)]
     up_to = weight.cumsum(0)
@@ -142,7 +142,7 @@ def chosen_width(p: Tensor) -> float:
 
 
 def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows j and log w_i k(p_j; p_i) (n, N): the Dirichlet densities of p_i / width + 1 at p_j.
+    """Yield slices of rows j with log w_i k(p_j; p_i) (n, N): the Dirichlet densities of p_i / width + 1 at p_j.
 
     At i = j it is −inf, or for a count w_j that of the other w_j − 1 repetitions.
     """

@@ -1,4 +1,4 @@
-"""The multicalibration error: the Kuiper error of the worst segment, in units of what chance makes of it."""
+"""The multicalibration error: the largest Kuiper error of a segment relative to its standard deviation if calibrated."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ __all__ = ["MulticalibrationError"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
-_FEW = 1 << 16  # parts, up to which codes sort by their bits
+_FEW = 1 << 16  # codes below this fit uint16, for which numpy's stable sort is a radix sort
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,17 @@ class MulticalibrationError(Metric):
     """max_s (K_s / σ_s) · σ over segments s of the features: K_s the Kuiper error, σ_s its scale if calibrated, σ that of all rows.
 
     K_s is the range of Σ_{p_i ≤ v} (y_i − p_i) / N_s over v, σ_s = √Σ p_i (1 − p_i) / N_s. Segments are all rows, the values of each
-    feature, and their intersections up to ``depth``; numbers are cut at quantiles, and rare names are taken together. The event is
-    the second class of two, else that the decision is right; of pairs their outcome. Without features it is the Kuiper error.
-
-    It is a maximum over segments, so chance raises it with their number: compare models on the same rows, and read
-    ``evaluate.subgroups`` for which groups are off.
+    feature, and intersections of up to ``depth`` features; numbers are split at quantiles, and rare names are merged. The event is
+    class 1 of two classes, a correct decision for more classes, and for pairs their outcome. Without features it is the Kuiper
+    error. Being a maximum over segments, it increases with their number by chance alone: compare models on the same rows and
+    segments. ``evaluate.subgroups`` lists the groups that are miscalibrated.
 
     Args:
         columns: Names of features, or None for all.
-        depth: Largest number of features that meet in a segment.
-        values: Parts of a feature.
-        minimum: Fewest rows of a segment.
-        most: Segments after which no more features are crossed.
+        depth: Largest number of features that define a segment.
+        values: Largest number of parts of a feature.
+        minimum: Segments with fewer rows are left out.
+        most: After this many segments no further ones are formed.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -75,7 +74,7 @@ class MulticalibrationError(Metric):
         check_count(self.most, name="most")
 
     def __call__(self, data: Data) -> float:
-        """Return the error, in the unit of probabilities; +inf where a probability of 0 or 1 alone decides a segment and is wrong."""
+        """Return the error, on the scale of probabilities; +inf if a segment has σ_s = 0 and a wrong probability of 0 or 1."""
         data = need_rows(data, what=self)
         pairs = (
             data if isinstance(data, BinaryPairs) else (data.one_vs_rest(1) if data.classes == 2 else data.top_label())
@@ -111,7 +110,7 @@ class MulticalibrationError(Metric):
 
 
 def _codes(column: Column, values: int) -> Codes:
-    """Return the part (N,) of each row: rare names together, numbers between quantiles, NaN by itself."""
+    """Return the part (N,) of each row: one for all rare names, numbers between quantiles, one for NaN."""
     if isinstance(column, Tensor):
         numbers = column.cpu().double().numpy()
         missing = np.isnan(numbers)
@@ -132,19 +131,19 @@ def _codes(column: Column, values: int) -> Codes:
 
 
 def _partitions(codes: Sequence[Codes], depth: int, rows: int) -> Iterator[Codes]:
-    """Yield the segment (N,) of each row: of all rows, by each feature, by two …"""
+    """Yield the segment (N,) of each row: one for all rows, then by each feature, by each pair of features …"""
     yield np.zeros(rows, dtype=np.int64)
     for size in range(1, min(depth, len(codes)) + 1):
         for chosen in combinations(codes, size):
             code = chosen[0]
             for other in chosen[1:]:
                 code = code * (int(other.max()) + 1) + other
-            small = int(code.max()) < _FEW  # parts without rows cost nothing, and looking for them does
+            small = int(code.max()) < _FEW  # then empty codes cost less than removing them
             yield code if small else np.unique(code, return_inverse=True)[1].astype(np.int64)
 
 
 def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
-    """Return the range (G,) of the residuals of each segment cumulated by ascending probability, equal probabilities at once."""
+    """Return the range (G,) of each segment's residuals, summed in ascending order of probability; ties are one step."""
     order = np.argsort(code.astype(np.uint16) if code.max() < _FEW else code, kind="stable")  # a radix sort of few bits
     code, p = code[order], p[order]
     start = np.flatnonzero(np.r_[True, np.diff(code) > 0])

@@ -1,4 +1,4 @@
-"""Out-of-distribution detection by how unsure the model is."""
+"""Out-of-distribution detection by the entropy or the confidence of predictions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,8 +22,8 @@ class RocCurve:
     """Rates at every threshold, most extreme score first.
 
     Args:
-        false_positive: (T,) share of negatives at or above the threshold, 0 … 1.
-        true_positive: (T,) share of positives.
+        false_positive: (T,) fraction of negatives at or above the threshold, 0 … 1.
+        true_positive: (T,) fraction of positives.
         threshold: (T,) scores; the first is +inf.
 
     Examples:
@@ -48,8 +48,7 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
     Args:
         inside: Predictions on in-distribution data; labels are not needed.
         outside: Predictions on out-of-distribution data.
-        score: "entropy" has outside rows positive and high; "confidence" has inside rows positive and high. The area
-            is the same question either way round.
+        score: "entropy" (outside rows are the positives, with high scores) or "confidence" (inside rows are the positives).
 
     Examples:
         >>> from calibrant import Predictions
@@ -86,7 +85,7 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
 
 
 def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
-    """Return the curve for scores of positives (P,) and negatives (N,); scores equal up to rounding make one step."""
+    """Return the ROC curve for scores of positives (P,) and negatives (N,); scores equal up to rounding are one threshold."""
     scores = torch.unique(torch.cat([positive, negative]).double())
     new = torch.diff(scores, prepend=scores.new_full((1,), -torch.inf)) > ROUNDING * scores.abs()
     threshold = scores[new].flip(0)

@@ -34,7 +34,7 @@ class NLL(MeanMetric):
     def rows(self, data: Data) -> Tensor:
         """Return −log p of the label (N,)."""
         rows = need_predictions(data, metric=self).nll
-        # one pass instead of two: with an infinite log-loss the sum is infinite
+        # one pass over the rows in the usual case: the sum is finite only if every row is
         infinite = 0 if isfinite(float(rows.sum())) else int(torch.isinf(rows).sum())
         if infinite:
             warn_user(
@@ -47,7 +47,7 @@ class NLL(MeanMetric):
 
 @dataclass(frozen=True)
 class Brier(MeanMetric):
-    """Mean Σ_k (p_k − y_k)², summed over classes: 0 to 2, as Brier (1950) has it.
+    """Mean Σ_k (p_k − y_k)², summed over classes: 0 to 2, as in Brier (1950).
 
     Examples:
         >>> from calibrant import Predictions

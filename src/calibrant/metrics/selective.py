@@ -1,4 +1,4 @@
-"""Selective prediction: the risk that is left when the least confident rows are set aside."""
+"""Selective prediction: the error among the most confident rows."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 from calibrant._data import Data, need_rows, need_unweighted
 from calibrant.binning import EqualMass, MassSketch
-from calibrant.metrics._base import SumMetric
+from calibrant.metrics._base import SketchMetric
 
 __all__ = ["AURC", "RiskCoverage", "risk_coverage"]
 
-_MOST_RISKS = 1 << 24  # rows, up to which the risk at each is summed
+_MOST_RISKS = 1 << 24  # up to this many rows the risk is computed at every k; beyond, by harmonic numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class RiskCoverage:
     """The error among the most confident rows, by the fraction of rows kept.
 
     Args:
-        coverage: (N,) share of rows kept: 1/N … 1.
-        risk: (N,) error among them; rows of equal confidence err alike, as their mean.
+        coverage: (N,) fraction of rows kept: 1/N … 1.
+        risk: (N,) error among them; rows of equal confidence each count with their mean error.
 
     Examples:
         >>> RiskCoverage(torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])).risk[-1]
@@ -32,11 +32,11 @@ class RiskCoverage:
 
 
 @dataclass(frozen=True)
-class AURC(SumMetric[MassSketch]):
+class AURC(SketchMetric):
     """Area under the risk–coverage curve: mean over k of the error among the k most confident rows.
 
-    It judges the order of the confidences, and the accuracy, not their calibration. Among equal confidences every order
-    is as likely, so the value is the mean over orders and does not depend on that of the rows.
+    It measures how well the confidences rank correct above wrong decisions, and the accuracy, but not calibration. For ties
+    it is the mean over all orders, so it does not depend on the order of the rows.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -51,11 +51,6 @@ class AURC(SumMetric[MassSketch]):
     bounds = (0.0, 1.0)
     notion = "selective prediction"
     cite = "Geifman et al. 2019"
-
-    def state(self, data: Data) -> MassSketch:
-        """Return counts and sums by confidence: exact up to 65,536 distinct values."""
-        data = need_rows(data, what=self)
-        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
     def value(self, state: MassSketch) -> float:
         """Return the area of a state."""
@@ -83,11 +78,11 @@ def risk_coverage(data: Data) -> RiskCoverage:
 
 
 def _area(sketch: MassSketch) -> float:
-    """Return the mean risk over the share of rows kept, by sums of 1/k between ends that need not be whole numbers.
+    """Return the mean over k of the risk among the k most confident rows, in O(distinct confidences).
 
-    Let a rows come before a value of n rows, e of which err, with w errors before them. The risk at the k-th row is
-    (w + (k − a) e/n) / k, and its sum over the value is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers.
-    Sampling weights are scaled to as many as there are rows.
+    Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
+    (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
+    by the digamma function also for non-integers: sampling weights are scaled to sum to the number of rows.
     """
     if sketch.squares is None and int(sketch.count.sum()) <= _MOST_RISKS:
         return float(_risks(sketch).mean())

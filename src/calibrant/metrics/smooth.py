@@ -1,4 +1,4 @@
-"""Smooth calibration error: no bins, and a kernel width that the data choose."""
+"""Smooth calibration error: no bins, and a kernel width chosen from the data."""
 
 import math
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ __all__ = ["SmoothECE"]
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache
 WIDTH_TOLERANCE = 1e-7  # of the kernel width: at its solution error and width agree to this
-FINE = 16  # parts of a cell that a row's place is told apart by before it is shared between neighbouring cells
+FINE = 16  # parts of a cell to which a row's position is resolved before linear interpolation between cells
 
 
 @dataclass(frozen=True)
 class LatticeState:
-    """Sum of confidence − correct on a lattice of [0, 1], and the rows; of weighted rows both are sums of weights."""
+    """The sums of confidence − correct on a grid of [0, 1], and the number of rows; weighted if the rows are."""
 
     residual: Tensor
     count: float
@@ -34,15 +34,15 @@ class LatticeState:
 
 @dataclass(frozen=True)
 class SmoothECE(SumMetric[LatticeState]):
-    """∫ |r_σ(t)| dt for the residual r = confidence − correct smoothed by a Gaussian of width σ, at the σ that equals it.
+    """∫ |r_σ(t)| dt for the residual r = confidence − correct smoothed by a Gaussian of width σ, at the σ equal to this integral.
 
-    The kernel is reflected at 0 and 1. As σ grows the error falls, so that exactly one σ equals its error: no bins, no
-    bandwidth to choose, and continuous in the predictions.
+    The kernel is reflected at 0 and 1. The error decreases in σ, so exactly one σ equals its error. It needs no bins and no
+    bandwidth, and is continuous in the predictions.
 
     Args:
-        cells: Cells of the lattice of [0, 1] that residuals are spread over (by linear interpolation). The kernel is
-            exact on the lattice (a diffusion with reflecting ends, by cosine transform); with 1,000 rows or more the
-            lattice changes the value by less than 1e-4.
+        cells: Number of cells of the grid of [0, 1] to which residuals are assigned by linear interpolation. The smoothing is
+            exact on the grid (diffusion with reflecting ends, by cosine transform); with 1,000 rows or more the grid changes
+            the value by less than 1e-4.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -64,7 +64,7 @@ class SmoothECE(SumMetric[LatticeState]):
         check_count(self.cells, name="cells", low=16, high=1 << 24)
 
     def state(self, data: Data) -> LatticeState:
-        """Return the summed residuals on the lattice."""
+        """Return the summed residuals on the grid."""
         data = need_rows(data, what=self)
         p, y = data.confidence, data.correct
         once = p.new_ones(1).expand(p.shape[0]) if data.weights is None else data.weights
@@ -73,14 +73,14 @@ class SmoothECE(SumMetric[LatticeState]):
         for part, hit, weight in zip(p.split(BLOCK), y.split(BLOCK), once.split(BLOCK), strict=True):
             place = (part * parts).long().clamp_(max=parts - 1)
             sums.scatter_add_(0, place, (part - hit.double()) * weight)
-        return LatticeState(_share(sums.view(self.cells, FINE)), once.sum().item())
+        return LatticeState(_interpolated(sums.view(self.cells, FINE)), once.sum().item())
 
     def value(self, state: LatticeState) -> float:
         """Return the error of a state."""
         return float(smooth_errors(state.residual.cpu().numpy()[None] / state.count)[0])
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) with outcomes drawn from the confidences, each confidence at its nearest cell."""
+        """Return the metric (draws,) of outcomes drawn from the confidences, with each confidence at its cell's centre."""
         data = need_rows(data, what=self)
         need_independent(data, what=self)
         p, weight = data.confidence, data.weights
@@ -92,23 +92,23 @@ class SmoothECE(SumMetric[LatticeState]):
         return torch.from_numpy(np.concatenate(parts))
 
 
-def _share(sums: Tensor) -> Tensor:
-    """Return the sums (M, FINE) of each cell's parts, shared (M,) between the two nearest centres by linear interpolation."""
+def _interpolated(sums: Tensor) -> Tensor:
+    """Return the sums (M,) at the cells' centres: each part of ``sums`` (M, FINE) goes to the two nearest, by distance."""
     offset = (torch.arange(FINE, dtype=torch.float64, device=sums.device) + 0.5) / FINE - 0.5  # from the cell's centre
     before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
     shared = sums.sum(dim=1) - before - after
     shared[:-1] += before[1:]
     shared[1:] += after[:-1]
-    shared[0] += before[0]  # nothing lies beyond the ends
+    shared[0] += before[0]  # the first and the last cell have no neighbour beyond the end
     shared[-1] += after[-1]
     return shared
 
 
 def smooth_errors(residuals: Floats) -> Floats:
-    """Return the errors (D,) of mean residuals (D, M) on the lattice: the σ at which error(σ) = σ.
+    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ.
 
-    error(σ) never increases, so that any σ and error(σ) have the solution between them. The next σ is the secant's, or
-    the bracket's middle where that lies outside or the last step has not halved the bracket.
+    error(σ) is non-increasing, so the solution always lies between σ and error(σ). The next σ is that of the secant method,
+    or the bracket's midpoint if that lies outside the bracket or the last step did not halve it.
     """
     from scipy.fft import dct, idct
 
@@ -117,7 +117,7 @@ def smooth_errors(residuals: Floats) -> Floats:
     decay = -0.5 * (math.pi * np.arange(cells)) ** 2  # heat kernel: coefficient k falls by exp(−σ² π² k² / 2)
 
     def error(width: Floats) -> Floats:
-        kept = min(cells, int(9 / (math.pi * float(width.min())) + 2))  # what is dropped has fallen below 1e-17
+        kept = min(cells, int(9 / (math.pi * float(width.min())) + 2))  # beyond, the factor is below 1e-17
         damped = np.zeros_like(coefficients)
         damped[:, :kept] = coefficients[:, :kept] * np.exp(decay[:kept] * width[:, None] ** 2)
         found: Floats = np.abs(idct(damped, axis=1)).sum(axis=1)

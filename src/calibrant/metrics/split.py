@@ -23,7 +23,7 @@ Where = Literal["all", "correct", "wrong"]
 
 @dataclass(frozen=True)
 class _SplitMean(SumMetric[MeanState]):
-    """A mean over all rows, or over the correctly or the incorrectly classified ones."""
+    """A mean over all rows, or over the correctly or incorrectly classified rows only."""
 
     where: Where
 
@@ -54,7 +54,7 @@ class _SplitMean(SumMetric[MeanState]):
 
 @dataclass(frozen=True)
 class SplitNLL(_SplitMean):
-    """Mean −log p of the label over the correctly, or over the incorrectly classified rows.
+    """Mean −log p of the label over the correctly or over the incorrectly classified rows.
 
     Args:
         where: "correct" or "wrong" ("all" is ``NLL``).
@@ -84,8 +84,7 @@ class SplitNLL(_SplitMean):
 class Entropy(_SplitMean):
     """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
 
-    Higher is not better in itself; it should be high over incorrectly and low over correctly classified rows.
-    (``better`` says "lower", for "all".)
+    It should be high over incorrectly and low over correctly classified rows; ``better`` is "lower", as for all rows.
 
     Args:
         where: "all", "correct" or "wrong" rows.

@@ -1,23 +1,22 @@
-"""ECE by monotone sweep: as many equal-mass bins as keep the accuracies in order."""
+"""ECE by monotonic sweep: the largest number of equal-mass bins whose accuracies increase."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_rows
-from calibrant.binning import EqualMass, MassSketch, split_starts
-from calibrant.metrics._base import SumMetric, check_norm
+from calibrant.binning import MassSketch, split_starts
+from calibrant.metrics._base import SketchMetric, check_norm
 
 __all__ = ["SweepECE"]
 
 
 @dataclass(frozen=True)
-class SweepECE(SumMetric[MassSketch]):
-    """Equal-mass ECE with the largest number of bins, counted up from 1, whose accuracies still increase.
+class SweepECE(SketchMetric):
+    """Equal-mass ECE with one bin fewer than the smallest number of bins whose accuracies are not monotonic.
 
-    A calibration curve should increase; more bins than that follow noise. Less biased than a fixed number of bins.
-    Equal confidences stay in one bin, so the value does not depend on row order.
+    A calibration curve should be monotonic; more bins fit noise. Less biased than a fixed number of bins. Equal confidences
+    share one bin, so the value does not depend on row order.
 
     Args:
         norm: 1, or 2 for (Σ_b |B_b|/N · gap_b²)^½.
@@ -41,11 +40,6 @@ class SweepECE(SumMetric[MassSketch]):
     def __post_init__(self) -> None:
         check_norm(self.norm)
 
-    def state(self, data: Data) -> MassSketch:
-        """Return counts and sums by value."""
-        data = need_rows(data, what=self)
-        return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
-
     def value(self, state: MassSketch) -> float:
         """Return the error of a state."""
         zero = state.sum_p.new_zeros(1)
@@ -65,12 +59,12 @@ class SweepECE(SumMetric[MassSketch]):
 
 
 def _cut(rows: Tensor, bins: int, total: int) -> Tensor:
-    """Return the positions in the cumulated counts ``rows`` where non-empty equal-mass bins begin, and the end.
+    """Return the positions in the cumulative counts ``rows`` at which non-empty equal-mass bins begin, and the end.
 
     Args:
-        rows: (M + 1,) cumulated int64 counts, or float64 sampling weights, which are scaled to the sum ``total``.
-        bins: Bins.
-        total: Rows.
+        rows: (M + 1,) cumulative int64 counts, or cumulative float64 sampling weights, which are scaled to end at ``total``.
+        bins: Number of bins.
+        total: Number of rows.
     """
     starts = split_starts(total, bins).to(rows.device)
     if rows.is_floating_point():

@@ -18,12 +18,12 @@ from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
 
 __all__ = ["TopLabelECE"]
 
-ERRORS_A_BIN = 0.5  # wrong (and right) decisions a filled bin, below which no interval is offered
+ERRORS_A_BIN = 0.5  # wrong (and correct) decisions per non-empty bin, below which no interval is offered
 
 
 @dataclass(frozen=True)
 class TopLabelTable:
-    """Bins of every predicted class: a table of K · B bins; K grows where a later part knows more classes."""
+    """Bins of every predicted class: a table of K · B bins; addition takes the larger K of both parts."""
 
     table: BinTable
 
@@ -36,8 +36,8 @@ class TopLabelTable:
 class TopLabelECE(SumMetric[TopLabelTable]):
     """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
 
-    Stronger than ECE, in which over-confidence in one predicted class can hide under-confidence in another. With
-    K · B bins its plug-in is more biased than that of ECE: read it with its level if calibrated.
+    Stronger than ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With K · B
+    bins the plug-in estimate is more biased than that of ECE: compare it with the value expected if calibrated.
 
     Args:
         binning: Bins of the confidence; equal-mass bins are made within each predicted class.
@@ -84,7 +84,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         """Return the bin table.
 
         Raises:
-            InputError: For equal-mass bins, whose edges within each class all data decide.
+            InputError: For equal-mass bins, whose edges within each class depend on all data.
         """
         if isinstance(self.binning, EqualMass):
             raise InputError(f"expected equal-width bins to merge, got {self.binning}; call the metric on all rows")
@@ -99,7 +99,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         return self.cells(data).table().error()
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return the metric (draws,) with outcomes drawn from the confidences."""
+        """Return the metric (draws,) of outcomes drawn from the confidences."""
         data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
@@ -110,14 +110,14 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
         Raises:
-            NoIntervalError: For few wrong decisions or groups, and where chance outweighs the error in so many bins.
+            NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
         """
         check_sampling(draws=draws, seed=seed, level=level)
         data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         cells = self.cells(data)
         filled = int(torch.unique(cells.index[cells.index >= 0]).shape[0])
-        # with fewer wrong decisions than this, the errors of most bins rest on not one of them
+        # with fewer wrong decisions than this, most bins hold none
         need_errors(data, what=self, least=math.ceil(filled * ERRORS_A_BIN))
         return cells_interval(cells, groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
