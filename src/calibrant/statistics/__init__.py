@@ -1,7 +1,7 @@
-"""Uncertainty of a figure: intervals that cover, the level a calibrated model would show, and tests for two models.
+"""Uncertainty of metrics: intervals, null distributions under calibration, and paired tests of two models.
 
-Everything here takes a metric as an object with the methods it needs (``HasRows``, ``HasInterval``, ``HasNull``), so it
-knows no metric by name.
+Functions here take a metric as an object with the methods they need (``HasRows``, ``HasInterval``, ``HasNull``) and import no
+metric.
 """
 
 from calibrant.statistics.binned import (

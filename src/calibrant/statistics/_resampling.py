@@ -1,4 +1,4 @@
-"""Resampled means: the one loop that every bootstrap here runs."""
+"""Resampled means, for all bootstraps of this package."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -11,18 +11,18 @@ from calibrant.errors import NoIntervalError
 
 Floats: TypeAlias = NDArray[np.float64]
 
-BLOCKS = 20_000  # more units than three times this are drawn in this many random blocks: the same limit, bounded time
+BLOCKS = 20_000  # with more than three times as many units, random blocks are drawn: the same limit in bounded time
 _MOST_REPEATED = 1 << 26
-_CHUNK = 1 << 18  # counts that stay in the second-level cache while rows are tallied
+_CHUNK = 1 << 18  # counts that fit the second-level cache
 
 
 def units_of(
     columns: Tensor, groups: Tensor | None, *, seed: int, weight: Tensor | None = None
 ) -> tuple[Floats, Floats]:
-    """Return the sums (U, C) of ``columns`` (N, C) over the units that are drawn, and the rows (U,) in each.
+    """Return the sums (U, C) of ``columns`` (N, C) over the resampling units, and the size (U,) of each.
 
-    A unit is a row, one repetition of a counted row, or a sampled row with its weight for its size; with ``groups`` it is a
-    group; of very many it is a random block of equally many.
+    A unit is a group; without groups a row, where a row with a count of n is n units and a row with a sampling weight has that
+    weight as its size. More than ``3 * BLOCKS`` units are put together into random blocks.
     """
     values: Floats = columns.detach().cpu().double().numpy()
     sizes: Floats = np.ones(len(values))
@@ -50,7 +50,7 @@ def units_of(
 
 
 def count_units(rows: Tensor, groups: Tensor | None) -> int:
-    """Return how many independent units the rows (N, …) hold: rows, or groups."""
+    """Return the number of independent units among rows (N, …): rows, or groups."""
     return int(rows.shape[0] if groups is None else groups.unique().shape[0])
 
 
@@ -65,7 +65,7 @@ def resampled_means(
     """Return the means (draws, C) of ``columns`` (N, C) over rows drawn with replacement, the same rows for all columns."""
     values, sizes = units_of(columns, groups, seed=seed, weight=weight)
     centre = values.sum(axis=0) / sizes.sum()
-    values = values - sizes[:, None] * centre  # small numbers: the product below loses nothing
+    values = values - sizes[:, None] * centre  # centred, so that the product below does not lose digits
     table = np.concatenate([values, sizes[:, None]], axis=1)
     drawn = np.concatenate([counts @ table for counts in _draw_counts(draws, values.shape[0], seed)])
     means: Floats = centre + drawn[:, :-1] / drawn[:, -1:]
@@ -73,7 +73,7 @@ def resampled_means(
 
 
 def _draw_counts(draws: int, units: int, seed: int) -> Iterator[Floats]:
-    """Yield blocks (d, units) of how often each unit is drawn."""
+    """Yield blocks (d, units) of multinomial counts: how often each unit is drawn."""
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // units)
     for start in range(0, draws, step):

@@ -1,18 +1,18 @@
-"""What intervals and tests return."""
+"""Results of intervals and tests."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval.
+    """An estimate with its confidence interval.
 
     Args:
-        estimate: The figure itself.
+        estimate: The value of the metric.
         low: Lower end.
         high: Upper end.
         level: Nominal coverage in (0, 1).
-        method: How it was made.
+        method: Name of the method.
     """
 
     estimate: float
@@ -33,7 +33,7 @@ class PairedTest:
         difference: Mean of a − b.
         low: Lower end of its interval.
         high: Upper end.
-        p_value: Of the hypothesis that there is none, two-sided.
+        p_value: Two-sided, of the hypothesis that the difference is 0.
     """
 
     difference: float

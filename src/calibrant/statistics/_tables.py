@@ -1,4 +1,4 @@
-"""The check of bin tables that a figure is made of."""
+"""Argument check of bin tables."""
 
 from typing import Any
 

@@ -1,25 +1,25 @@
-"""Intervals for binned calibration errors, where neither the bootstrap nor a normal interval of the plug-in covers.
+"""Intervals for binned calibration errors, for which the bootstrap and the normal interval of the plug-in have poor coverage.
 
 Let d_b = Σ_{i in b} (p_i − y_i) / N be the signed gap of bin b times its weight: E d_b = δ_b, and d_b is close to normal
-with standard error s_b. The error is Σ_b |δ_b|, its plug-in Σ_b |d_b|.
+with standard error s_b. The error is Σ_b |δ_b|, its plug-in estimate Σ_b |d_b|.
 
-*Correction.* E|d_b| is the mean of a folded normal, f(δ, s) = s √(2/π) exp(−δ²/2s²) + |δ| (2Φ(|δ|/s) − 1) ≥ |δ|: what
-finite samples add. The corrected error solves f(m_b, s_b) = |d_b| for each bin (m_b = 0 where |d_b| ≤ s_b √(2/π), the
-least a folded normal can have as its mean) and sums the m_b.
+*Correction.* E|d_b| is the mean of a folded normal, f(δ, s) = s √(2/π) exp(−δ²/2s²) + |δ| (2Φ(|δ|/s) − 1) ≥ |δ|, so the
+plug-in is biased upward. The corrected error solves f(m_b, s_b) = |d_b| for each bin (m_b = 0 where |d_b| ≤ s_b √(2/π), the
+smallest mean of a folded normal) and sums the m_b.
 
-*Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so
-that this is an upper bound. A bin in which all decisions are right (or wrong) has no variance of its own; for the width
-alone, its rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's share of rows w_b, as in Wilson's interval.
+*Width.* Where |δ_b| ≫ s_b the error is locally linear in d, with variance Σ_b s_b²; nearer to 0 |d_b| varies less, so this
+is an upper bound. A bin in which all decisions are correct (or wrong) has an estimated variance of 0. For the width only, its
+rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
 
-*Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of what a calibrated
-model shows (its exact null distribution): at δ = 0, where the error is not differentiable, the test covers, by
-construction, at (1 + level)/2. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that is more:
-the correction overshoots where |δ_b| ≈ s_b, and LIFT, set by simulation, gives back a part of it.
+*Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of its null distribution, that
+of a calibrated model: at δ = 0, where the error is not differentiable, this test has coverage (1 + level)/2 by construction.
+high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that is larger: the correction is too large where
+|δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
 
-*Refused.* The correction is a sum over bins, wrong by a part of itself; the half-width grows only as the root of the number
-of bins. So where more than about 25 bins share the noise, and the correction is more than half of the half-width (near
-calibration) or that much of the chance part lies in bins with fewer than two expected events, no interval is offered:
-``chance_decides``.
+*No interval.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
+with the root of the number of bins. So no interval is returned (``chance_decides``) where the noise is spread over more than
+about 25 bins and either the correction exceeds half of the half-width (near calibration), or the expected gaps of bins with
+fewer than two expected events do.
 """
 
 import math
@@ -49,15 +49,15 @@ __all__ = [
 ]
 
 LIFT = 0.15
-MOST_BINS = 25.0  # that share the noise, (Σ s)² / Σ s², up to which the correction holds whatever its size
-MOST_CHANCE = 0.5  # of the half-width, that the correction, or the chance part of nearly empty bins, may be beyond that
-FEW_EVENTS = 2.0  # n a (1 − a) of a bin, below which its gap is far from normal
+MOST_BINS = 25.0  # effective number of bins in the noise, (Σ s)² / Σ s², up to which the correction may have any size
+MOST_CHANCE = 0.5  # with more bins: largest correction, or expected gap of sparse bins, as a fraction of the half-width
+FEW_EVENTS = 2.0  # a bin with a smaller n a (1 − a) is sparse: its gap is far from normal
 _RATIOS = torch.linspace(0, 6, 6001, dtype=torch.float64)  # beyond 6 standard errors a fold adds less than 1e-9
 
 
 @dataclass(frozen=True)
 class BinnedEstimate:
-    """A binned error with what the sample's size added to it taken off.
+    """A binned error, its value corrected for the bias of a finite sample, and its standard error.
 
     Args:
         plug_in: Σ_b |d_b|, the usual estimate; (…).
@@ -71,7 +71,7 @@ class BinnedEstimate:
 
     @property
     def centre(self) -> Tensor:
-        """The corrected value with a part of the correction given back: the least biased single figure."""
+        """The least biased point estimate: the corrected value, with the fraction ``LIFT`` of the correction reversed."""
         return self.corrected + LIFT * (self.plug_in - self.corrected)
 
 
@@ -79,7 +79,7 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
     """Return Σ_b weight_b |gap_b| of a bin table, corrected bin by bin by the folded normal.
 
     Args:
-        table: Counts and sums (…, B); leading dimensions are tables of their own.
+        table: Counts and sums (…, B), one table for each index of the leading dimensions.
         spread: Standard errors (…, B) of weight_b · gap_b; None takes those of independent rows.
 
     Examples:
@@ -98,16 +98,16 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
 
 
 def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
-    """Return the variance s_b² (…, B) of weight_b · gap_b, the rows' bins being random too.
+    """Return the variance s_b² (…, B) of weight_b · gap_b, where the number of rows in a bin is random too.
 
-    From counts and sums alone: within a bin the outcomes' variance is a (1 − a). That of the probabilities, at most a
-    quarter of the squared bin width, and their covariance with the outcomes are left out: to the safe side where, within
-    the bin, accuracy rises at least half as fast as confidence, and else too small by at most that quarter.
+    It uses counts and sums only: within a bin the outcomes have variance a (1 − a). The variance of the probabilities, at
+    most a quarter of the squared bin width, and their covariance with the outcomes are neglected. The result is too large where
+    accuracy rises at least half as fast as confidence within the bin, and otherwise too small by at most that quarter.
 
     Args:
         table: Counts and sums (…, B).
-        pseudo: Rows, half of them right, added to the whole table in proportion to the bins' rows: z² for a width that
-            does not vanish where all decisions are right.
+        pseudo: Number of pseudo-rows, half of them correct, distributed over the bins in proportion to their rows: z² for a
+            width > 0 where all decisions are correct.
     """
     added = pseudo * table.weight
     if table.squares is None:
@@ -121,11 +121,11 @@ def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
 
 
 def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
-    """Return the standard error (…) of Σ_b weight_b |gap_b| of independent rows, widened where few decisions are wrong.
+    """Return the standard error (…) of Σ_b weight_b |gap_b| of independent rows, with pseudo-rows as in Wilson's interval.
 
     Args:
         table: Counts and sums (…, B).
-        level: Of the interval it is for: z² pseudo-rows are added, as in Wilson's interval.
+        level: Of the interval, which sets the number z² of pseudo-rows.
     """
     pseudo = normal_quantile((1 + check_level(level)) / 2) ** 2
     need_table(table)
@@ -133,11 +133,11 @@ def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
 
 
 def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.95) -> Tensor:
-    """Return whether (…) chance weighs so much in an error that no interval of it is known to cover.
+    """Return whether (…) too much of an error may be chance for its interval to have the nominal coverage.
 
     Args:
         table: Counts and sums (…, B).
-        found: Its corrected error.
+        found: The corrected error of ``table``.
         level: Of the interval.
     """
     need_table(table)
@@ -153,16 +153,16 @@ def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.9
 
 
 def unfold(folded: Tensor, spread: Tensor) -> Tensor:
-    """Return the m ≥ 0 whose folded normal |N(m, spread²)| has the mean ``folded``; 0 if none is that small."""
-    # E|N(m, s²)| / s = √(2/π) exp(−r²/2) + r erf(r/√2) with r = m/s is increasing in r, so the inverse exists; it is read
-    # from a table by linear interpolation, and equals r to 1e-9 beyond the table's end. Values below √(2/π), the mean at
-    # m = 0, have no inverse: there the gap is no larger than chance alone makes it, and 0 is returned.
+    """Return the m ≥ 0 for which |N(m, spread²)| has the mean ``folded``, or 0 if the mean is larger for every m."""
+    # E|N(m, s²)| / s = √(2/π) exp(−r²/2) + r erf(r/√2) with r = m/s increases in r, so it has an inverse, here by linear
+    # interpolation in a table; beyond the table's end it equals r to 1e-9. Values below √(2/π), the mean at m = 0, have no
+    # inverse: the gap is no larger than that expected if calibrated, and 0 is returned.
     ratio = folded / spread.clamp_min(1e-300)
     means = _folded_mean(_RATIOS).to(folded.device)
     right = torch.searchsorted(means, ratio.contiguous()).clamp(1, means.shape[0] - 1)
-    share = (ratio - means[right - 1]) / (means[right] - means[right - 1])
+    fraction = (ratio - means[right - 1]) / (means[right] - means[right - 1])
     step = _RATIOS[1].to(folded.device)
-    inverse = torch.where(ratio > _RATIOS[-1], ratio, (right - 1 + share) * step)
+    inverse = torch.where(ratio > _RATIOS[-1], ratio, (right - 1 + fraction) * step)
     inverse = torch.where(ratio <= means[0], 0.0, inverse)
     return torch.where(spread > 0, inverse * spread, folded)
 
@@ -180,7 +180,7 @@ def error_interval(
     error: float | None = None,
     scale: float = 1.0,
 ) -> Interval:
-    """Return the interval of a binned error: see the head of this module.
+    """Return the interval of a binned error: see the docstring of this module.
 
     Args:
         table: Counts and sums (B,).
@@ -211,8 +211,8 @@ def error_interval(
             f"{float(found.plug_in - found.corrected) * scale:.4f} is chance; use fewer bins or a coarser metric such as "
             "ECE(), or measure on more rows"
         )
-    # the gate: below the 97.5 % limit if calibrated, the lower end is 0, because calibration is not rejected there; this
-    # gives coverage at and near a true error of 0, where the normal approximation of the plug-in fails
+    # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this
+    # keeps the coverage at and near a true error of 0, where the normal approximation fails
     gate = quantiles(null.cpu().double().numpy(), level=level)[1] / scale
     low, high = interval_ends(found, torch.as_tensor(gate), level=level)
     plug_in, high_end = float(found.plug_in) * scale, min(float(high) * scale, 1.0)
@@ -235,15 +235,15 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
 
 
 def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Return, for each bin, between which outcome frequencies a calibrated model stays with probability ``level``.
+    """Return for each bin the limits within which a calibrated model's outcome frequency lies with probability ``level``.
 
     Args:
         table: Counts and sums (B,).
-        level: Probability of a bin, not of all bins together.
+        level: Probability for each bin, not for all bins together.
 
     Returns:
-        low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Exact for the
-        binomial with that mean; of sampling weights that of as many rows of equal weight as would vary as much.
+        low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Quantiles of the
+            binomial with that mean, and for sampling weights with the effective sample size.
 
     Examples:
         >>> from calibrant.binning import BinTable
@@ -273,4 +273,6 @@ def _need_estimate(found: Any) -> BinnedEstimate:
 def _check_spread(spread: Any, table: BinTable) -> None:
     check_row_tensor(spread, name="spread", dims=table.gap.dim(), floating=True)
     if spread.shape != table.gap.shape or not bool((spread >= 0).all()):
-        raise refuse(f"spread of shape {tuple(table.gap.shape)}, ≥ 0", shown(spread), "pass one number a bin, or None")
+        raise refuse(
+            f"spread of shape {tuple(table.gap.shape)}, ≥ 0", shown(spread), "pass one number per bin, or None"
+        )

@@ -1,9 +1,9 @@
-"""Binned errors of rows in groups: how the bins' gaps vary, together, when whole groups are sampled.
+"""Binned errors of rows in groups: the joint distribution of the bins' gaps when whole groups are sampled.
 
-S_gb = Σ_{i in group g, bin b} (p_i − y_i) / N, centred over groups. A group's effect moves all its bins the same way, so the
-covariance between bins counts: that of the signed sum Σ_b sign_b d_b is Σ_g (Σ_b sign_b S_gb)², and the bins' gaps under
-calibration are drawn together, as ξᵀS with independent standard normal ξ_g (a multiplier bootstrap), divided by the root of a
-χ² over its degrees, since S is itself estimated.
+Let S_gb = Σ_{i in group g, bin b} (p_i − y_i) / N, centred over groups. A group's effect moves all its bins in one direction, so
+the covariance between bins matters: the variance of the signed sum Σ_b sign_b d_b is Σ_g (Σ_b sign_b S_gb)². The bins' gaps under
+calibration are drawn jointly as ξᵀS with independent standard normal ξ_g (a multiplier bootstrap), divided by √(χ²_ν / ν),
+since S is estimated from ν + 1 groups.
 """
 
 import math
@@ -22,8 +22,8 @@ from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps", "sampled_errors"]
 
-# A group's effect on bins whose signs were read off the same rows partly cancels in their signed sum: in simulation its standard
-# error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
+# The signs are estimated from the same rows, so that a group's effects partly cancel in the signed sum: in simulation its
+# standard error is too small by about this factor where effects are large (7.8 to 8.2 % of intervals missed).
 SIGNS = 1.05
 _BLOCK = 1 << 22  # normal numbers drawn at once
 
@@ -46,10 +46,11 @@ def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
 
 
 def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
-    """Return the standard errors (B,) of the bins' weighted gaps, and that of their absolute sum, of sampled rows.
+    """Return the standard errors of the bins' weighted gaps (B,) and of their absolute sum, for rows with sampling weights.
 
-    By the sandwich: row i moves the gap d_b by w_i / Σw · (ε_i 1[i in b] − d_b), so that no model of how outcomes vary with
-    weights is needed. The second is as in ``cluster_error``, with as many degrees as rows of equal weight that would vary as much.
+    By the sandwich estimator: row i contributes w_i / Σw · (ε_i 1[i in b] − d_b) to the gap d_b, so no model of how outcomes
+    depend on weights is needed. The second is computed as in ``cluster_error``; its degrees of freedom are the effective sample
+    size (Σw)² / Σw² minus 1.
 
     Args:
         rows: Rows in their bins, with float64 weights.
@@ -76,7 +77,7 @@ def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
 
 
 def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums of groups (G, B) centred on each group's share of the total, and scaled by √(G / (G − 1)).
+    """Return sums of groups (G, B), minus each group's part of the total in proportion to its size, times √(G / (G − 1)).
 
     Args:
         sums: (G, B) Σ (p_i − y_i) / N.
@@ -91,14 +92,14 @@ def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
 
 
 def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
-    """Return the standard error of Σ_b weight_b |gap_b|, times what makes a normal interval one of Student's t.
+    """Return the standard error of Σ_b weight_b |gap_b|, times the ratio of the quantiles of Student's t and the normal.
 
-    The largest of three: of the signed sum, of bins that vary independently, and of independent rows (which does not
-    vanish where nearly all decisions are right).
+    It is the largest of three: that of the signed sum, that of independent bins, and that of independent rows (which is > 0 even
+    if nearly all decisions are correct).
 
     Args:
         rows: Rows in their bins.
-        sums: (G, B) of ``cluster_sums``.
+        sums: (G, B), from ``cluster_sums``.
         level: Of the interval.
     """
     table = _need_binned(rows).table()
@@ -111,11 +112,11 @@ def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
 
 
 def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:
-    """Return weighted gaps (draws, B) of a calibrated model whose rows vary in groups as these do: ξᵀS.
+    """Return weighted gaps (draws, B) of a calibrated model with the covariance of these groups: ξᵀS / √(χ²_ν / ν).
 
     Args:
-        sums: (G, B) of ``cluster_sums``.
-        draws: Sets of gaps.
+        sums: (G, B), from ``cluster_sums``.
+        draws: Number of draws.
         seed: Same seed, same gaps.
     """
     check_sampling(draws=draws, seed=seed)

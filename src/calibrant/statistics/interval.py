@@ -1,4 +1,4 @@
-"""Intervals: of means by Student's t corrected for skewness, of shares by Wilson's score, of other metrics by their own method."""
+"""Intervals: for means Student's t corrected for skewness, for proportions Wilson's, for other metrics their own method."""
 
 import math
 from typing import Protocol, runtime_checkable
@@ -19,7 +19,7 @@ __all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "norma
 
 @runtime_checkable
 class HasRows(Protocol):
-    """A metric that is the mean of one number a row."""
+    """A metric that is the mean of one number per row."""
 
     def rows(self, data: Data) -> Tensor:
         """Return the numbers (N,) whose mean is the metric."""
@@ -27,10 +27,10 @@ class HasRows(Protocol):
 
 @runtime_checkable
 class HasInterval(Protocol):
-    """A metric that knows an interval of its own."""
+    """A metric with its own interval method."""
 
     def interval(self, data: Data, *, level: float, draws: int, seed: int, null: Tensor | None = None) -> Interval:
-        """Return the metric's value with its interval; ``null`` holds its values if calibrated, if they are there already."""
+        """Return the metric's value with its interval; ``null`` holds its values under calibration, if drawn before."""
 
 
 def interval(
@@ -42,20 +42,20 @@ def interval(
     level: float = 0.95,
     null: Tensor | None = None,
 ) -> Interval:
-    """Return the interval that covers for this metric, or refuse.
+    """Return the metric's confidence interval, or raise if no method is known to have the nominal coverage.
 
     Args:
-        metric: Any metric. Its own method if it has one (binned errors), Wilson's score interval for a share of rows
-            (accuracy), Student's t corrected for skewness for any other mean over rows.
-        predictions: The data; rows of one group (``groups``) are never taken for independent.
-        draws: Label sets drawn from the probabilities, for a metric whose interval rests on them.
+        metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
+            proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
+        predictions: The data; if they have ``groups``, the groups are the independent units.
+        draws: Label sets drawn from the probabilities, for metrics whose interval needs a null distribution.
         seed: Same seed, same interval.
         level: Nominal coverage in (0, 1).
-        null: (draws,) values of the metric if calibrated (``null_draws``), if they are there already.
+        null: (draws,) values of the metric under calibration, if ``null_draws`` was called before.
 
     Raises:
-        NoIntervalError: If no interval is known to cover: for this metric, or for so few rows (fewer than ten wrong
-            decisions, ten groups, or too few rows a bin).
+        NoIntervalError: If no method is known for this metric, or there are too few data: fewer than ten wrong decisions,
+            fewer than ten groups, or too few rows per bin.
 
     Examples:
         >>> from calibrant import Predictions
@@ -105,14 +105,14 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
 
     Args:
         metric: A metric with ``rows``, such as ``Accuracy()``, ``NLL()`` or ``Brier()``.
-        predictions: The data; with ``groups`` whole groups are drawn.
+        predictions: The data; with ``groups`` whole groups are resampled.
         draws: Resamples, ≥ 1.
         seed: Same seed, same interval.
         level: Nominal coverage.
 
     Raises:
-        NoIntervalError: For a metric that is no mean over rows (a percentile interval of plug-in ECE covers 0 % when the
-            model is calibrated), for an infinite one, and for a single row or group.
+        NoIntervalError: For a metric that is not a mean over rows (the percentile interval of the plug-in ECE has coverage 0
+            for a calibrated model), for an infinite value, and for a single row or group.
 
     Examples:
         >>> from calibrant import Predictions
@@ -138,14 +138,14 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
 
 
 def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Return Wilson's interval of a share, with the ends next to 0 and 1 that cover for one to three events.
+    """Return Wilson's interval of a proportion, with a Poisson-type end for one to three successes or failures.
 
-    Wilson's lower end misses too often where the expected number of events is just below that of an end: for a mean of
-    .17 events in 16 % of samples. For one to three successes (or failures) the end next to 0 (or 1) is therefore
-    ½ χ²_{1 − level}(2 · events) / count.
+    The coverage of Wilson's interval is too low for some proportions near 0: with .17 expected successes it misses in 16 % of
+    samples. For one to three successes (or failures) x the end next to 0 (or its distance from 1) is therefore
+    ½ χ²_{1 − level}(2x) / count.
 
     Args:
-        successes: How many of ``count``.
+        successes: Number of successes among ``count``.
         count: ≥ 1.
         level: Nominal coverage.
 
@@ -158,15 +158,15 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     """
     found = wilson(successes, count, level=level)
     low, high = _ends(successes, count, level=level)
-    low, high = min(low, found.estimate), max(high, found.estimate)  # rounding, where the share is 0 or 1
+    low, high = min(low, found.estimate), max(high, found.estimate)  # against rounding, for a proportion of 0 or 1
     return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
 def sampled_share_interval(rows: Tensor, weight: Tensor, *, level: float = 0.95) -> Interval:
-    """Return the interval of a share of sampled rows: that of as many rows of equal weight as would vary as much.
+    """Return the interval of a proportion of rows with sampling weights: Wilson's with the effective sample size.
 
-    Their number is the smaller of (Σw)² / Σw², which holds if weights say nothing about the rows, and p (1 − p) over the
-    sandwich variance, which holds anyway but is itself uncertain where few rows decide it.
+    That is the smaller of (Σw)² / Σw², which assumes that weights are independent of outcomes, and p (1 − p) over the sandwich
+    variance, which does not but is imprecise where few rows decide it.
 
     Args:
         rows: (N,) 0 or 1.
@@ -176,10 +176,10 @@ def sampled_share_interval(rows: Tensor, weight: Tensor, *, level: float = 0.95)
     References:
         Kish 1965; Korn & Graubard 1998 (effective sample sizes in score intervals); Franco et al. 2019.
     """
-    share = weight.double() / weight.sum()
-    mean = float((share * rows).sum())
-    square = float(share.square().sum())
-    variance = float((share.square() * (rows.double() - mean).square()).sum())
+    normalised = weight.double() / weight.sum()
+    mean = float((normalised * rows).sum())
+    square = float(normalised.square().sum())
+    variance = float((normalised.square() * (rows.double() - mean).square()).sum())
     count = 1 / square
     if variance > 0:
         count = min(count, mean * (1 - mean) / variance)
@@ -190,14 +190,10 @@ def sampled_share_interval(rows: Tensor, weight: Tensor, *, level: float = 0.95)
 
 
 def _ends(successes: float, count: float, *, level: float) -> tuple[float, float]:
-    """Return both ends of Wilson's interval, modified for one to three events; numbers need not be whole."""
+    """Return both ends of Wilson's interval, modified for one to three successes or failures; counts may be non-integers."""
     from scipy.special import chdtri
 
-    z, share = normal_quantile((1 + level) / 2), successes / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    spread = max(share * (1 - share), 0.0) / count + z * z / (4 * count * count)
-    half = z * math.sqrt(spread) / (1 + z * z / count)
-    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+    low, high = _score_ends(successes / count, count, level=level)
     if 1 <= successes <= 3:
         low = float(chdtri(2 * successes, level)) / 2 / count
     if 1 <= count - successes <= 3:
@@ -206,10 +202,10 @@ def _ends(successes: float, count: float, *, level: float) -> tuple[float, float
 
 
 def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Return Wilson's score interval of a share: it covers also where the share is near 0 or 1.
+    """Return Wilson's score interval of a proportion, whose coverage is close to nominal also near 0 and 1.
 
     Args:
-        successes: How many of ``count``.
+        successes: Number of successes among ``count``.
         count: ≥ 1.
         level: Nominal coverage.
 
@@ -223,14 +219,19 @@ def wilson(successes: int, count: int, *, level: float = 0.95) -> Interval:
     check_level(level)
     if check_count(successes, name="successes", low=0) > check_count(count, name="count"):
         raise refuse("at most as many successes as rows", f"{successes} of {count}", "pass successes before the count")
+    proportion = successes / count
+    low, high = _score_ends(proportion, count, level=level)
+    low, high = min(low, proportion), max(high, proportion)  # against rounding, for a proportion of 0 or 1
+    return Interval(proportion, low, high, level, "Wilson score")
+
+
+def _score_ends(proportion: float, count: float, *, level: float) -> tuple[float, float]:
+    """Return both ends of Wilson's interval: the proportions whose score test accepts ``proportion``."""
     z = normal_quantile((1 + level) / 2)
-    share = successes / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
-    return Interval(
-        share, min(low, share), max(high, share), level, "Wilson score"
-    )  # rounding, where the share is 0 or 1
+    centre = (proportion + z * z / (2 * count)) / (1 + z * z / count)
+    variance = max(proportion * (1 - proportion), 0.0) / count + z * z / (4 * count * count)
+    half = z * math.sqrt(variance) / (1 + z * z / count)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
 def normal_quantile(probability: float) -> float:

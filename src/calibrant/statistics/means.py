@@ -1,9 +1,9 @@
-"""Means of rows or groups of rows: their interval and their test, corrected for skewness.
+"""Intervals and tests of means over rows or groups of rows, corrected for skewness.
 
-A mean over N rows is Σ_u c_u with one contribution c_u a unit, a row or a group of rows; everything here needs only those
-contributions (so weights of rows change nothing but them). With the standard error s = √Σ (c_u − c̄)² and the skewness
+A mean over N rows is Σ_u c_u with one contribution c_u per unit (a row, or a group of rows). Everything here is computed from
+these contributions, which include the weights. With the standard error s = √Σ (c_u − c̄)² and the skewness
 a = Σ (c_u − c̄)³ / s³ of the mean, Student's T = (mean − truth) / s is itself skewed: its lower tail is longer where few
-large rows decide. Hall's monotone transformation takes that out to the next order,
+large rows decide. Hall's monotone transformation removes this to the next order,
 
     g(T) = T + a T² / 3 + a² T³ / 27 + a / 6                                                (Hall 1992, Eq. 2.5)
 
@@ -25,21 +25,22 @@ from calibrant.statistics._results import Interval, PairedTest
 
 __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
-FEWEST = 10  # wrong (and right) decisions, and groups, below which no interval of a mean or binned error is offered
-# of its own standard deviations: how far the sandwich variance of sampled rows is raised towards that of independent weights
+FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
+# The sandwich variance of sampled rows is raised towards that of independent weights by at most this many of its own
+# standard deviations.
 REACH = 3.0
-# A skewness estimated from few rows is noisy; beyond this (ten equal events have .32) the correction would only lengthen.
+# A skewness estimated from few rows is noisy; above this (ten equal events have .32) the correction would only add length.
 MOST_SKEW = 0.4
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How a mean varies.
+    """Standard error, skewness and sample size of a mean.
 
     Args:
-        error: Its standard error.
-        skew: The skewness of the mean, at most ``MOST_SKEW`` in size.
-        units: Independent units behind it; of sampling weights those of equal weight that would vary as much.
+        error: The standard error.
+        skew: The skewness, clipped to ±``MOST_SKEW``.
+        units: Number of independent units; with sampling weights the effective number.
     """
 
     error: float
@@ -48,7 +49,7 @@ class Spread:
 
 
 def mean_of(rows: Tensor, weight: Tensor | None) -> float:
-    """Return the mean of ``rows``, by their weights if there are any.
+    """Return the mean of ``rows``, weighted if there are weights.
 
     Args:
         rows: (N,) numbers.
@@ -63,12 +64,12 @@ def mean_of(rows: Tensor, weight: Tensor | None) -> float:
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each unit, a row or a group, adds to mean − truth.
+    """The centred contribution of each unit, a row or a group, to a mean.
 
     Args:
-        part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw; of a counted row what one of its repetitions adds.
-        times: (U,) how often each unit is there, or None for once.
-        units: Units in all: those of equal weight that would vary as much where groups or rows have sampling weights.
+        part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw; for a row with a count, that of one repetition.
+        times: (U,) number of repetitions of each unit, or None for 1.
+        units: Number of units; with sampling weights the effective number.
     """
 
     part: Tensor
@@ -82,9 +83,9 @@ class Contributions:
 
 
 def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = None) -> Contributions:
-    """Return what each unit adds to the mean of ``rows`` (N,).
+    """Return the contribution of each unit to the mean of ``rows`` (N,).
 
-    A sum of weighted parts is linear to first order: the ratio's own variation, that of Σw, is in them, since they are centred.
+    A weighted mean is a ratio; to first order its variation is that of these centred contributions, which includes that of Σw.
     """
     centred = rows.double() - mean_of(rows, weight)
     if weight is not None:
@@ -92,18 +93,18 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
     if groups is None and (weight is None or not weight.is_floating_point()):
         count = rows.shape[0] if weight is None else int(weight.sum())
         return Contributions(centred / count, weight, count)
-    share = torch.ones_like(centred) if weight is None else weight.double()
-    share = share / share.sum()
+    normalised = torch.ones_like(centred) if weight is None else weight.double()
+    normalised = normalised / normalised.sum()
     if groups is None:
-        return Contributions(centred * share, None, 1 / float(share.square().sum()))
+        return Contributions(centred * normalised, None, 1 / float(normalised.square().sum()))
     _, code = torch.unique(groups.to(rows.device), return_inverse=True)
-    parts, sizes = torch.bincount(code, weights=centred * share), torch.bincount(code, weights=share)
+    parts, sizes = torch.bincount(code, weights=centred * normalised), torch.bincount(code, weights=normalised)
     sampled = weight is not None and weight.is_floating_point()
     return Contributions(parts, None, 1 / float(sizes.square().sum()) if sampled else int(parts.shape[0]))
 
 
 def spread_of(found: Contributions) -> Spread:
-    """Return how the sum of centred contributions varies."""
+    """Return standard error, skewness and number of units of the sum of centred contributions."""
     units, variance = found.units, found.total(2)
     if variance == 0 or units < 2:
         return Spread(0.0, 0.0, units)
@@ -155,19 +156,19 @@ def mean_interval(
 
 
 def _sampled_error(rows: Tensor, weight: Tensor, found: Contributions, error: float) -> float:
-    """Return the standard error of a weighted mean: the sandwich's, or nearer to the one if weights say nothing about the rows.
+    """Return the standard error of a weighted mean: the sandwich estimate, raised towards Kish's where that is larger.
 
-    Σ share² (row − mean)² is too small in most samples where few heavy rows decide it, because most hold fewer of these than they
-    stand for. Σ share² · Σ share (row − mean)² is Kish's (1965): right where weights and rows are independent, and steadier. The
-    larger one is taken, but no more than three standard deviations √(2 / degrees) above the sandwich's, so that it goes to the
-    sandwich's as rows grow in number; the degrees are Satterthwaite's (1946).
+    With normalised weights v the sandwich variance Σ v² (row − mean)² is too small in most samples if few rows with large weights
+    decide it, because most samples hold too few of them. Kish's (1965) variance Σ v² · Σ v (row − mean)² assumes that weights and
+    rows are independent, and is less variable. The larger one is used, but at most ``REACH`` standard deviations √(2 / degrees)
+    above the sandwich variance, so that the result converges to the sandwich estimate; the degrees are Satterthwaite's (1946).
     """
     square, fourth = found.total(2), found.total(4)
     if not square:
         return error
-    share = weight.double().to(rows.device) / weight.sum()
-    centred = rows.double() - (share * rows).sum()
-    independent = float(share.square().sum() * (share * centred.square()).sum())
+    normalised = weight.double().to(rows.device) / weight.sum()
+    centred = rows.double() - (normalised * rows).sum()
+    independent = float(normalised.square().sum() * (normalised * centred.square()).sum())
     ratio = min(independent / square, 1 + REACH * math.sqrt(fourth) / square)  # √(2 / degrees) = √Σ c⁴ / Σ c²
     return error * math.sqrt(max(ratio, 1.0))
 
@@ -181,17 +182,17 @@ def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
 def paired_test(
     differences: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
 ) -> list[PairedTest]:
-    """Return the test that the mean of each column of row-wise differences between two models is 0.
+    """Test for each column of row-wise differences between two models whether its mean is 0.
 
     Args:
-        differences: (N, C) or (N,): a − b in every row, one column a metric.
+        differences: (N, C) or (N,): a − b in every row, one column per metric.
         groups: (N,) cluster of each row; clusters are then the independent units.
         level: Coverage of the intervals.
         weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
 
     Returns:
-        One test a column, by Student's t corrected for skewness, with as many degrees as the rows that decide the mean allow:
-        p < 1 − level where the interval leaves out 0.
+        One test per column, by Student's t corrected for skewness, with fewer degrees of freedom if few rows decide the mean;
+        p < 1 − level if and only if the interval excludes 0.
 
     Raises:
         InputError: If there is only one row or group.
@@ -218,11 +219,11 @@ def _test(rows: Tensor, groups: Tensor | None, weight: Tensor | None, *, level: 
 
 
 def steadied(spread: Spread, second: float, third: float, fourth: float, sixth: float) -> Spread:
-    """Return how a mean difference varies, where few rows decide it: with fewer units, and with less of the skewness.
+    """Return ``spread`` with fewer degrees of freedom and a smaller skewness if few rows decide the mean difference.
 
-    The degrees of Student's t are those with which Σ c² varies as it does, 2 (Σ c²)² / Σ c⁴ (Satterthwaite), twice the events where x
-    equal events decide. Differences of two models are often symmetric, and a skewness that is only the noise of Σ c³ makes
-    the test reject too often, so it is shrunk by twice that noise: by 1 − 4/x for x equal events.
+    The degrees of Student's t match the variance of Σ c²: 2 (Σ c²)² / Σ c⁴ (Satterthwaite), which is 2x if x equal events decide.
+    Differences of two models are often symmetric, and a skewness that is only noise of Σ c³ makes the test reject too often, so
+    the skewness is multiplied by max(0, 1 − 4 Σ c⁶ / (Σ c³)²), which is 1 − 4/x for x equal events.
 
     Args:
         spread: Of the mean.
@@ -241,11 +242,11 @@ def steadied(spread: Spread, second: float, third: float, fourth: float, sixth: 
 
 
 def test_of(mean: float, spread: Spread, *, level: float) -> PairedTest:
-    """Return the test that a mean is 0.
+    """Test whether a mean is 0.
 
     Args:
-        mean: Of the differences.
-        spread: How it varies.
+        mean: Mean of the differences.
+        spread: Its standard error, skewness and number of units.
         level: Coverage of the interval.
 
     Raises:
@@ -263,22 +264,22 @@ def test_of(mean: float, spread: Spread, *, level: float) -> PairedTest:
 
 
 def _transformed(statistic: float, skew: float) -> float:
-    """Return g(T)."""
+    """Return g(T) of the module's docstring."""
     return statistic + skew * statistic**2 / 3 + skew**2 * statistic**3 / 27 + skew / 6
 
 
 def _inverse(quantile: float, skew: float) -> float:
-    """Return the T with g(T) = ``quantile``: g(T) − a/6 = ((1 + a T/3)³ − 1) / a."""
-    if abs(skew) < 1e-6:  # the limit; the formula below would divide rounding errors
+    """Return the T with g(T) = ``quantile``, from g(T) − a/6 = ((1 + a T/3)³ − 1) / a."""
+    if abs(skew) < 1e-6:  # the limit a → 0, where the formula below would divide rounding errors by a
         return quantile
     return 3 * (math.cbrt(1 + skew * (quantile - skew / 6)) - 1) / skew
 
 
 def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | None = None) -> float:
-    """Return the standard error of the mean of ``rows`` (N,), of whole clusters if there are ``groups`` (N,).
+    """Return the standard error of the mean of ``rows`` (N,), for ``groups`` (N,) that of sampling whole clusters.
 
     Args:
-        rows: One number a row.
+        rows: One number per row.
         groups: Cluster of each row.
         weight: (N,) positive: int64 counts of repeated rows or float64 sampling weights, or None.
 
@@ -294,15 +295,15 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
 
 
 def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = FEWEST) -> None:
-    """Refuse an interval that few wrong, or few right, decisions would decide.
+    """Raise if there are too few wrong, or too few correct, decisions for an interval.
 
     Args:
         data: Labelled predictions or pairs.
         what: The metric, for the message.
-        least: How many of each are needed; never fewer than ten.
+        least: How many of each are needed; at least ten are always required.
 
     Raises:
-        NoIntervalError: With the rows that would be needed.
+        NoIntervalError: With the number of rows that would be enough.
     """
     need_rows(data, what=what)
     least = max(FEWEST, check_count(least, name="least"))
@@ -318,7 +319,7 @@ def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = F
 
 
 def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
-    """Return the chosen rows, by their counts; with sampling weights those of equal weight that would vary as much."""
+    """Return the number of chosen rows, counts included; with sampling weights their effective number."""
     if data.weights is None:
         return int(chosen.sum())
     weight = data.weights[chosen]
@@ -328,7 +329,7 @@ def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
 
 
 def need_groups(groups: Tensor | None, *, what: object) -> None:
-    """Refuse an interval, or a level if calibrated, from a few groups of rows.
+    """Raise if there are too few groups for an interval or a null distribution.
 
     Args:
         groups: (N,) group of each row, or None.
@@ -348,7 +349,7 @@ def need_groups(groups: Tensor | None, *, what: object) -> None:
 
 
 def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
-    """Refuse rows in groups, where only a method for independent rows is known.
+    """Raise if rows have groups, for methods that need independent rows.
 
     Args:
         data: Predictions or pairs.
@@ -365,7 +366,7 @@ def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
 
 
 def check_rows(rows: Tensor, groups: Tensor | None, *, name: str, dims: tuple[int, ...]) -> None:
-    """Refuse what is not finite numbers by row with, if any, one group a row."""
+    """Raise unless ``rows`` are finite numbers and ``groups``, if any, one per row."""
     check_dense(rows, name=name)
     expected = f"{name} of shape (N,)" + (" or (N, C)" if 2 in dims else "")
     if rows.dim() not in dims or rows.numel() == 0 or rows.is_complex():

@@ -1,7 +1,7 @@
-"""The level that a perfectly calibrated model with the same probabilities would show.
+"""The null distribution of a metric: its values for a perfectly calibrated model with the same probabilities.
 
-Bins depend on the probabilities alone, so a draw redraws outcomes only: for binned errors one binomial a cell of
-nearly equal probabilities, at a cost that does not grow with the rows.
+Bins depend on the probabilities alone, so only outcomes are drawn: for binned errors one binomial per cell of nearly equal
+probabilities, at a cost that does not grow with the number of rows.
 """
 
 import math
@@ -28,19 +28,19 @@ __all__ = ["HasNull", "null_band", "null_draws", "null_outcomes", "redraw"]
 
 Floats = NDArray[np.float64]
 
-# Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that
-# adds at most 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
+# Rows of one bin whose probabilities agree to 1/1024 share a cell, and are drawn as if all had the cell's mean: that adds
+# at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
 CELLS = 1024
-_COARSE = 256  # of rows with sampling weights, which differ in their weight too
-ROUNDING = 1e-9  # by which a sum of exponentials may leave [0, 1]
+_COARSE = 256  # cells for rows with sampling weights, which are also divided by weight
+ROUNDING = 1e-9  # by which a sum of exponentials may lie outside [0, 1]
 
 
 @runtime_checkable
 class HasNull(Protocol):
-    """A metric that can draw its own values under perfect calibration, faster than by drawing labels."""
+    """A metric with its own method to draw values under calibration, faster than by drawing labels."""
 
     def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
-        """Return values (draws,) of the metric, outcomes drawn from the probabilities."""
+        """Return values (draws,) of the metric for outcomes drawn from the probabilities."""
 
 
 def null_band(
@@ -51,24 +51,24 @@ def null_band(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """Return what ``metric`` would show if these very probabilities were perfectly calibrated.
+    """Return the mean and the central range of ``metric`` if the predicted probabilities were perfectly calibrated.
 
-    Labels are drawn from the predicted probabilities; all else stays. A value inside the band cannot be told from
-    calibrated. With ``groups`` the bins' sums vary as those of whole groups do (``clustered_gaps``).
+    Labels are drawn from the predicted probabilities; everything else is kept. For a value inside the band calibration is not
+    rejected. With ``groups`` the bins' sums are drawn with the covariance of whole groups (``clustered_gaps``).
 
     Args:
         metric: Any metric.
         predictions: The data; for ``BinaryPairs`` outcomes are drawn from ``p``.
         draws: Label sets drawn, ≥ 1.
         seed: Same seed, same band.
-        level: Share of draws below ``high`` (and above ``low``) is (1 + level) / 2.
+        level: The band holds the central fraction ``level`` of the draws.
 
     Returns:
-        Interval: ``estimate`` is the figure expected if calibrated (the mean over draws), ``high`` the 97.5 % limit if
-        calibrated.
+        Interval: ``estimate`` is the value expected if calibrated (the mean over draws), ``high`` the (1 + level) / 2 limit if
+            calibrated, by default the 97.5 % limit.
 
     Raises:
-        NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not made of bins.
+        NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not binned.
 
     Examples:
         >>> from calibrant import Predictions
@@ -89,7 +89,7 @@ def null_band(
 def null_draws(
     metric: Callable[[Data], float] | HasNull, predictions: Data, *, draws: int = 1000, seed: int = 0
 ) -> Tensor:
-    """Return the values (draws,) of ``metric`` that calibrated models with these probabilities show.
+    """Return values (draws,) of ``metric`` for labels drawn from the predicted probabilities.
 
     Args:
         metric: Any metric.
@@ -112,16 +112,16 @@ def null_draws(
 def null_outcomes(
     index: Tensor, p: Tensor, *, bins: int, draws: int, seed: int, weight: Tensor | None = None
 ) -> Tensor:
-    """Return the sums of outcomes (draws, bins) that calibrated probabilities give: y ~ Bernoulli(p), bins fixed.
+    """Return sums of outcomes (draws, bins) for y ~ Bernoulli(p), with fixed bins.
 
     Args:
-        index: (N,) bin of each row; rows of −1 belong to none.
+        index: (N,) bin of each row; −1 if in no bin.
         p: (N,) probabilities.
         bins: B.
-        draws: Sets of outcomes.
+        draws: Number of draws.
         seed: Same seed, same sums.
-        weight: (N,) positive: int64 counts, each of which is an outcome of its own, or float64 sampling weights by which
-            outcomes are summed; None for once each.
+        weight: (N,) positive: int64 counts (a row counted n times has n independent outcomes), or float64 sampling weights by
+            which outcomes are multiplied; None for 1.
 
     Examples:
         >>> sums = null_outcomes(torch.tensor([0, 0, 1]), torch.tensor([1.0, 1.0, 0.0]), bins=2, draws=4, seed=0)
@@ -157,9 +157,9 @@ def null_outcomes(
 
 
 def _weight_cells(probabilities: Floats, weight: Floats) -> NDArray[np.int64]:
-    """Return a code (N,) that rows share whose probabilities agree to 1/256 and whose weights to a quarter.
+    """Return a code (N,) shared by rows whose probabilities agree to 1/256 and whose weights agree to a factor of 1.25.
 
-    All then weigh the same in a draw, their mean, which takes at most 1 % off the variance.
+    In a draw each of them has their mean weight, which lowers the variance by at most 1 %.
     """
     fine = np.minimum((probabilities * _COARSE).astype(np.int64), _COARSE - 1)
     step = np.floor(np.log(weight) / math.log(1.25)).astype(np.int64)
@@ -180,12 +180,12 @@ def cell_outcomes(
 
     Args:
         home: (C,) bin of each cell, ascending.
-        count: (C,) rows in it, ≥ 1.
+        count: (C,) number of rows in it, ≥ 1.
         mean: (C,) their mean probability.
         bins: B.
-        draws: Sets of outcomes.
+        draws: Number of draws.
         seed: Same seed, same sums.
-        each: (C,) what an outcome of each cell weighs; None for 1.
+        each: (C,) weight of an outcome of each cell; None for 1.
     """
     rng = np.random.default_rng(seed)
     drawn: NDArray[Any] = rng.binomial(count[:, None], mean[:, None], size=(count.shape[0], draws))

@@ -1,4 +1,4 @@
-"""Paired differences by the bootstrap, p-values of several tests, and tests of printed means."""
+"""The paired bootstrap, Holm's correction for several tests, and a t-test of published means."""
 
 import math
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ def paired_bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> list[PairedTest]:
-    """Return the test of each column of row-wise differences between two models; all columns share the rows drawn.
+    """Test each column of row-wise differences between two models by the bootstrap, with the same resamples for all columns.
 
     Args:
-        differences: (N, C) or (N,): a − b in every row, one column a metric.
-        groups: (N,) cluster of each row; whole clusters are drawn.
+        differences: (N, C) or (N,): a − b in every row, one column per metric.
+        groups: (N,) cluster of each row; whole clusters are resampled.
         draws: Resamples, ≥ 2.
         seed: Same seed, same interval.
         level: Coverage of the intervals.
 
     Returns:
-        One test a column: percentile interval of the mean, and the p-value of the studentised mean (Student's t),
-        whose standard error is that of the draws.
+        One test per column: the percentile interval of the mean, and the p-value of Student's t with the standard error of
+        the resampled means.
 
     Raises:
         InputError: If there is only one row or group.
@@ -61,7 +61,8 @@ def paired_bootstrap(
 
 def _test(mean: float, drawn: Floats, *, units: int, level: float) -> PairedTest:
     low, high = quantiles(drawn, level=level)
-    error = float(drawn.std(ddof=1)) * math.sqrt(units / (units - 1))  # drawn means vary too little by that factor
+    # the bootstrap's standard error is too small by the factor √((units − 1) / units)
+    error = float(drawn.std(ddof=1)) * math.sqrt(units / (units - 1))
     return PairedTest(mean, low, high, _p_value(mean, error, units=units))
 
 
@@ -75,10 +76,10 @@ def _p_value(difference: float, error: float, *, units: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for being several: the smallest times m, the next times m − 1 …, never decreasing.
+    """Return p-values corrected for multiple testing: the smallest times m, the next times m − 1 …, never decreasing.
 
     Args:
-        p_values: Of m tests, each in [0, 1].
+        p_values: One per test, in [0, 1].
 
     Examples:
         >>> holm([0.01, 0.04, 0.03])
@@ -100,14 +101,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def two_sample_test(mean: tuple[float, float], deviation: tuple[float, float], *, runs: tuple[int, int]) -> float:
-    """Return the p-value of the equal-variance two-sample t-test from printed means and standard deviations.
+    """Return the p-value of the equal-variance two-sample t-test from published means and standard deviations.
 
-    For tables of "mean ± std over n runs", where no paired rows are left to test (Wang et al. 2021, Table 2).
+    For tables of "mean ± std over n runs" without access to the paired rows (Wang et al. 2021, Table 2).
 
     Args:
-        mean: Of a and of b.
+        mean: Means of a and of b.
         deviation: Standard deviations (n − 1 in the denominator) of a and of b, ≥ 0.
-        runs: Runs behind each, ≥ 2.
+        runs: Number of runs of each, ≥ 2.
 
     Examples:
         >>> round(two_sample_test((0.68, 0.96), (0.22, 0.14), runs=(5, 5)), 4)

@@ -1,21 +1,20 @@
-"""The test that two models have the same squared weighted gaps in their bins, on the same rows.
+"""Test whether two models have the same squared weighted gaps in their bins, on the same rows.
 
-Write d = (d_A, d_B) for the weighted gaps of both models' bins, means over the same N rows: close to normal around δ, with the
-covariance C of the rows. The squared error of a model is θ = Σ_b δ_b² (``squared_gaps``), its estimate θ̂ = Σ_b (d_b² − C_bb) has no
-bias, and the difference θ̂_B − θ̂_A has, with S = diag(−1, 1) for the sides of both models, the variance
+Let d = (d_A, d_B) be the weighted gaps of both models' bins, means over the same N rows: close to normal around δ with
+covariance C. The squared error of a model is θ = Σ_b δ_b² (``squared_gaps``), with the unbiased estimate θ̂ = Σ_b (d_b² − C_bb).
+With S = diag(−1, 1) over the bins of A and of B, the difference θ̂_B − θ̂_A has the variance
 
-    V = 2 tr (S C)² + θ_A e_A + θ_B e_B − 2 c,   e = 4 u'C u of a model's shape u = δ / √θ,   c = 4 δ_A'C δ_B.
+    V = 2 tr (S C)² + θ_A e_A + θ_B e_B − 2 c,   e = 4 u'C u for a model's shape u = δ / √θ,   c = 4 δ_A'C δ_B.
 
-*Studentised.* Under the hypothesis both errors are one θ, estimated by the weighted mean of θ̂_A and θ̂_B that does not
-correlate with their difference (Gauss and Markov), so that a difference that came out large does not also look certain. The shape
-is that of E[δ_b² | d] with gaps that are a priori as large in every bin; c is the smaller of what the shapes give and of its
-unbiased estimate.
+*Studentised.* Under the hypothesis both models have one θ. It is estimated by the weighted mean of θ̂_A and θ̂_B that is
+uncorrelated with their difference (Gauss–Markov), so that a difference that is large by chance does not also reduce its
+standard error. The shape is estimated by E[δ_b² | d] under a prior with one variance of the unweighted gaps in all bins; c is
+the smaller of the value these shapes give and its unbiased estimate.
 
-*Calibrated by simulation.* The ratio is not normal near calibration. So it is drawn anew, from gaps around that shape of either
-model, both of size θ (plus ``MARGIN`` standard errors of its estimate), with every part of V estimated again in each draw.
-
-The interval is that of the ratio or the normal one with each model's own θ, whichever is longer; it holds 0 where the test does
-not reject.
+*Calibrated by simulation.* Near calibration the ratio is not normal. So it is simulated: gaps are drawn around each model's
+estimated shape, both of size θ (plus ``MARGIN`` standard errors of its estimate), and every part of V is estimated again in each
+draw. The interval is the longer one of two, that from the simulated ratio and the normal one with each model's own θ, and
+contains 0 whenever the test does not reject.
 """
 
 import math
@@ -40,8 +39,8 @@ __all__ = ["paired_square_test"]
 Floats: TypeAlias = NDArray[np.float64]
 
 MARGIN = 1.0
-CAUTION = 1.04  # by which the ratio is divided: the draws start from shapes that are estimated themselves
-TAIL = 0.005  # beyond this share of the draws a p-value is read from a normal tail that agrees there
+CAUTION = 1.04  # the ratio is divided by this, because the simulation uses estimated shapes
+TAIL = 0.005  # p-values below this are extrapolated by a normal tail fitted at this quantile of the draws
 FEWEST_GROUPS = (
     100  # of 30 the covariance of 16 bins or more is too uncertain: with large effects 12 % of tests rejected
 )
@@ -58,13 +57,13 @@ def paired_square_test(
     seed: int = 0,
     level: float = 0.95,
 ) -> PairedTest:
-    """Return the test that two models have the same squared error on the same rows: of θ̂_B − θ̂_A.
+    """Test whether two models have the same squared error on the same rows; the difference is θ̂_B − θ̂_A.
 
     Args:
-        a: Rows of the first model.
-        b: The same rows of the second.
+        a: Rows of the first model in its bins.
+        b: The same rows of the second model in its bins.
         groups: (N,) cluster of each row; whole clusters are then the independent units.
-        draws: Of the gaps under the hypothesis, ≥ 100.
+        draws: Number of simulated sets of gaps under the hypothesis, ≥ 100.
         seed: Same seed, same p-value; the models may be swapped.
         level: Coverage of the interval.
 
@@ -104,7 +103,7 @@ def _check_pair(a: Any, b: Any, groups: Any) -> None:
 
 
 def _tail(drawn: Floats, value: float) -> float:
-    """Return the probability of ``value`` or more; beyond the outermost draws that of a normal tail that agrees there."""
+    """Return the probability of ``value`` or more; beyond the quantile 1 − ``TAIL`` by a normal tail fitted there."""
     edge = float(np.quantile(drawn, 1 - TAIL))
     if value <= edge or edge <= 0:
         return float(((drawn >= value).sum() + 1) / (len(drawn) + 1))
@@ -113,7 +112,7 @@ def _tail(drawn: Floats, value: float) -> float:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """What ``PairedGaps`` finds in each of D sets of gaps."""
+    """The studentised difference and its parts, for each of D sets of gaps."""
 
     value: Floats  # (D,) difference / error
     difference: Floats  # (D,) θ̂_B − θ̂_A
@@ -129,14 +128,14 @@ class _Ratio:
 
 @dataclass(frozen=True)
 class PairedGaps:
-    """The weighted gaps of two models in their M filled bins, and how they vary.
+    """The weighted gaps of two models in their M non-empty bins, and their covariance.
 
     Args:
         gap: (M,) those of the first model, then those of the second.
         covariance: (M, M).
-        share: (M,) share of rows in each bin.
-        column: (M,) which normal numbers move each: twice its bin, and 1 more for the second model.
-        half: Bins of the first model.
+        share: (M,) fraction of rows in each bin.
+        column: (M,) which column of normal numbers drives each gap: twice its bin, plus 1 for the second model.
+        half: Number of non-empty bins of the first model.
     """
 
     gap: Floats
@@ -146,10 +145,10 @@ class PairedGaps:
     half: int
 
     def test(self, *, draws: int, seed: int, level: float) -> PairedTest:
-        """Return the test of the second model's squared error minus the first's.
+        """Test the second model's squared error minus the first's.
 
         Args:
-            draws: Sets of gaps under the hypothesis.
+            draws: Number of simulated sets of gaps under the hypothesis.
             seed: Same seed, same p-value.
             level: Coverage of the interval.
         """
@@ -158,7 +157,7 @@ class PairedGaps:
         size = EXACT * float((self.gap**2).sum())
         if abs(difference) <= size:
             return PairedTest(0.0, 0.0, 0.0, 1.0)
-        if float(np.trace(self.covariance)) <= size:  # every row is the same
+        if float(np.trace(self.covariance)) <= size:  # all rows are identical
             return PairedTest(difference, difference, difference, 0.0)
         drawn = self._ratio(self._drawn(found, draws=draws, seed=seed)).value
         value, error = float(found.value[0]) / CAUTION, float(found.error[0]) * CAUTION
@@ -176,11 +175,11 @@ class PairedGaps:
 
     @property
     def _sides(self) -> tuple[slice, slice]:
-        """The places of either model's bins."""
+        """Slices of the first and of the second model's bins."""
         return slice(0, self.half), slice(self.half, None)
 
     def _quadratic(self) -> tuple[float, float, float]:
-        """Return 2 tr C² of the blocks: of the first model, of the second, of both together."""
+        """Return 2 Σ C_ij² over the blocks of the covariance: first model, second model, first by second."""
         product = 2 * self.covariance**2
         one, two = self._sides
         return float(product[one, one].sum()), float(product[two, two].sum()), float(product[one, two].sum())
@@ -203,7 +202,7 @@ class PairedGaps:
         return _Ratio(difference / error, difference, error, first, second, common, spread, shape, found, cross)
 
     def _square_and_shape(self, gaps: Floats, side: slice) -> tuple[Floats, Floats]:
-        """Return θ̂ (D,) of one model, and its shape u (D, B): the root of E[δ_b² | d], with the sign of d_b, of square 1."""
+        """Return θ̂ (D,) of one model, and its shape u (D, B): √E[δ_b² | d] with the sign of d_b, scaled to Σ u² = 1."""
         noise, prior = np.maximum(np.diag(self.covariance)[side], _TINY), self.share[side] ** 2
         square = (gaps**2 - noise).sum(axis=1)
         size = np.maximum(square, math.sqrt(2 * float((noise**2).sum())))
@@ -214,7 +213,7 @@ class PairedGaps:
         return square, np.copysign(np.sqrt(energy / total), gaps)
 
     def _drawn(self, found: _Ratio, *, draws: int, seed: int) -> Floats:
-        """Return sets of gaps (draws, M) under the hypothesis: around the models' shapes, both of one size."""
+        """Return sets of gaps (draws, M) drawn under the hypothesis: around each model's shape, with one θ for both."""
         centre = found.shape[0] * math.sqrt(float(found.common[0] + MARGIN * found.spread[0]))
         values, vectors = np.linalg.eigh(self.covariance)
         root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
@@ -237,10 +236,10 @@ class PairedGaps:
 def _common(
     first: Floats, second: Floats, linear_1: Floats, linear_2: Floats, quadratic: tuple[float, float, float]
 ) -> tuple[Floats, Floats]:
-    """Return θ (D,), the mean of both estimates that does not correlate with their difference, and its standard error."""
+    """Return θ (D,), the mean of both estimates that is uncorrelated with their difference, and its standard error."""
     q_1, q_2, q_12 = quadratic
     common = np.maximum((first + second) / 2, 0.0)
-    for _ in range(4):  # the weights depend on θ: a fixed point, reached to a per cent
+    for _ in range(4):  # the weights depend on θ: fixed-point iteration, converged to one per cent
         one, two = q_1 + common * linear_1, q_2 + common * linear_2
         weight = np.clip((two - q_12) / np.maximum(one + two - 2 * q_12, _TINY), 0.0, 1.0)
         common = np.maximum(weight * first + (1 - weight) * second, 0.0)
@@ -269,7 +268,7 @@ def _over_groups(both: tuple[BinnedRows, BinnedRows], groups: Tensor) -> Tensor:
 def _over_rows(both: tuple[BinnedRows, BinnedRows], width: int) -> Tensor:
     """Return the covariance (B + B′, B + B′) of both models' weighted gaps over rows.
 
-    Row i moves the gaps by s_i (ε_i 1[i in b] − d_b), with its share s_i and ε = p − y.
+    Row i contributes s_i (ε_i 1[i in b] − d_b), with its normalised weight s_i and ε = p − y.
     """
     home, parts = [], []
     for rows, start in zip(both, (0, both[0].bins), strict=True):

@@ -1,7 +1,7 @@
-"""Squared binned errors, without bias: smooth functions of the data, unlike Σ_b w_b |δ_b|, with no kink at calibration.
+"""Unbiased squared binned errors, which unlike Σ_b w_b |δ_b| are differentiable at calibration.
 
 ``squared_error`` is Σ_b w_b δ_b², the gaps' mean square; ``squared_gaps`` is Σ_b (w_b δ_b)², of the weighted gaps whose absolute sum
-is the ECE. What sampling adds to either is taken off, so that both can be negative.
+is the ECE. The sampling bias of either is subtracted, so both can be negative.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ __all__ = ["BinnedRows", "left_over", "squared_error", "squared_gaps"]
 
 @dataclass(frozen=True)
 class BinnedRows:
-    """Rows in their bins.
+    """Each row's bin, probability, outcome and weight.
 
     Args:
-        index: (N,) bin of each row, −1 for none.
+        index: (N,) bin of each row, −1 if in no bin.
         p: (N,) probability.
         y: (N,) outcome.
         bins: B.
@@ -42,12 +42,12 @@ class BinnedRows:
         check_row_weight(self.weight, rows=rows)
 
     def table(self) -> BinTable:
-        """Return the sums."""
+        """Return the bin table."""
         return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight)
 
     @property
     def shares(self) -> Tensor:
-        """(N,) float64: the part of the whole that each row stands for."""
+        """(N,) float64: the weights, normalised to sum to 1."""
         if self.weight is None:
             return torch.full_like(self.p, 1 / self.p.shape[0], dtype=torch.float64)
         return self.weight.double() / self.weight.sum()
@@ -74,10 +74,10 @@ def squared_error(table: BinTable) -> Tensor:
 
 
 def left_over(table: BinTable) -> Tensor:
-    """Return n − 1 (B,), with n the rows of equal weight that a bin's are worth, and 1 in a bin of one row.
+    """Return n − 1 (…, B), with n the effective sample size of each bin; 1 for a bin of one row.
 
-    The expected a (1 − a) of weighted outcomes is their variance times 1 − 1/n, so a (1 − a) / (n − 1) is unbiased for that
-    of their mean.
+    The expectation of a (1 − a) is the outcomes' variance times 1 − 1/n, so a (1 − a) / (n − 1) is an unbiased estimate of the
+    variance of their mean a.
 
     Args:
         table: Counts and sums.
@@ -89,8 +89,9 @@ def left_over(table: BinTable) -> Tensor:
 def squared_gaps(table: BinTable) -> Tensor:
     """Return the unbiased Σ_b (w_b gap_b)² (…) of tables (…, B), which can be negative.
 
-    A weighted gap d_b is a mean over all rows, so its square is too high by its variance, w_b (a_b (1 − a_b) + gap_b²) − d_b² over
-    N − 1, which is taken off. That of the probabilities within a bin, at most a quarter of its squared width, is left out.
+    A weighted gap d_b is a mean over all rows, so the expectation of its square is too high by its variance, estimated by
+    (w_b (a_b (1 − a_b) + gap_b²) − d_b²) / (N − 1), which is subtracted. The variance of the probabilities within a bin, at most a
+    quarter of its squared width, is neglected.
 
     Args:
         table: Counts and sums.
