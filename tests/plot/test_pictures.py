@@ -196,7 +196,7 @@ def test_a_display_of_many_classes_by_their_names() -> None:
     display = CalibrationDisplay.from_predictions(labels, probs)
     assert isinstance(display.numbers_, Diagram)
     assert display.numbers_.n == 100
-    with pytest.raises(InputError, match="one column of probabilities a class"):
+    with pytest.raises(InputError, match="one column of probabilities per class"):
         CalibrationDisplay.from_predictions(labels, probs[:, :2])
     with pytest.raises(InputError, match="pos_label"):
         CalibrationDisplay.from_predictions(labels, probs[:, 0])
@@ -235,5 +235,5 @@ def test_a_display_takes_scikit_learns_strategy() -> None:
     assert reliability(data, kind="bins", bins=EqualWidth(5)).numbers == uniform
     with pytest.raises(InputError, match="expected strategy to be one of"):
         CalibrationDisplay.from_predictions(y, p, strategy="kmeans")
-    with pytest.raises(InputError, match="expected a number of bins beside strategy"):
+    with pytest.raises(InputError, match="expected n_bins as a number with strategy"):
         CalibrationDisplay.from_predictions(y, p, n_bins=EqualWidth(5), strategy="uniform")

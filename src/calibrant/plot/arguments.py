@@ -65,12 +65,12 @@ def check_label(text: Any, *, name: str) -> None:
 
     Args:
         text: A string, or None.
-        name: Of the argument.
+        name: Name of the argument, for the message.
     """
     if text is not None and not isinstance(text, str):
         raise refuse(f"{name} as text", shown(text), "pass a string")
-    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):  # of a name that is not UTF-8
-        raise refuse(f"{name} as text that UTF-8 can write", shown(text), "leave out what stands for single bytes")
+    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):  # surrogates of undecodable bytes
+        raise refuse(f"{name} as text that UTF-8 can encode", shown(text), "leave out the surrogate characters")
 
 
 def check_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str] | None:

@@ -88,7 +88,7 @@ def draw_classes(errors: Sequence[ClassError], ax: "Axes", *, of: int, palette: 
     Args:
         errors: The classes shown, the largest error first.
         ax: Where to draw.
-        of: How many classes there are in all.
+        of: Number of all classes.
         palette: Colours.
 
     Returns:

@@ -15,7 +15,7 @@ from calibrant.plot.diagrams import Data, event_pairs, to_cpu
 __all__ = ["IsotonicDiagram", "isotonic_diagram"]
 
 Floats = NDArray[np.float64]
-_CELLS = 1000  # most values of p at which the band is simulated: more would move its ends by less than a line's width
+_CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class IsotonicDiagram:
         recalibrated: The event's frequency by isotonic regression at each.
         band_p: Probabilities at which the band is given.
         band_low: A calibrated model's curve lies below this in (1 − level) / 2 of samples.
-        band_high: Above this likewise.
+        band_high: A calibrated model's curve lies above this in (1 − level) / 2 of samples.
         miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
         discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
         uncertainty: Brier score of the base rate.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecisionCurve", "decision_curve", "draw_decisions"]
 
-_MOST = 0.5  # thresholds beyond are seldom meant: acting is then thought worse than not
+_MOST = 0.5  # largest threshold drawn; a higher one, where a false positive costs more than a miss, is rare
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DecisionCurve:
 
 
 def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positive: int = 1) -> Picture:
-    """Draw the net benefit of acting where p ≥ t, by t, with its 95 % bounds, beside acting always and never.
+    """Draw the net benefit of acting where p ≥ t against t, with 95 % bounds, and those of always and never acting.
 
     Args:
         predictions: Labelled, of independent rows; ``operate.net_benefit`` computes the numbers.
@@ -78,6 +78,6 @@ def draw_decisions(curve: DecisionCurve, ax: "Axes", *, palette: Palette = LIGHT
     ax.axhline(0, color=palette.faint, linewidth=1.2, linestyle=(0, (1, 2)), label="never act")
     top = max([*model, *always, 0.01])
     ax.set_xlim(0, max(at))
-    ax.set_ylim(-0.25 * top, 1.15 * top)  # far below 0 no rule is of interest
+    ax.set_ylim(-0.25 * top, 1.15 * top)  # a rule far below 0 is of no interest
     ax.legend(frameon=False, fontsize=8, labelcolor=palette.ink, handlelength=3)
-    return finish(ax, palette, x="threshold t", y="net benefit, in true positives a row", in_percent="x")
+    return finish(ax, palette, x="threshold t", y="net benefit (true positives per row)", in_percent="x")

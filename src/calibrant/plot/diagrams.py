@@ -25,11 +25,11 @@ class Bin:
     Args:
         low: Its lower edge.
         high: Its upper edge.
-        count: Rows in it; of sampling weights its part of the rows of equal weight that all are worth.
+        count: Number of rows in it; with sampling weights its part of the effective sample size.
         confidence: Their mean confidence.
         accuracy: The fraction of them that is correct.
         expect_low: A calibrated model's accuracy lies below this in 2.5 % of samples.
-        expect_high: Above this likewise.
+        expect_high: A calibrated model's accuracy lies above this in 2.5 % of samples.
     """
 
     low: float
@@ -107,7 +107,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
 
     Args:
         data: Labelled predictions or pairs, at least one row.
-        binning: How rows are put into bins; None is ``EqualMass(15)``.
+        binning: The bins; None is ``EqualMass(15)``.
 
     Examples:
         >>> from calibrant import BinaryPairs
@@ -162,6 +162,6 @@ def to_cpu(pairs: BinaryPairs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return p and y as float64 on the CPU.
 
     Args:
-        pairs: Pairs anywhere.
+        pairs: Pairs on any device.
     """
     return pairs.p.detach().cpu().double(), pairs.y.detach().cpu().double()

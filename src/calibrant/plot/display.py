@@ -61,7 +61,7 @@ class CalibrationDisplay:
 
         Args:
             ax: Where to draw; None makes a figure. In the axes of another display, a legend names the models.
-            name: Of the model; None is the display's own.
+            name: Name of the model; None is the display's ``name``.
 
         Returns:
             Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
@@ -99,7 +99,7 @@ class CalibrationDisplay:
 
         Args:
             y_true: (n,) labels of any kind.
-            y_prob: (n,) probabilities of the positive class, or (n, K), one column a class.
+            y_prob: (n,) probabilities of the positive class, or (n, K), one column per class.
             classes: The labels in the order of the columns of ``y_prob``; None is the sorted distinct labels of ``y_true``,
                 one per column.
             pos_label: For (n,) probabilities: the positive label; None is the larger of two (1 of 0 and 1).
@@ -107,7 +107,7 @@ class CalibrationDisplay:
                 classes, else 15 bins.
             strategy: As in scikit-learn: bins of equal mass (``"quantile"``) or width (``"uniform"``), also for two classes;
                 None is equal mass.
-            name: Of the model, as the title; in the axes of another display, in the legend.
+            name: Name of the model, shown as the title, or in the legend in the axes of another display.
             ax: Where to draw; None makes a figure.
 
         Raises:
@@ -176,7 +176,7 @@ def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binnin
     if strategy is None:
         return BINS if n_bins is None else n_bins
     if isinstance(n_bins, Binning):
-        raise refuse("a number of bins beside strategy", shown(n_bins), "leave strategy out")
+        raise refuse("n_bins as a number with strategy", shown(n_bins), "leave strategy out")
     bins = BINS if n_bins is None else check_count(n_bins, name="n_bins")
     uniform = check_choice(strategy, name="strategy", choices=("quantile", "uniform")) == "uniform"
     return EqualWidth(bins) if uniform else bins
@@ -195,18 +195,18 @@ def _probabilities(estimator: Any, X: Any) -> Any:
 
 
 def _labels_of(y_true: Any, probs: Any) -> Any:
-    """Return labels (n,), one a row of ``probs``, that can be sorted."""
+    """Return sortable labels (n,), one per row of ``probs``."""
     labels = as_array(y_true, name="y_true")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "biufUSO":
-        raise refuse("y_true as one label a row", shown(labels), "pass numbers or names (n,)")
+        raise refuse("y_true as one label per row", shown(labels), "pass numbers or names (n,)")
     if probs.ndim not in (1, 2) or len(probs) != len(labels):
         raise refuse(
-            f"probabilities ({len(labels)},) or ({len(labels)}, K)", f"shape {probs.shape}", "pass one row a label"
+            f"probabilities ({len(labels)},) or ({len(labels)}, K)", f"shape {probs.shape}", "pass one row per label"
         )
     if labels.dtype == object and len({type(label) for label in labels.tolist()}) > 1:
-        raise refuse("labels of one kind", "several in y_true", "pass all names or all numbers")
+        raise refuse("labels of one type", "several in y_true", "pass all names or all numbers")
     if labels.dtype == object and len(labels) and not isinstance(labels[0], str | int | float):
         raise refuse("labels as numbers or names", shown(labels[0]), "pass these")
     return labels
@@ -220,7 +220,7 @@ def _data_of(labels: Any, probs: Any, classes: Any, pos_label: Any) -> tuple[Dat
     order = found if classes is None else as_array(classes, name="classes")
     if order.ndim != 1 or len(order) != probs.shape[1]:
         raise refuse(
-            f"one column of probabilities a class ({order.size})",
+            f"one column of probabilities per class ({order.size})",
             f"shape {probs.shape}",
             "name the columns' labels by classes=",
         )
@@ -245,7 +245,7 @@ def _positive(found: Any, pos_label: Any) -> Any:
         return pos_label
     if not np.isin(found, [0, 1]).all() and not np.isin(found, [-1, 1]).all():
         raise refuse(
-            "labels 0 and 1 (or -1 and 1) with one probability a row",
+            "labels 0 and 1 (or -1 and 1) with one probability per row",
             f"{found[:5].tolist()}",
             "name the positive one by pos_label",
         )

@@ -1,4 +1,4 @@
-"""Several displays in one axes: curves with a colour, dash and marker each, and a legend in place of bands and texts."""
+"""Several displays in one axes: each curve has a colour, dash and marker, and a legend replaces bands and texts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ _CURVE = "display-curve"
 
 
 def curves_in(ax: "Axes | None") -> "list[Line2D]":
-    """Return the curves of the displays that are in an axes already.
+    """Return the curves of displays already drawn in an axes.
 
     Args:
         ax: The axes, or None.
@@ -25,11 +25,11 @@ def curves_in(ax: "Axes | None") -> "list[Line2D]":
 
 
 def mark_curve(ax: "Axes", name: str) -> None:
-    """Mark the curve drawn last as that of a display.
+    """Mark the last curve drawn as that of a display.
 
     Args:
         ax: Its axes.
-        name: Of the model.
+        name: Name of the model.
     """
     line = ax.get_lines()[-1]
     line.set_gid(_CURVE)
@@ -37,12 +37,12 @@ def mark_curve(ax: "Axes", name: str) -> None:
 
 
 def draw_beside(numbers: Diagram | IsotonicDiagram, ax: "Axes", *, name: str) -> None:
-    """Draw one more curve into an axes with displays, whose bands and texts give way to a legend.
+    """Draw one more curve into an axes with displays, and replace their bands and texts by a legend.
 
     Args:
-        numbers: Of the curve.
+        numbers: The numbers of the curve.
         ax: The axes.
-        name: Of the model.
+        name: Name of the model.
     """
     place = len(curves_in(ax))
     if place == 1:
@@ -60,7 +60,7 @@ def draw_beside(numbers: Diagram | IsotonicDiagram, ax: "Axes", *, name: str) ->
 
 
 def _make_plain(ax: "Axes", *, dotted: bool) -> None:
-    """Remove what belongs to the first curve alone: its band, dots, texts and title."""
+    """Remove the artists that explain only the first curve: its band, dots, texts and title."""
     [first] = curves_in(ax)
     for artist in [*ax.collections, *ax.texts, *(line for line in ax.get_lines() if line.get_color() == LIGHT.band)]:
         artist.remove()

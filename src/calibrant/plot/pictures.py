@@ -76,8 +76,8 @@ def reliability(
     Args:
         predictions: Labelled, at least one row.
         ax: Where to draw; None makes a figure.
-        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. Rows with counts are shown as so many
-            rows; rows with sampling weights in bins only.
+        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins. A row with a count is drawn as that many
+            rows; rows with sampling weights can be drawn in bins only.
         bins: Bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
         event: Name of the event that class 1 stands for, for the axis labels.
 
@@ -114,9 +114,9 @@ def reliability_numbers(
     """Return the numbers that ``reliability`` draws.
 
     Args:
-        predictions: As there.
-        kind: As there.
-        bins: As there.
+        predictions: As in ``reliability``.
+        kind: As in ``reliability``.
+        bins: As in ``reliability``.
     """
     check_data(predictions, weighted=True)
     if kind is not None:
@@ -261,7 +261,7 @@ def temperature_path(
     Args:
         predictions: Labelled.
         ax: Where to draw; None makes a figure.
-        temperatures: At which to measure, each > 0; None is 61 from 1/8 to 8.
+        temperatures: The temperatures, each > 0; None is 61 from 1/8 to 8.
 
     Returns:
         The figure, with a ``TemperaturePath``.

@@ -50,5 +50,4 @@ def risk_curve(data: Data) -> Curve:
     ends = torch.nonzero(last_of_tie)[:, 0]
     if len(ends) > POINTS:
         ends = ends[torch.linspace(0, len(ends) - 1, POINTS).round().long()]
-    answered = kept[ends]
-    return Curve((answered / kept[-1]).tolist(), (errors[ends] / answered).tolist())
+    return Curve((kept[ends] / kept[-1]).tolist(), (errors[ends] / kept[ends]).tolist())

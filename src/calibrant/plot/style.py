@@ -88,7 +88,7 @@ def finish(
         palette: Colours.
         x: Label of the horizontal axis; None leaves it.
         y: Label of the vertical axis; None leaves it.
-        in_percent: ``"x"``, ``"y"`` or both: which axes hold fractions that people read in percent.
+        in_percent: ``"x"``, ``"y"`` or both: the axes whose fractions are labelled in percent.
     """
     if x is not None:
         ax.set_xlabel(x)

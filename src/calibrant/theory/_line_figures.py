@@ -1,4 +1,4 @@
-"""Data of the theory's figures that show curves."""
+"""Data of the theory figures that show curves."""
 
 from collections.abc import Sequence
 

@@ -115,8 +115,8 @@ class Search:
         """Return ``log_q`` after Newton steps for log|φ′(q_j)| + log η_j = const, Σ q_j = 1; classes at 0 stay there."""
         log_q = log_normalise(log_q)
         free = log_q > _LOWEST + 1
-        # Newton's method for log h(q_j) = t + log η_j with h = 1/|φ′|: with e_j = d log h / d log q at q_j,
-        # d log q_j = (r_j − m)/e_j, where m is the mean of r with weights q_j/e_j, which keeps Σ q_j = 1
+        # Newton's method for log h(q_j) = t + log η_j with h = 1/|φ′|. With e_j = d log h / d log q and r_j = log η_j − log h(q_j),
+        # the step is d log q_j = (r_j − m)/e_j, where m is the mean of r with weights q_j/e_j, which keeps Σ q_j = 1
         for _ in range(_POLISH):
             log_p, log_not_p = (x.detach().requires_grad_(True) for x in log_pairs(log_q))
             s = (log_p - log_not_p).detach().requires_grad_(True)
@@ -150,7 +150,7 @@ class Search:
         return float(eta[top] * at_one + (1 - eta[top]) * at_zero[0])
 
     def _steepness(self, s: Tensor) -> Tensor:
-        """Return asinh(−φ′) at p = σ(s): increasing in −φ′, signed, and finite although −φ′ spans 600 decades."""
+        """Return asinh(−φ′) at p = σ(s): an increasing, signed function of −φ′ that stays finite over its 600 decades."""
         return _from_log(*self._log_steepness(s))
 
     def _log_steepness(self, s: Tensor) -> tuple[Tensor, Tensor]:

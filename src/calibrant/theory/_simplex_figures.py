@@ -1,4 +1,4 @@
-"""Data of the theory's figures on the simplex of three classes."""
+"""Data of the theory figures on the simplex of three classes."""
 
 import torch
 from torch import Tensor

@@ -75,8 +75,8 @@ def confidence_never_falls(log_probs: Tensor) -> Tensor:
 def neutral_probability(gamma: float) -> float:
     """Return q₁ > 0 with r(q₁) = 1: relative to a class with q → 0, the map raises classes above q₁ and lowers those below.
 
-    At γ = 1 it is 1/e. Since r(q) < 1 on (0, q₁), a row whose probabilities all lie below q₁, with many small ones, loses
-    confidence.
+    With r of ``confidence_change``. At γ = 1 it is 1/e. Since r(q) < 1 on (0, q₁), the map lowers the confidence of a row with
+    all probabilities below q₁ and many near 0.
 
     Args:
         gamma: γ > 0.
@@ -101,7 +101,7 @@ def neutral_probability(gamma: float) -> float:
         return float(value.detach()), float(slope)
 
     low = -1.0
-    while log_r(low)[1] > 0:  # r falls from 1 at q = 0 to its minimum and rises from there
+    while log_r(low)[1] > 0:  # r decreases from 1 at q = 0 to its minimum and increases from there
         low -= 1.0
     root = increasing_root(log_r, low=low, high=0.5, start=0.0, tolerance=1e-14)
     return float(torch.sigmoid(torch.tensor(root.x, dtype=torch.float64)))
@@ -115,7 +115,7 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         factor: t ≥ 1.
 
     Returns:
-        (N,) in the dtype of ``logits``; rounding aside never negative.
+        (N,) in the dtype of ``logits``; never negative up to rounding.
 
     Raises:
         InputError: If t < 1.

@@ -34,6 +34,6 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
     gamma = check_number(gamma, name="gamma", low=0)
     p = check_values(probs, name="probs").double()
     if not bool(((p > 0) & (p < 1)).all()):
-        raise refuse("probs inside (0, 1)", "a value outside", "leave the ends out: φ″ is infinite at 0")
+        raise refuse("probs inside (0, 1)", "a value outside", "leave out 0 and 1: φ″ is infinite at 0")
     odds = (1 - p) / p
     return (1 - p) ** (gamma - 2) * (gamma * (1 - gamma) * torch.log(p) + 2 * gamma * odds + odds**2)

@@ -36,11 +36,10 @@ class EntropyBound:
 
 
 def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
-    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), a cross-entropy that rewards entropy.
+    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), cross-entropy with an entropy bonus.
 
-    The bound explains why focal loss keeps predictions uncertain. The printed proofs need γ ≥ 1 (Bernoulli's inequality);
-    the bound holds for 0 < γ < 1 as well, though their intermediate inequality, with the true class's entropy term only,
-    does not.
+    The bound explains why focal loss keeps predictions uncertain. The published proofs need γ ≥ 1 (Bernoulli's inequality).
+    The bound also holds for 0 < γ < 1, where their intermediate inequality, with the true class's entropy term only, does not.
 
     Args:
         log_probs: (N, K) natural logarithms of the prediction p.

@@ -1,4 +1,4 @@
-"""Data of the theory's figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
+"""Data of the theory figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
 
 from collections.abc import Callable
 

@@ -29,7 +29,7 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
     Differentiable in both arguments; exact for one-hot rows, accurate to rounding for all others.
 
     Args:
-        logits: (…, K) logits, or log q, which are such logits; −inf for an excluded class.
+        logits: (…, K) logits, or log q; −inf for an excluded class.
         gamma: γ > −1; 0 is the identity. A tensor of shape (G, …) returns one result for each of its values.
 
     Returns:
@@ -77,7 +77,7 @@ def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
     gamma = check_gammas(gamma)
     if isinstance(gamma, Tensor) and not broadcastable(gamma.shape, s.shape):
         got = f"shapes {tuple(gamma.shape)} and {tuple(s.shape)}"
-        raise refuse("gamma that broadcasts against s", got, "pass a number, or one value for each of s")
+        raise refuse("gamma that broadcasts against s", got, "pass a number, or one value per element of s")
     log_q, log_not = F.logsigmoid(s), F.logsigmoid(-s)
     return s - focal_log_slope(log_q, log_not, gamma) + focal_log_slope(log_not, log_q, gamma)
 
@@ -90,8 +90,8 @@ class FocalTerms:
         log_q: (…, K) log q.
         log_not_q: (…, K) log(1 − q), finite.
         ratio: (…, K) u(q) = −q log q / (1 − q), in [0, 1).
-        excluded: (…, K) bool, true where the logit is −inf; None if there is none.
-        dtype: What results are returned in.
+        excluded: (…, K) bool, true where the logit is −inf; None if no logit is.
+        dtype: The dtype of results.
 
     Examples:
         >>> terms = FocalTerms.of(torch.tensor([[2.0, 0.0]]))
@@ -136,7 +136,12 @@ class FocalTerms:
 
 
 def check_gammas(gamma: float | Tensor) -> float | Tensor:
-    """Return γ > −1, as a number or a tensor of such."""
+    """Return ``gamma`` if it is a number > −1 or a tensor of such numbers.
+
+    Raises:
+        InputError: If it is not finite, or a tensor without values.
+        RangeError: If a value is ≤ −1.
+    """
     if not isinstance(gamma, Tensor):
         return check_focal_gamma(gamma)
     if check_values(gamma, name="gamma").numel() == 0:

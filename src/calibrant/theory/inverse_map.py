@@ -62,8 +62,8 @@ def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
 def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
     """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
 
-    Each row has one unknown, the logit x of the top class: the others follow from h(q_j)/h(q_top) = η_j/η_top with
-    h = −1/φ′, and F(x) = log(1 − q_top) − log Σ_others q_j decreases and is 0 at the solution.
+    Each row has one unknown, the logit x of the top class. The other q_j follow from h(q_j)/h(q_top) = η_j/η_top with
+    h = −1/φ′, and F(x) = log(1 − q_top) − log Σ_others q_j decreases in x and is 0 at the solution.
     """
     top = log_eta.argmax(dim=1, keepdim=True)
     fixed = excluded.scatter(1, top, True)  # classes whose logit is not solved for by _others
@@ -92,7 +92,7 @@ def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
         )  # first-order prediction for the next round
         x = torch.where(one_hot, x, new)
         if not bool(moved.any()):
-            # the logit of an excluded class is −∞: with any other value it could exceed x and be taken for the top class
+            # the logit of an excluded class is set to −∞: any other value could exceed x and look like the top class
             return torch.where(one_hot | excluded, -math.inf, s).scatter(1, top, torch.where(one_hot, math.inf, x))
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
@@ -121,7 +121,7 @@ def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tenso
 
 
 def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
-    """Return log q (N, K) after one more Newton step for log h(q_j) = t + log η_j, Σ q_j = 1, through which gradients flow.
+    """Return log q (N, K) after one more, differentiable, Newton step for log h(q_j) = t + log η_j, Σ q_j = 1.
 
     With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.
     It is written relative to the top class, whose e may be 0 or negative for −1 < γ < 0, in terms of rates

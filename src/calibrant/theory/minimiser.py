@@ -43,7 +43,7 @@ def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
         log_probs: (N, K) natural logarithms of η.
 
     Returns:
-        ``Minimum(log_probs, unique)``. Two minima count as equally low within 1e-10 of the risk.
+        ``Minimum(log_probs, unique)``. Minima whose risks differ by less than 1e-10 · (1 + |risk|) count as equal.
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.

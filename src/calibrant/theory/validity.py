@@ -17,8 +17,8 @@ __all__ = ["Validity", "validity"]
 # Logits at which φ is checked. Beyond 14 (1 − p < 1e-6) rounding hides a curvature that tends to 0 as p → 1.
 _LOW, _HIGH, _STEP = -40.0, 14.0, 1 / 64
 _FLAT = 1e-9  # a relative curvature −d log(−φ′)/d log p below this counts as 0
-_TINY_P = (-300.0, -600.0)  # log p between which −φ′ must still increase
-_GROWTH = 1e-3  # smallest increase of log(−φ′) between them; a −φ′ as slow as log(−log p) has 0.11
+_TINY_P = (-300.0, -600.0)  # two values of log p, between which −φ′ must increase
+_GROWTH = 1e-3  # smallest increase of log(−φ′) between them; even the slow −φ′ = log(−log p) increases by 0.11
 
 
 class Sloped(Protocol):
@@ -105,7 +105,7 @@ def validity(score: TrueClassScore) -> Validity:
 
 
 def examine(score: Sloped) -> Validity:
-    """Return ``validity`` of anything with a slope; cached for frozen dataclasses."""
+    """Return ``validity`` of any object with a slope; cached for frozen dataclasses."""
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
     return _examined(score) if frozen and isinstance(score, Hashable) else _examine(score)
 
