@@ -34,7 +34,7 @@ def test_misnamed_columns_kinds_and_labels() -> None:
         ({"columns": ["cat", "dog"], "kind": "p"}, "one of 'logits', 'probs'"),
         (
             {"columns": ["cat", "dog"], "label": "who", "kind": "probs"},
-            r"labels out of \['cat', 'dog'\], got \['a', 'b'\]",
+            r"labels among \['cat', 'dog'\], got \['a', 'b'\]",
         ),
     ]:
         with pytest.raises(InputError, match=text):

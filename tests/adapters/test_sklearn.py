@@ -95,7 +95,7 @@ def test_it_searches_over_calibrators_and_never_changes_the_one_given() -> None:
     ("model", "text"),
     [
         (CalibratedClassifier("scores"), "a classifier or 'logits', got 'scores'"),
-        (CalibratedClassifier("logits"), "one column of logits a class"),
+        (CalibratedClassifier("logits"), "one column of logits per class"),
         (CalibratedClassifier(GaussianNB(), cv="prefit"), "a fitted classifier with cv='prefit'"),
         (CalibratedClassifier(GaussianNB(), cv="prefitted"), "cv as a number, a splitter or 'prefit'"),
     ],

@@ -1,3 +1,3 @@
-"""Adapters to other tools; each module imports one optional package, and no other module imports it."""
+"""Adapters to other tools: each public module imports one optional package, which the rest of Calibrant does not need."""
 
 __all__: list[str] = []

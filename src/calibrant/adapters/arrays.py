@@ -1,4 +1,4 @@
-"""Arrays of probabilities in and out: a calibrator for harnesses that call ``fit`` and ``predict_proba``, such as CalArena's."""
+"""A calibrator of NumPy arrays of probabilities, for benchmarks that call ``fit`` and ``predict_proba``, such as CalArena."""
 
 from typing import Any, Self
 
@@ -15,26 +15,26 @@ __all__ = ["ArrayCalibrator"]
 
 
 class ArrayCalibrator:
-    """Calibrates NumPy arrays of probabilities; ``fit`` and ``predict_proba`` are what CalArena's harness asks for.
+    """Calibrates NumPy arrays of probabilities, with the methods ``fit`` and ``predict_proba`` that CalArena calls.
 
-    There it is one line of ``custom_calibrators.py``: ``CUSTOM_CALIBRATORS = {"Calibrant": ArrayCalibrator}``. Unlike
-    ``adapters.sklearn.CalibratedClassifier`` it knows no classifier: probabilities come in, and probabilities go out.
+    In CalArena's ``custom_calibrators.py`` write ``CUSTOM_CALIBRATORS = {"Calibrant": ArrayCalibrator}``. Unlike
+    ``adapters.sklearn.CalibratedClassifier`` it has no classifier: its inputs and outputs are probabilities.
 
     Args:
-        calibrator: Any calibrator, which stays as it is; None is ``AutoCalibrator()``.
+        calibrator: Any calibrator, which is copied; None is ``AutoCalibrator()``.
 
     Attributes:
-        fitted: The calibrator that ``fit`` fitted; None before.
+        fitted: The fitted calibrator; None before ``fit``.
 
     Raises:
-        InputError: If ``calibrator`` is none.
+        InputError: If ``calibrator`` is not a calibrator.
 
     Examples:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> truth = rng.dirichlet([1.0, 1.0, 1.0], size=600)
         >>> y = (truth.cumsum(axis=1) < rng.random((600, 1))).sum(axis=1)
-        >>> p = truth**3 / (truth**3).sum(axis=1, keepdims=True)  # too sure of itself
+        >>> p = truth**3 / (truth**3).sum(axis=1, keepdims=True)  # over-confident
         >>> calibrated = ArrayCalibrator().fit(p[:400], y[:400]).predict_proba(p[400:])
         >>> calibrated.shape, bool(calibrated.max(axis=1).mean() < p[400:].max(axis=1).mean())
         ((200, 3), True)
@@ -53,7 +53,7 @@ class ArrayCalibrator:
         """Fit on probabilities (n, K), or (n,) of class 1, and labels (n,) in [0, K).
 
         Raises:
-            InputError: If they are none.
+            InputError: If they are not probabilities and labels of these shapes.
             FitError: If the optimum was not reached.
         """
         data = _predictions(p_cal, as_array(y_cal, name="labels"))
@@ -66,7 +66,7 @@ class ArrayCalibrator:
 
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If they are none, or of another number of classes.
+            InputError: If they are not probabilities, or of another number of classes.
         """
         if self.fitted is None:
             raise NotFittedError("expected a fitted ArrayCalibrator, got one before fit; call fit(p_cal, y_cal) first")

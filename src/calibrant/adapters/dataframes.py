@@ -24,7 +24,7 @@ def from_table(
     weight_kind: WeightKind | None = None,
     features: Sequence[str] = (),
 ) -> Predictions:
-    """Return predictions from a pandas, polars or Arrow table with one column a class.
+    """Return predictions from a pandas, polars or Arrow table with one column per class.
 
     Args:
         table: The table; its columns are read by ``table[name]``.
@@ -34,7 +34,7 @@ def from_table(
         kind: ``"logits"`` or ``"probs"``.
         weight: Column of weights, or None.
         weight_kind: ``"frequency"`` or ``"sampling"``, required with ``weight``.
-        features: Columns of numbers or names that go with the rows.
+        features: Columns of numbers or names to keep as features.
 
     Raises:
         InputError: If a column is missing or a label is not in ``columns``.
@@ -48,9 +48,9 @@ def from_table(
     check_choice(kind, name="kind", choices=("logits", "probs"))
     columns = check_sequence(columns, name="columns")
     if wrong := [name for name in columns if not isinstance(name, str | int)]:
-        raise refuse("columns as names or numbers", shown(wrong[0]), "name a column of the table a class")
+        raise refuse("columns as names or numbers", shown(wrong[0]), "name one column of the table per class")
     if not columns:
-        raise InputError("expected the columns of the classes, got none; name one a class")
+        raise InputError("expected the columns of the classes, got none; name one per class")
     known = _columns_of(table)
     features = check_sequence(features, name="features")
     for name in (*(one for one in (label, group, weight) if one is not None), *features):
@@ -86,7 +86,7 @@ def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) 
     if not all(isinstance(name, str) for name in names):
         raise refuse("column names as text", shown(columns), "pass strings")
     if len(names) != predictions.classes:
-        raise InputError(f"expected {predictions.classes} column names, got {len(names)}; pass one a class")
+        raise InputError(f"expected {predictions.classes} column names, got {len(names)}; pass one per class")
     probs = predictions.probs
     data = {name: probs[:, k].cpu().numpy() for k, name in enumerate(names)}
     data["predicted"] = predictions.predicted.cpu().numpy()
@@ -119,5 +119,5 @@ def _codes(labels: Any, columns: Sequence[str]) -> Any:
     index = {name: code for code, name in enumerate(columns)}
     unknown = sorted({str(name) for name in labels} - set(index))
     if unknown:
-        raise InputError(f"expected labels out of {list(columns)}, got {unknown[:3]}; check the label column")
+        raise InputError(f"expected labels among {list(columns)}, got {unknown[:3]}; check the label column")
     return np.array([index[str(name)] for name in labels])

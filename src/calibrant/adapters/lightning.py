@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._objective.reminder import never_updated, number_of_updates
-from calibrant.calibrators import TemperatureScaling
+from calibrant.adapters._monitoring import figures_of, metrics_or_default
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.evaluate.panel import check_metrics
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
+from calibrant.metrics import Metric
 from calibrant.predictions import Predictions
 
 try:
@@ -116,7 +115,7 @@ class AdaFocalCallback(_Collector):
         """
         if trainer.global_step > 0 and not self._updated and number_of_updates(self._loss(pl_module)) in (None, 0):
             raise InputError(
-                never_updated(self._loss(pl_module), "give the trainer validation data at least once an epoch")
+                never_updated(self._loss(pl_module), "give the trainer validation data at least once per epoch")
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,20 +157,14 @@ class CalibrationMonitor(_Collector):
 
     def __init__(self, metrics: Sequence[Metric] | None = None, *, prefix: str = "calibration") -> None:
         super().__init__()
-        self.metrics: list[Metric] = (
-            list(check_metrics(metrics)) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
-        )
+        self.metrics = metrics_or_default(metrics)
         self.prefix = prefix
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the panel."""
+        """Log the metrics, the temperature and the refinement."""
         if trainer.sanity_checking or not self._parts:
             return
-        data = self._gather(pl_module)
-        scaling = TemperatureScaling().fit(data.logits, data.need_labels())
-        figures = {type(metric).__name__: metric(data) for metric in self.metrics}
-        figures["temperature"] = scaling.temperature
-        figures["refinement"] = NLL()(data.calibrated_by(scaling, allow_fit_rows=True))
+        figures = figures_of(self.metrics, self._gather(pl_module))
         # every process has gathered all rows, so no reduction over processes is needed
         named = {f"{self.prefix}/{name}": value for name, value in figures.items()}
         pl_module.log_dict(named, sync_dist=False, rank_zero_only=False)

@@ -1,4 +1,4 @@
-"""Prediction sets from calibrated logits, by MAPIE: sets of classes that hold the true one as often as asked."""
+"""Conformal prediction sets from calibrated logits, by MAPIE: sets of classes with a given coverage."""
 
 from typing import Any, Literal
 
@@ -23,19 +23,19 @@ Score = Literal["lac", "aps", "raps", "top_k"]
 
 
 class PredictionSets:
-    """Sets of classes that hold the true class with probability ≥ ``confidence``, on average over new rows.
+    """Sets of classes that contain the true class with probability ≥ ``confidence``, on average over new rows.
 
-    A thin bridge to ``mapie.classification.SplitConformalClassifier``: calibrated logits in, sets out.
+    It calls ``mapie.classification.SplitConformalClassifier`` with the probabilities of calibrated predictions.
 
     Args:
-        calibration: Labelled predictions, calibrated, of rows that neither the model nor a calibrator was fitted on.
-        confidence: In (0, 1).
-        score: MAPIE's conformity score. "lac": the smallest sets; "aps" and "raps": larger ones where a row is hard;
-            "top_k": equally large ones.
-        seed: Of the random numbers that "aps" and "raps" use.
+        calibration: Labelled, calibrated predictions of rows on which neither the model nor a calibrator was fitted.
+        confidence: Coverage, in (0, 1).
+        score: MAPIE's conformity score. "lac" gives the smallest sets on average, "aps" and "raps" larger sets for uncertain
+            rows, "top_k" sets of one size.
+        seed: Seed of the random numbers that "aps" and "raps" use.
 
     Raises:
-        InputError: For unlabelled or weighted rows, or options that are none.
+        InputError: For unlabelled or weighted rows, or an argument out of range.
 
     Examples:
         >>> from calibrant import Predictions
@@ -71,10 +71,10 @@ class PredictionSets:
         """Return which classes (N, K) bool are in each row's set.
 
         Args:
-            predictions: Calibrated in the same way; labels are not read.
+            predictions: Predictions calibrated in the same way; labels are not needed.
 
         Raises:
-            InputError: If K differs.
+            InputError: If the number of classes differs.
         """
         if not isinstance(predictions, Predictions) or predictions.classes != self.classes:
             raise refuse(f"predictions of {self.classes} classes", str(predictions), "pass outputs of the same model")
@@ -86,7 +86,7 @@ class PredictionSets:
 
 
 class _Softmax:
-    """What MAPIE expects of a fitted classifier: rows are probabilities already."""
+    """A fitted classifier for MAPIE whose input rows are already probabilities."""
 
     def __init__(self, classes: int) -> None:
         self.classes_ = np.arange(classes)

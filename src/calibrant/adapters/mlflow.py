@@ -1,4 +1,4 @@
-"""MLflow: log a panel as metrics, and reports and calibrators as artifacts of the active run."""
+"""MLflow: log values as metrics, and reports and calibrators as artifacts of the active run."""
 
 import os
 import tempfile

@@ -21,8 +21,8 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
         path: Ends in ``.onnx``.
         example: An input batch (rows first) of the model; None for a calibrator alone, whose input is float32 logits
-            (N, K). The input of the ONNX model is named "input", its output "logits"; their softmax is calibrated
-            (of a ``MultiLabelCalibrator`` their sigmoid).
+            (N, K). The input of the ONNX model is named "input", its output "logits"; the softmax of the output is calibrated
+            (for a ``MultiLabelCalibrator`` the sigmoid).
 
     Raises:
         InputError: If the path does not end in .onnx, or a model comes without an example.
@@ -50,7 +50,7 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         if not isinstance(module, Calibrator | MultiLabelCalibrator):
             raise InputError(f"expected an example input for {type(module).__name__}, got none; pass example=batch")
         module._need_fit()
-        example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # of L labels: (2, L)
+        example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
     program = _translate(module, example)
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:

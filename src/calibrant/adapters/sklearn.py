@@ -44,7 +44,7 @@ except ImportError as error:
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-# Classifiers whose probabilities are relative frequencies of a few votes or rows of a leaf, so that exact 0 and 1 occur.
+# Classifiers whose probabilities are frequencies of votes or of the rows of a leaf, so that exact 0 and 1 occur.
 VOTERS = (
     BaggingClassifier,
     DecisionTreeClassifier,
@@ -54,11 +54,11 @@ VOTERS = (
     RadiusNeighborsClassifier,
     RandomForestClassifier,
 )
-# Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1), so that no row has an infinite log-loss and
-# exact zeros do not determine the fit.
+# Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1): no row has an infinite log-loss, and exact
+# zeros do not dominate the fit.
 VOTES = 10
 # Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
-# (75 rows of iris) give T near 0, and one wrong row at test time has a larger log-loss than all others. benchmarks/forests.py
+# (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss (benchmarks/forests.py).
 PRIOR = 1.0
 # Short names of calibrators; the class names of calibrant.calibrators are accepted as well.
 NAMES = {
@@ -69,7 +69,7 @@ NAMES = {
     "beta": "BetaCalibration",
 }
 # Log-probabilities below this, the logarithm of float64's epsilon, are raised to it (naive Bayes returns exact zeros):
-# smaller values carry no information, and a few such rows would otherwise determine the temperature.
+# smaller values carry no information, and a few such rows would otherwise dominate the fit of the temperature.
 _LOWEST = -36.0
 
 
@@ -109,15 +109,15 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             voting classifiers (forests, bagging, trees, neighbours) a temperature with a normal prior of standard
             deviation 1 on log T, ``TemperatureMixture(0.0, prior=1.0)``; else ``AutoCalibrator()``.
         cv: Number of folds, a scikit-learn splitter, or ``"prefit"``.
-        ensemble: With folds: True keeps the classifier of every fold and averages their calibrated probabilities, False
+        ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities, and False
             fits one classifier on all rows; None is True for voting classifiers, which benefit from averaging, else False.
 
     Attributes:
         classes_: The labels.
-        estimators_: The fitted classifiers: one a fold with ``ensemble``, else one (none for ``estimator="logits"``).
+        estimators_: The fitted classifiers: one per fold with ``ensemble``, else one (none for ``estimator="logits"``).
         estimator_: The first of them, or None.
         calibrator_: The fitted calibrator.
-        n_features_in_: Columns of X.
+        n_features_in_: Number of columns of X.
 
     Examples:
         >>> from sklearn.datasets import load_digits
@@ -193,8 +193,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Set the container that ``predict_proba`` and ``predict_log_proba`` return, also for the classifier's steps.
 
         Args:
-            transform: ``"pandas"`` or ``"polars"``: a data frame with a column a class (and the index of X); ``"default"``:
-                arrays; None changes nothing.
+            transform: ``"pandas"`` or ``"polars"``: a data frame with one column per class (pandas: with the index of X);
+                ``"default"``: arrays; None changes nothing.
 
         Returns:
             Itself.
@@ -254,7 +254,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Return X, as the classifier gets it (data frames, text and NaN are its own affair), and checked labels."""
+        """Return X as passed to the classifier, which checks data frames, text and NaN itself, and checked labels."""
         if y is None:
             raise InputError(
                 "expected labels y, got None: this estimator requires y to be passed, but the target y is None"
@@ -277,7 +277,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.estimators_: list[Any] = []
             if X.shape[1] != len(self.classes_):
                 raise InputError(
-                    f"expected one column of logits a class ({len(self.classes_)}), got {X.shape[1]}; check X and y"
+                    f"expected one column of logits per class ({len(self.classes_)}), got {X.shape[1]}; check X and y"
                 )
             return torch.from_numpy(X).double()
         if isinstance(self.cv, str):
@@ -370,7 +370,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
 
 
 def _takes_weights(estimator: Any) -> bool:
-    """Return whether the classifier is fitted with weights: by its own request if metadata routing is enabled."""
+    """Return whether ``fit`` of the classifier gets weights: if it accepts them, or with metadata routing requests them."""
     if get_config()["enable_metadata_routing"]:
         requests = get_routing_for_object(estimator)
         return bool(requests.fit.requests.get("sample_weight")) if hasattr(requests, "fit") else False
@@ -378,7 +378,7 @@ def _takes_weights(estimator: Any) -> bool:
 
 
 def _votes(model: Any) -> bool:
-    """Return whether the classifier is a voting one; also inside a pipeline's last step, a search or a frozen estimator."""
+    """Return whether the classifier, or the one in a pipeline's last step, a search or a frozen estimator, is of ``VOTERS``."""
     while isinstance(model, Pipeline | FrozenEstimator | GridSearchCV | RandomizedSearchCV):
         model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
     return isinstance(model, VOTERS)

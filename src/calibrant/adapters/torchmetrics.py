@@ -54,7 +54,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         self.metric = metric
         low, high = metric.bounds
         facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
-        for name, value in facts.items():  # constants of a class there, facts of each object here
+        for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
             object.__setattr__(self, name, value)
         self.ignore_index = (
             None if ignore_index is None else check_count(ignore_index, name="ignore_index", low=-(1 << 63))
@@ -78,7 +78,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
             raise refuse("logits as a tensor (N, K, …)", shown(logits), "pass the model's output")
         if not isinstance(labels, Tensor) or labels.shape != logits.movedim(1, -1).shape[:-1]:
             raise refuse(
-                f"labels as a tensor {tuple(logits.movedim(1, -1).shape[:-1])}", shown(labels), "pass one label a row"
+                f"labels as a tensor {tuple(logits.movedim(1, -1).shape[:-1])}", shown(labels), "pass one label per row"
             )
         classes = logits.shape[1]
         matrix = logits.detach().movedim(1, -1).reshape(-1, classes)

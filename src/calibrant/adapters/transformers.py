@@ -10,11 +10,10 @@ from torch import nn
 
 import calibrant._files as files
 from calibrant._objective.reminder import never_updated, number_of_updates
-from calibrant.calibrators import TemperatureScaling
+from calibrant.adapters._monitoring import figures_of, metrics_or_default
 from calibrant.errors import InputError, MissingExtraError
-from calibrant.evaluate.panel import check_metrics
 from calibrant.losses import Loss
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
+from calibrant.metrics import Metric
 from calibrant.predictions import Predictions
 
 try:
@@ -63,17 +62,10 @@ def compute_metrics_with(metrics: Sequence[Metric] | None = None) -> Callable[[A
     Args:
         metrics: The metrics; None is accuracy, NLL, Brier and ECE.
     """
-    chosen: list[Metric] = list(check_metrics(metrics)) if metrics is not None else [Accuracy(), NLL(), Brier(), ECE()]
+    chosen = metrics_or_default(metrics)
 
     def compute_metrics(evaluation: Any) -> dict[str, float]:
-        data = _predictions_of(evaluation.predictions, evaluation.label_ids)
-        scaling = TemperatureScaling().fit(data.logits, data.need_labels())
-        figures = {type(metric).__name__: metric(data) for metric in chosen}
-        return {
-            **figures,
-            "temperature": scaling.temperature,
-            "refinement": NLL()(data.calibrated_by(scaling, allow_fit_rows=True)),
-        }
+        return figures_of(chosen, _predictions_of(evaluation.predictions, evaluation.label_ids))
 
     return compute_metrics
 

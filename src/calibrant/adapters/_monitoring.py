@@ -1,0 +1,29 @@
+"""Calibration metrics of validation data, as callbacks of training loops log them."""
+
+from collections.abc import Sequence
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.evaluate.panel import check_metrics
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
+from calibrant.predictions import Predictions
+
+__all__ = ["figures_of", "metrics_or_default"]
+
+
+def metrics_or_default(metrics: Sequence[Metric] | None) -> list[Metric]:
+    """Return the checked ``metrics``; None is accuracy, NLL, Brier and ECE."""
+    return [Accuracy(), NLL(), Brier(), ECE()] if metrics is None else list(check_metrics(metrics))
+
+
+def figures_of(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:
+    """Return each metric of ``data`` by its class name, the fitted "temperature", and "refinement": the log-loss at it.
+
+    The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter the
+    optimism is about 1/(2N) nats).
+    """
+    scaling = TemperatureScaling().fit(data.logits, data.need_labels())
+    return {
+        **{type(metric).__name__: metric(data) for metric in metrics},
+        "temperature": scaling.temperature,
+        "refinement": NLL()(data.calibrated_by(scaling, allow_fit_rows=True)),
+    }
