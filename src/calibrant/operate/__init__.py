@@ -1,4 +1,4 @@
-"""Calibration in production: a gate, the rows it needs, an alarm over time, an estimate without labels, and decisions with a guarantee."""
+"""Calibration in production: limits on metrics, sample sizes, monitoring, estimates without labels, and decision rules."""
 
 from calibrant.operate.abstain import Abstention, Accepted, abstain
 from calibrant.operate.check import Check, Line, check

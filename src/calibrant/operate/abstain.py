@@ -1,14 +1,16 @@
-"""Abstention with a guarantee: answer only where the confidence is high enough, and know how often that is wrong.
+"""Selective prediction with a guarantee: answer only above a confidence threshold that bounds the error among the answers.
 
-Of the rows with confidence ≥ t, m accepted ones with k errors, "the error is above α" has the exact p-value
-P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds from high to low, from the one on that m₀ rows reach,
-and the first that is not rejected ends it (fixed-sequence testing: Angelopoulos et al. 2021, Learn then Test, §2.3).
 
-Why it holds though the path is made of the data: let R(t) be the error among rows ≥ t, which does not fall as t falls, and t*
-where it passes α. Where t* is reached after the start, the first wrong threshold is decided by the rows ≥ t*, which are, given
-their number, independent draws of error ≥ α. Where the start is beyond t*, it is decided by the rows above the m₀-th
-confidence, given which they are such draws. Either way the exact test is passed with probability at most δ. Where R is not
-monotone, as for a model that is more often wrong where it is surer, several entries into the wrong thresholds share the risk.
+If m rows have confidence ≥ t and k of them are errors, the hypothesis "the error is above α" has the exact p-value
+P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds in descending order, beginning with that of the m₀-th row,
+until a hypothesis is not rejected (fixed-sequence testing: Angelopoulos et al. 2021, Learn then Test, §2.3).
+
+The test is valid although the thresholds depend on the data. Let R(t) be the error among rows with confidence ≥ t, assume that
+it does not decrease as t decreases, and let t* be the threshold where it crosses α. If the sequence begins above t*, the first
+false rejection can only happen at t*; given their number, the rows ≥ t* are independent draws with error ≥ α. If it begins below
+t*, the first test decides; given the m₀-th confidence, the rows above it are such draws. In both cases the exact test rejects
+with probability at most δ. If R is not monotonic (a model that errs more often where it is more confident), it can cross α
+several times, and a false rejection can happen at each crossing.
 """
 
 import math
@@ -34,20 +36,20 @@ __all__ = ["Abstention", "Accepted", "abstain"]
 Floats = NDArray[np.float64]
 By = Literal["class", "group"]
 
-_FIRST = 8  # errors that the first threshold may have where rows are many
+_FIRST = 8  # errors allowed at the first threshold if there are many rows
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """What was accepted of one class, of one group, or of all rows.
+    """The threshold and its counts for one class, one group, or all rows.
 
     Args:
         name: "all", a class's number or a group's name.
-        threshold: Least confidence to answer at; inf: never.
-        rows: Rows there.
-        answered: Those at or above the threshold.
-        errors: Those of them that are wrong.
-        error_high: What the error among answers is below, with the confidence asked for; 1 if none was answered.
+        threshold: Smallest confidence to answer at; inf if it always abstains.
+        rows: Number of rows of this class or group.
+        answered: Number of rows at or above the threshold.
+        errors: Number of wrong answers.
+        error_high: Upper bound of the error among answers, at the requested confidence; 1 if none was answered.
     """
 
     name: str
@@ -68,15 +70,15 @@ class Accepted:
 
 
 class Abstention(nn.Module):
-    """Answer with the most probable class where its confidence reaches the threshold, else −1. Made by ``abstain``.
+    """A rule that returns the most probable class where its confidence reaches the threshold, else −1. Made by ``abstain``.
 
     ``forward`` takes calibrated logits (N, K) and returns (N,) int64, so that ``torch.nn.Sequential(model, calibrator, rule)``
     is the deployed model. Thresholds by group need the groups: ``decide(predictions, features)``.
 
     Args:
-        parts: What was found, one a threshold.
+        parts: One per threshold.
         by: None, "class" or "group".
-        error: α, or None where a coverage was asked for.
+        error: α, or None if a coverage was requested.
         confidence: 1 − δ.
     """
 
@@ -98,7 +100,7 @@ class Abstention(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """The one threshold; inf if none qualifies.
+        """The threshold of all rows; inf if none qualifies.
 
         Raises:
             InputError: If there is one for each class or group.
@@ -109,7 +111,7 @@ class Abstention(nn.Module):
 
     @property
     def coverage(self) -> Interval:
-        """The share of rows that are answered, with its exact 95 % interval."""
+        """The proportion of rows that are answered, with its exact 95 % interval."""
         rows, answered = sum(part.rows for part in self.parts), sum(part.answered for part in self.parts)
         low, high = share_ends(answered, rows, alpha=0.025)
         return Interval(answered / rows, low, high, 0.95, "Clopper–Pearson")
@@ -127,8 +129,8 @@ class Abstention(nn.Module):
         """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains.
 
         Args:
-            predictions: Calibrated; labels are not read.
-            features: (N,) group of each row, where thresholds are by group; one that was not among the first abstains.
+            predictions: Calibrated; labels are not needed.
+            features: (N,) group of each row, if thresholds are by group; rows of a group without a threshold abstain.
         """
         if not isinstance(predictions, Predictions | BinaryPairs):
             kind = type(predictions).__name__
@@ -186,24 +188,25 @@ def abstain(
     by: By | None = None,
     features: Any = None,
 ) -> Abstention:
-    """Find the confidence from which on to answer, so that answers are wrong at most as often as allowed.
+    """Return a rule that abstains below a confidence threshold, chosen so that the error among the answers is bounded.
 
-    The promise is about new rows of the same kind: with probability ``confidence`` over the labelled rows, the error among
-    the answers to come is at most ``error``; for all classes or groups together where ``by`` is given.
+    The guarantee is about new rows from the same distribution: with probability ``confidence`` over the labelled rows, the error
+    among future answers is at most ``error``; with ``by``, simultaneously for all classes or groups.
 
     Args:
         predictions: Labelled, of independent rows that no calibrator was fitted on.
         error: Largest error among the answers, in (0, 1).
-        coverage: Instead: least share of new rows to answer, in (0, 1); the error that costs is bounded in ``.parts``.
+        coverage: Instead of ``error``: smallest proportion of new rows to answer, in (0, 1); ``.parts`` bounds the resulting
+            error.
         confidence: 1 − δ in (0, 1).
-        by: A threshold for each predicted "class", or for each "group" of ``features``; None for one of all rows.
+        by: One threshold per predicted "class", or per "group" of ``features``; None for one threshold.
         features: (N,) group of each row, numbers or names, for ``by="group"``.
 
     Returns:
-        A module; where no threshold qualifies it always abstains, and ``.qualifies`` is false.
+        A module; if no threshold qualifies it always abstains, and ``.qualifies`` is false.
 
     Raises:
-        InputError: For rows that are not labelled and independent, or not one of error and coverage.
+        InputError: For rows that are not labelled and independent, or unless exactly one of error and coverage is given.
 
     Examples:
         >>> from calibrant import Predictions
@@ -238,7 +241,7 @@ def abstain(
 
 
 def _parts(data: Data, by: By | None, features: Any) -> list[tuple[str, NDArray[np.int64]]]:
-    """Return names and row numbers: of all rows, of each predicted class, or of each group."""
+    """Return the name and row numbers of each part: all rows, each predicted class, or each group."""
     if by is None:
         return [("all", np.arange(len(data)))]
     if by == "class":
@@ -254,12 +257,12 @@ def _names(features: Any, *, rows: int) -> list[str]:
     values = as_array(features, name="features")
     if values.shape != (rows,):
         got = f"shape {values.shape}" if values.ndim else shown(features)
-        raise refuse(f"{rows} groups, one a row", got, "pass a list or an array of one axis")
+        raise refuse(f"{rows} groups, one per row", got, "pass a list or an array of one axis")
     return [str(value) for value in values.tolist()]
 
 
 def check_promise(*, by: Any, error: Any, confidence: Any) -> None:
-    """Refuse another ``by`` than None, "class" and "group", and an error or confidence outside (0, 1)."""
+    """Raise unless ``by`` is None, "class" or "group", ``error`` None or in (0, 1), and ``confidence`` in (0, 1)."""
     if by is not None:
         check_choice(by, name="by", choices=("class", "group"))
     if error is not None:
@@ -299,19 +302,19 @@ def _by_error(name: str, p: Floats, wrong: NDArray[np.bool_], *, error: float, d
 
 
 def _start(rows: int, *, error: float, delta: float) -> int:
-    """Return m₀: a tenth of the rows, but no fewer than pass without an error and no more than pass with ``_FIRST``."""
+    """Return m₀: a tenth of the rows, at least as many as qualify without errors, at most as many as qualify with ``_FIRST``."""
     from scipy.special import gammaincinv
 
     least = math.ceil(math.log(delta) / math.log1p(-error))
-    most = math.ceil(float(gammaincinv(_FIRST + 1, 1 - delta)) / error)  # Poisson's upper end over α
+    most = math.ceil(float(gammaincinv(_FIRST + 1, 1 - delta)) / error)  # the Poisson upper bound over α
     return max(least, min(rows // 10, most))
 
 
 def _by_coverage(name: str, p: Floats, wrong: NDArray[np.bool_], *, coverage: float, delta: float) -> Accepted:
     """Return the highest order statistic that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2.
 
-    Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from those above t, so that
-    their errors are binomial; the share of new rows that reach t is at least Beta(n − r + 1, r).
+    Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from the rows above t, so their
+    number of errors is binomial; the proportion of new rows that reach t is stochastically at least Beta(n − r + 1, r).
     """
     from scipy.special import betainc
 
@@ -337,7 +340,7 @@ def _accepted(
     taken = p >= threshold
     answered, errors = int(taken.sum()), int(wrong[taken].sum())
     if high is None:
-        # the row that is the threshold is no draw from those above it: it counts as wrong
+        # the row that defines the threshold is not a draw from the rows above it, so it counts as wrong
         high = share_ends(min(errors + own, answered), answered, alpha=delta)[1] if answered else 1.0
     return Accepted(name, threshold, len(p), answered, errors, high)
 

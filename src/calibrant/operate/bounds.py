@@ -1,15 +1,16 @@
-"""Confidence bounds that hold at every number of rows, from sums alone.
+"""Finite-sample confidence bounds, computed from sums.
 
-A bet t on rows y ≥ −B multiplies a stake by exp(t y − ψ(tB) y² / B²), ψ(u) = −log(1 − u) − u, which is at most 1 + t y
-(Fan, Grama & Liu 2015, lemma 4.1). Where E y ≤ 0 the product over independent rows has expectation at most 1, so by
-Markov's inequality it exceeds 1/α with probability at most α, whatever the distribution and however few the rows. The
-logarithm needs Σ y and Σ y² only. The stake is spread over a fixed grid of bets, so none is chosen by the data.
+For rows y ≥ −B and a bet t ≥ 0, exp(t y − ψ(tB) y² / B²) with ψ(u) = −log(1 − u) − u is at most 1 + t y (Fan, Grama & Liu
+2015, lemma 4.1). If E y ≤ 0, the product over independent rows (an e-value) has expectation at most 1, so by Markov's
+inequality it exceeds 1/α with probability at most α, for every distribution and number of rows. Its logarithm needs Σ y and
+Σ y² only. The e-values of a fixed grid of bets are averaged, so that no bet is chosen by the data.
 
 The calibration error of B bins is θ = Σ_b |E x 1_b| for rows x = p − y in [−1, 1]; it is the maximum over sign vectors s
 of E s_b x. Hence
-*above*  if θ ≤ c, then E(s_b x − c) ≤ 0 for every s: the stake is spread over the sign vectors;
-*below*  if θ ≥ c, then E(c − s_b x) ≤ 0 for at least one s: the smallest product over s counts.
-The lower bound is the best of three, of which one (``gaps``) is right for bins of many rows only.
+*above*  if θ ≤ c, then E(s_b x − c) ≤ 0 for every s: e-values are averaged over sign vectors;
+*below*  if θ ≥ c, then E(c − s_b x) ≤ 0 for at least one s: the smallest e-value over s is used.
+
+The lower bound is the best of three, one of which (``gaps``) holds only asymptotically, for bins with many rows.
 """
 
 import math
@@ -25,11 +26,11 @@ __all__ = ["Moments", "calibration_ends", "fails_limit", "mean_ends", "share_end
 
 Floats = NDArray[np.float64]
 
-_DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # a bet for each; 0: the largest bet
-_STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])
-_LARGEST = 0.9  # of 1/B: at 1/B a single row could lose the whole stake
+_DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # SDs of y, a bet for each; 0: the largest
+_STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])  # weights of the bets
+_LARGEST = 0.9  # largest bet as a fraction of 1/B, at which a single row could reduce the e-value to 0
 _BY_SIGNS, _WHOLE, _ALTERNATING = 0.1, 0.3, 0.6  # of α, for the three lower bounds of a calibration error
-_ROUNDS, _PLACES = 5, 33  # a bound is found to 32^−5 of its range
+_ROUNDS, _PLACES = 5, 33  # grid search, accurate to 32^−5 of the range
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:
@@ -51,9 +52,9 @@ def mean_ends(moments: Moments, *, low: float, high: float, alpha: float) -> tup
     """Return bounds of the mean of independent rows in [low, high], each missed with probability at most ``alpha``.
 
     Args:
-        moments: Of one bin.
-        low: Smallest possible row.
-        high: Largest possible row.
+        moments: Sums of the rows, as one bin.
+        low: Smallest possible value of a row.
+        high: Largest possible value of a row.
         alpha: In (0, 1).
     """
     width = high - low
@@ -80,9 +81,8 @@ def calibration_ends(moments: Moments, *, confidences: Floats, alpha: float) -> 
     Args:
         moments: (B,) sums of p − y by bin.
         confidences: (B,) sums of p by bin.
-        alpha: In (0, 1). The lower bound spends 30 % of it on the exact binomial test that the model is over- or
-            underconfident as a whole, 60 % on gaps of alternating signs, and 10 % on bets on every sign vector, which hold
-            however few the errors.
+        alpha: In (0, 1). The lower bound uses 30 % of it for the exact binomial test of over- or underconfidence overall, 60 %
+            for gaps of alternating signs, and 10 % for e-values of all sign vectors, which are valid for any number of errors.
     """
     plug_in = float(np.abs(moments.total).sum() / moments.count.sum())
     mean, signs, below = confidences.sum() / moments.count.sum(), _BY_SIGNS * alpha, math.log(1 / alpha)
@@ -100,7 +100,7 @@ def fails_limit(moments: Moments, *, confidences: Floats, limit: float, alpha: f
     Args:
         moments: (R, B) sums of p − y by bin.
         confidences: (R, B) sums of p by bin.
-        limit: Of the calibration error.
+        limit: Limit on the calibration error.
         alpha: In (0, 1).
     """
     mean = confidences.sum(axis=-1) / moments.count.sum(axis=-1)
@@ -110,33 +110,33 @@ def fails_limit(moments: Moments, *, confidences: Floats, limit: float, alpha: f
 
 
 def log_above(moments: Moments, limit: float | Floats, *, alpha: float) -> Floats:
-    """Return the log of the evidence (…) that the calibration error is above ``limit``: ≥ log(1/α) is a proof at α.
+    """Return the log e-value (…) against "the calibration error is at most ``limit``", which is rejected at α if ≥ log(1/α).
 
     Args:
         moments: (…, B) sums of p − y by bin.
         limit: One number, or (…).
-        alpha: The level at which the bets aim.
+        alpha: The level for which the bets are optimised.
     """
     c = _limits(limit, moments)
     bet, scale = _bets(float(moments.count.sum(axis=-1).max()), 1 + c, alpha)  # (9, …, 1)
     plus, minus = (bet * (s * moments.total - c * moments.count) - scale * _squares(moments, s * c) for s in (1, -1))
-    free = np.sum(np.logaddexp(plus, minus) - math.log(2), axis=-1)  # every sign vector, equally
+    free = np.sum(np.logaddexp(plus, minus) - math.log(2), axis=-1)  # the mean over all sign vectors
     return _mixed(np.logaddexp(free, _one_change(plus, minus)) - math.log(2))
 
 
 def log_below(moments: Moments, limit: float | Floats, *, alpha: float) -> Floats:
-    """Return the log of the evidence (…) that the calibration error is below ``limit``; arguments as ``log_above``."""
+    """Return the log e-value (…) against "the calibration error is at least ``limit``"; arguments as ``log_above``."""
     c = _limits(limit, moments)
-    # no error is above 1: at that limit bets have nothing to lose, and none may be infinite
+    # the error is at most 1: at that limit a bet cannot lose, but must stay finite
     bet, scale = _bets(float(moments.count.sum(axis=-1).max()), np.maximum(1 - c, 1e-12), alpha)
     plus, minus = (bet * (c * moments.count - s * moments.total) - scale * _squares(moments, s * c) for s in (1, -1))
     return _mixed(np.minimum(plus, minus).sum(axis=-1))
 
 
 def whole_gap_p(moments: Moments, confidence: float | Floats, limit: float | Floats) -> Floats:
-    """Return the smaller p-value (…) of "mean confidence − accuracy is within ±limit", exact for the binomial.
+    """Return the smaller of both one-sided p-values (…) of |mean confidence − accuracy| ≤ limit, by the binomial distribution.
 
-    Outcomes of unequal probabilities vary less than a binomial of the same mean (Hoeffding 1956).
+    It is conservative: sums of outcomes with unequal probabilities have lighter tails than the binomial (Hoeffding 1956).
     """
     from scipy.special import bdtr, bdtrc
 
@@ -157,7 +157,7 @@ def _squares(moments: Moments, centre: Floats) -> Floats:
 
 
 def _one_change(plus: Floats, minus: Floats) -> Floats:
-    """Return the log of the mean stake over the sign vectors that change sign at most once from bin to bin."""
+    """Return the log of the mean e-value over the sign vectors that change sign at most once from bin to bin."""
     start = np.zeros((*plus.shape[:-1], 1))
     up = np.concatenate([start, np.cumsum(plus, axis=-1)], axis=-1)
     down = np.concatenate([start, np.cumsum(minus, axis=-1)], axis=-1)
@@ -174,18 +174,18 @@ def _bets(rows: float, largest: Floats, alpha: float) -> tuple[Floats, Floats]:
 
 
 def _mixed(logs: Floats) -> Floats:
-    """Return the log of the stakes' mean over the bets, the first axis."""
+    """Return the log of the weighted mean e-value over the bets, the first axis."""
     return np.asarray(np.logaddexp.reduce(logs + np.log(_STAKES).reshape(-1, *[1] * (logs.ndim - 1)), axis=0))
 
 
 def _log_stake(total: Floats, squares: Floats, *, largest: Floats, rows: float, alpha: float) -> Floats:
     bet, scale = _bets(rows, np.maximum(largest, 1e-12), alpha)
-    # rows cannot lie below a limit of 0: one above it decides
+    # at limit 0, rows cannot lie below it, so a single row above it disproves it
     return np.where(largest > 0, _mixed(bet * total - scale * squares), np.where(total > 0, math.inf, 0.0))
 
 
 def _last(holds: Callable[[Floats], NDArray[np.bool_]], low: float, high: float) -> float:
-    """Return the largest c in [low, high] up to which ``holds`` is true; ``low`` if it is not even there."""
+    """Return the largest c in [low, high] up to which ``holds`` is true; ``low`` if it is false at ``low``."""
     for _ in range(_ROUNDS):
         places = np.linspace(low, high, _PLACES)
         first = int(np.argmin(holds(places)))  # the first that does not hold; 0 also if all do
@@ -196,7 +196,7 @@ def _last(holds: Callable[[Floats], NDArray[np.bool_]], low: float, high: float)
 
 
 def _first(holds: Callable[[Floats], NDArray[np.bool_]], low: float, high: float) -> float:
-    """Return the smallest c in [low, high) from which on ``holds`` is true; ``high`` if nowhere."""
+    """Return the smallest c in [low, high] from which ``holds`` is true up to ``high``; ``high`` if there is none."""
     for _ in range(_ROUNDS):
         places = np.linspace(low, high, _PLACES)
         last = _PLACES - 2 - int(np.argmin(holds(places[:-1])[::-1]))  # the last that does not hold

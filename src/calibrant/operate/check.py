@@ -1,4 +1,4 @@
-"""The gate: limits on metrics pass, fail, or lack evidence, by bounds that hold at every number of rows."""
+"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by finite-sample confidence bounds."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ __all__ = ["Check", "Line", "check"]
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Kind = Literal["maximum", "minimum", "no_worse"]
 
-DIRECTION = 0.025  # error probability of a line in each direction
-TOGETHER = 0.05  # that any of the lines is decided wrongly
-_ENOUGH = 1e9  # more rows than this are no advice
+DIRECTION = 0.025  # error probability of each line in each direction
+TOGETHER = 0.05  # probability that any of the lines is decided wrongly
+_ENOUGH = 1e9  # larger numbers of rows are not given as advice
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Line:
     """One limit with its verdict and bounds.
 
     Args:
-        metric: Its name; "worst-group-…" for the worst of several groups.
+        metric: Name of the metric; "worst-group-…" for the worst of several groups.
         kind: "maximum", "minimum" or "no_worse".
-        limit: The largest, or smallest, value allowed; for "no_worse" the largest allowed change for the worse.
-        value: On these rows; for "no_worse" the change (positive is worse).
+        limit: The largest, or smallest, value allowed; for "no_worse" the largest deterioration allowed.
+        value: The value on these rows; for "no_worse" the change (positive is worse).
         low: Lower bound.
         high: Upper bound.
-        n: Rows.
+        n: Number of rows.
         verdict: "pass", "fail" or "not enough evidence".
-        more_rows: About how many more rows would decide, if the value stays what it seems; None if decided, or if no
-            number would.
-        note: What else a reader should know.
+        more_rows: About how many more rows would decide, if the estimate does not change; None if it is decided, or no number
+            of rows would decide.
+        note: A remark for the reader.
     """
 
     metric: str
@@ -56,7 +56,7 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The limit as it is written: "ece ≤ 0.03"."""
+        """The limit as text, such as "ece ≤ 0.03"."""
         if self.kind == "no_worse":
             return f"{self.metric} no worse than the baseline + {self.limit:g}"
         return f"{self.metric} {'≤' if self.kind == 'maximum' else '≥'} {self.limit:g}"
@@ -73,10 +73,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Check:
-    """What ``check`` found.
+    """The result of ``check``.
 
     Args:
-        lines: One a limit.
+        lines: One per limit.
         alpha: Error probability of each line in each direction.
     """
 
@@ -112,25 +112,24 @@ def check(
     baseline: Data | None = None,
     features: Mapping[str, Any] | None = None,
 ) -> Check:
-    """Decide each limit by its bounds, not by its point estimate.
+    """Decide each limit by its confidence bounds, not by its point estimate.
 
-    A line fails if its bound proves that the limit is broken, passes if it proves that it is kept, and says "not enough
-    evidence" otherwise. Each proof is wrong with probability at most 2.5 %, and that any of m lines is decided wrongly
-    has probability at most 5 % (each direction then at 5 % / m, if that is less). Valid at every number of independent
-    rows, except for the log-loss (Student's t) and the part of the ECE's lower bound that proves gaps of alternating signs,
-    which are right for many rows only.
+    A line passes if its bounds show that the limit is met, fails if they show that it is not, and is "not enough evidence"
+    otherwise. Each decision is wrong with probability at most 2.5 %, and any of m lines with probability at most 5 % (each
+    direction at 5 % / m, if that is less). This holds for any number of independent rows, except for the log-loss (Student's t)
+    and the part of the ECE's lower bound that detects gaps of alternating signs, which are asymptotic.
 
     Args:
-        predictions: Labelled, on rows that neither model nor calibrator has seen.
+        predictions: Labelled, on rows on which neither model nor calibrator was fitted.
         maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (15 equal-width bins); with
             "worst-group-" before the name, of the worst group of every column in ``features``.
         minimum: Metric → smallest value allowed.
-        no_worse: Metric (also nll) → by how much it may be worse than the baseline's, ≥ 0.
-        baseline: Predictions of the model before; same rows in the same order are paired, others compared unpaired.
+        no_worse: Metric (also nll) → largest deterioration allowed against the baseline, ≥ 0.
+        baseline: Predictions of the previous model; compared in pairs if they are of the same rows in the same order.
         features: Column name → (N,) group of each row, for the worst-group metrics.
 
     Raises:
-        InputError: For an unknown metric, a limit that cannot bind, or rows that are not independent.
+        InputError: For an unknown metric, a limit outside the metric's range, or rows that are not independent.
 
     Examples:
         >>> from calibrant import Predictions
@@ -142,7 +141,7 @@ def check(
     References:
         Fan, Grama & Liu 2015, lemma 4.1; Clopper & Pearson 1934; Hoeffding 1956.
     """
-    asked: list[tuple[Kind, str, float]] = []
+    requested: list[tuple[Kind, str, float]] = []
     given: tuple[tuple[Kind, Mapping[str, float] | None], ...] = (
         ("maximum", maximum),
         ("minimum", minimum),
@@ -150,20 +149,20 @@ def check(
     )
     for kind, limits in given:
         named = check_mapping(limits, name=kind, example="{'ece': 0.03}")
-        asked += [(kind, name, _check_limit(kind, name, limit)) for name, limit in named.items()]
-    if not asked:
+        requested += [(kind, name, _check_limit(kind, name, limit)) for name, limit in named.items()]
+    if not requested:
         raise refuse(
             "at least one limit", "none", "pass for example maximum={'ece': 0.03} (in the shell: --max ece=0.03)"
         )
     need_independent(predictions, name="predictions")
     _check_baseline(baseline, needed=bool(no_worse))
-    alpha = min(DIRECTION, TOGETHER / len(asked))
+    alpha = min(DIRECTION, TOGETHER / len(requested))
     columns = check_mapping(features, name="features", example="{'column': values}")
-    worst = any(name.startswith(WORST) for _, name, _ in asked)
+    worst = any(name.startswith(WORST) for _, name, _ in requested)
     if columns and not worst:
         raise refuse("a worst-group limit beside features", "none", f"limit {WORST}ece, or leave features (--by) out")
     parts = _parts(predictions, columns) if worst else {}
-    return Check(tuple(_line(*limit, predictions, baseline, parts, alpha=alpha) for limit in asked), alpha)
+    return Check(tuple(_line(*limit, predictions, baseline, parts, alpha=alpha) for limit in requested), alpha)
 
 
 def _line(
@@ -192,7 +191,7 @@ def _decided(kind: Kind, metric: str, limit: float, found: Bounded, note: str) -
 
 
 def _more_rows(found: Bounded, limit: float) -> int | None:
-    """Return how many more rows would move the bound between the centre and the limit to the limit; widths go as n^−½."""
+    """Return how many more rows would move the bound that crosses the limit onto it, if widths shrink as n^−½."""
     distance = limit - found.centre
     width = (found.high if distance > 0 else found.low) - found.centre
     if distance == 0 or width == 0 or not math.isfinite(width):
@@ -202,7 +201,7 @@ def _more_rows(found: Bounded, limit: float) -> int | None:
 
 
 def _worst(metric: str, parts: dict[str, Data], *, alpha: float) -> tuple[Bounded, str]:
-    """Return the worst value over groups: that one is broken is proved at α / groups, that all are kept at α each."""
+    """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
     lower = better_of(metric) == "lower"
     wide = {name: bounded(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: bounded(metric, part, alpha=alpha) for name, part in parts.items()}
@@ -221,7 +220,7 @@ def _worst(metric: str, parts: dict[str, Data], *, alpha: float) -> tuple[Bounde
 
 
 def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
-    """Return "column = value" → its rows, for every value of every column."""
+    """Return "column = value" → the data of its rows, for every value of every column."""
     if not features:
         raise refuse(
             "features for a worst-group limit", "none", "pass features={'column': values} (in the shell: --by)"
@@ -231,7 +230,7 @@ def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
         name = str(column)
         array = as_array(values, name=name)
         if array.shape != (len(data),):
-            raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value a row")
+            raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value per row")
         known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
         if len(known) > 1000:
             raise refuse(f"groups in {column}", f"{len(known)} different values", "bin the column first")
@@ -241,7 +240,7 @@ def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
 
 
 def same_rows(a: Data, b: Data) -> bool:
-    """Return whether ``a`` and ``b`` may hold the same rows: as many, with the same labels in the same order."""
+    """Return whether ``a`` and ``b`` may be of the same rows: equally many, with the same labels in the same order."""
     if len(a) != len(b) or type(a) is not type(b):
         return False
     if a.labels is None or b.labels is None:

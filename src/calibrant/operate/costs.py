@@ -1,4 +1,4 @@
-"""Costs of actions: their table from a CSV file, and what a rule of least cost does and costs on labelled rows."""
+"""Costs of actions: read from a CSV file, and the evaluation of a cost rule on labelled rows."""
 
 import csv
 import os
@@ -14,21 +14,21 @@ from calibrant.statistics import Interval
 
 __all__ = ["CostReport", "Costs", "read_costs", "weigh"]
 
-_CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names classes, also by numbers
+_CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names the classes, even by numbers
 
 
 @dataclass(frozen=True)
 class CostReport:
-    """A rule of costs on labelled rows.
+    """The evaluation of a cost rule on labelled rows.
 
     Args:
-        rows: How many.
+        rows: Number of rows.
         expected_cost: Mean cost of the decisions, with 95 % bounds.
-        foreseen_cost: What the probabilities expected.
-        fixed_action: The action that costs least if always taken.
+        foreseen_cost: Mean cost expected by the probabilities.
+        fixed_action: The action with the lowest mean cost if always taken.
         fixed_cost: Its mean cost.
-        shares: Action → share of rows; "abstain" where that is an action.
-        threshold: Probability of class 1 from which on the second action is taken; None for a rule that has none.
+        shares: Action → fraction of rows; "abstain" if that is an action.
+        threshold: Probability of class 1 at and above which the second action is taken; None if the rule is not a threshold.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class CostReport:
 
 
 def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> CostReport:
-    """Return what ``rule`` does and costs on labelled, calibrated rows that no calibrator was fitted on.
+    """Evaluate ``rule`` on labelled, calibrated rows on which no calibrator was fitted.
 
     Args:
         rule: Made by ``thresholds``.
@@ -64,7 +64,7 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> C
         predictions: Labelled, of independent rows.
 
     Raises:
-        InputError: If they are not, or have another number of classes.
+        InputError: If the rows are not labelled and independent, or have another number of classes.
     """
     expected = rule.expected_cost(predictions)
     taken = rule.decide(predictions)
@@ -87,13 +87,13 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> C
 
 @dataclass(frozen=True)
 class Costs:
-    """What each action costs where each class is true.
+    """A table of costs: of each action for each true class.
 
     Args:
         table: (K, A) costs[true, action].
-        actions: A names; their numbers where the file has none.
+        actions: A names; their indices if the file has no names.
         classes: K names of the lines, or none.
-        file: Where they were read.
+        file: Name of the file, for messages.
     """
 
     table: list[list[float]]
@@ -105,7 +105,7 @@ class Costs:
         """Raise if the lines' names are not those of the classes in their order.
 
         Args:
-            known: The names of the classes, or none where they have only numbers.
+            known: The names of the classes, or none if they only have numbers.
 
         Raises:
             FileFormatError: If they differ.
@@ -120,14 +120,14 @@ class Costs:
 
 
 def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Costs:
-    """Read costs: a line for each class in their order, a column for each action; names of either may stand beside them.
+    """Read costs: one line per class in their order, one column per action; a header and a column of class names are optional.
 
     Args:
         path: A CSV file.
-        file: What messages call it; None is its path.
+        file: Name of the file in messages; None is its path.
 
     Raises:
-        FileFormatError: If it is no regular file of text, a cell is no number, or lines differ in length.
+        FileFormatError: If it is not a text file, a cell is not a number, or lines differ in length.
     """
     text = read_text(path)
     file = os.fspath(path) if file is None else file

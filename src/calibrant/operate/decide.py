@@ -1,4 +1,4 @@
-"""Decisions by cost: the action of least expected cost, its cost, and the net benefit of a threshold."""
+"""Decisions by cost: the action with the lowest expected cost, and the net benefit of a threshold."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,21 +17,22 @@ from calibrant.statistics import Interval
 
 __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
 
-_LARGEST = 1e100  # cost: its square, and sums of squares, are finite
-_ALPHA = 0.025  # of each bound
+_LARGEST = 1e100  # largest cost: its square, and sums of squares, stay finite
+_ALPHA = 0.025  # error probability of each bound
 ABSTAIN = -1
 _TWENTIETHS = tuple(one / 20 for one in range(1, 20))
 
 
 class CostRule(nn.Module):
-    """Choose the action a of least expected cost Σ_k p_k costs[k, a]; of equal ones the first, and never to abstain first.
+    """Chooses the action a with the lowest expected cost Σ_k p_k costs[k, a]. Made by ``thresholds``.
 
-    Made by ``thresholds``. ``forward`` takes calibrated logits (N, K) and returns actions (N,) int64, −1 for abstaining,
-    so that ``torch.nn.Sequential(model, calibrator, rule)`` decides and is exported.
+    Of actions with equal cost it takes the first, and abstains only if that is strictly cheaper. ``forward`` takes calibrated
+    logits (N, K) and returns actions (N,) int64, −1 for abstaining, so that ``torch.nn.Sequential(model, calibrator, rule)`` can
+    be deployed and exported.
 
     Args:
-        costs: (K, A) cost of action a where class k is true; negative ones are gains.
-        reject: Cost of abstaining, or None where that is no action.
+        costs: (K, A) cost of action a if class k is true; negative costs are gains.
+        reject: Cost of abstaining, or None if the rule must not abstain.
     """
 
     table: Tensor
@@ -47,10 +48,10 @@ class CostRule(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """The probability of class 1 from which on action 1 is taken; for two classes, two actions and no abstaining.
+        """The probability of class 1 at and above which action 1 is taken; for two classes, two actions and no abstaining.
 
         Raises:
-            InputError: For more of them, where the rule is no threshold, or where one action is always as good.
+            InputError: For more classes or actions, or if one action is never worse than the other.
         """
         if self.table.shape != (2, 2):
             raise refuse("two classes and two actions", f"costs of shape {tuple(self.table.shape)}", "use decide")
@@ -70,7 +71,7 @@ class CostRule(nn.Module):
         """Return the action (N,) of each row; −1 for abstaining.
 
         Args:
-            predictions: Calibrated, of K classes; labels are not read.
+            predictions: Calibrated, of K classes; labels are not needed.
         """
         self._check(predictions)
         with torch.no_grad():
@@ -78,13 +79,13 @@ class CostRule(nn.Module):
         return actions
 
     def expected_cost(self, predictions: Predictions) -> Interval:
-        """Return the mean cost of the decisions on labelled rows, with 95 % bounds that hold at every number of rows.
+        """Return the mean cost of the decisions on labelled rows, with finite-sample 95 % bounds.
 
         Args:
-            predictions: Labelled and calibrated, of independent rows that no calibrator was fitted on.
+            predictions: Labelled and calibrated, of independent rows on which no calibrator was fitted.
 
         Raises:
-            InputError: If they are not.
+            InputError: If the rows are not labelled and independent.
         """
         self._check(predictions)
         need_independent(predictions, name="predictions")
@@ -98,13 +99,13 @@ class CostRule(nn.Module):
         return Interval(mean, min(ends[0], mean), max(ends[1], mean), 1 - 2 * _ALPHA, "bets")
 
     def foreseen_cost(self, predictions: Predictions) -> float:
-        """Return the mean cost that calibrated probabilities expect of the decisions: no labels are needed.
+        """Return the mean cost of the decisions expected by calibrated probabilities, without labels.
 
         Args:
             predictions: Calibrated, of independent rows.
 
         Raises:
-            InputError: If they are not, or have weights.
+            InputError: If the rows are not independent, or have weights.
         """
         self._check(predictions)
         need_window(predictions, name="predictions")
@@ -112,13 +113,13 @@ class CostRule(nn.Module):
             return float(self._expected(predictions.logits).amin(dim=1).mean())
 
     def fixed_cost(self, predictions: Predictions) -> tuple[int, float]:
-        """Return the one action that costs least if always taken, and its mean cost on labelled rows: −1 is to abstain.
+        """Return the single action with the lowest mean cost on labelled rows (−1 is abstaining), and that cost.
 
         Args:
             predictions: Labelled, of independent rows.
 
         Raises:
-            InputError: If they are not.
+            InputError: If the rows are not labelled and independent.
         """
         self._check(predictions)
         need_independent(predictions, name="predictions")
@@ -145,18 +146,18 @@ class CostRule(nn.Module):
 
 
 def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
-    """Return the rule that decides at the least expected cost.
+    """Return the rule that chooses the action with the lowest expected cost.
 
     Args:
-        costs: (K, A) cost of action a where class k is true: ``costs[true, action]``; negative ones are gains.
-        reject: Cost of abstaining, or None where that is no action.
+        costs: (K, A) cost of action a if class k is true: ``costs[true, action]``; negative costs are gains.
+        reject: Cost of abstaining, or None if the rule must not abstain.
 
     Raises:
-        InputError: If costs are no finite (K ≥ 2, A ≥ 2) table.
+        InputError: If costs are not a finite (K ≥ 2, A ≥ 2) table.
 
     Examples:
         >>> from calibrant import Predictions
-        >>> rule = thresholds([[0, 1], [5, 0]])  # to miss class 1 costs five times a false alarm
+        >>> rule = thresholds([[0, 1], [5, 0]])  # missing class 1 costs five times as much as a false alarm
         >>> round(rule.threshold, 4)
         0.1667
         >>> rule.decide(Predictions.from_binary_probs([0.1, 0.2, 0.9])).tolist()
@@ -172,14 +173,14 @@ def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
 
 @dataclass(frozen=True)
 class NetBenefit:
-    """The net benefit at one threshold, in true positives a row.
+    """The net benefit at one threshold, in true positives per row.
 
     Args:
         threshold: t in (0, 1).
-        model: Of acting where p ≥ t.
-        low: Lower 95 % bound, right at every number of rows.
-        high: Upper 95 % bound.
-        all: Of acting always; acting never has 0.
+        model: Net benefit of acting where p ≥ t.
+        low: Lower 95 % bound of ``model``, valid for any number of rows.
+        high: Upper 95 % bound of ``model``.
+        all: Net benefit of always acting; that of never acting is 0.
     """
 
     threshold: float
@@ -194,7 +195,7 @@ def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, 
 
     Args:
         predictions: Labelled, of independent rows.
-        at: Thresholds in (0, 1); t is the probability at which acting and not acting are thought equally good.
+        at: Thresholds in (0, 1); t is the probability at which acting and not acting are considered equally good.
         positive: The class to act on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A calibrator and the decision after it, as one module in one file."""
+"""A calibrator followed by a decision rule, as one module and one file."""
 
 import json
 import math
@@ -28,14 +28,14 @@ Rule = CostRule | Abstention
 
 
 class Deployed(nn.Module):
-    """What follows a model where it is used: logits in, actions out, −1 for abstaining. Exported like any module.
+    """A module that maps a model's logits to actions (−1 is abstaining): a calibrator followed by a decision rule.
 
     Args:
         calibrator: Fitted.
-        rule: Made by ``thresholds`` or ``abstain``, on calibrated rows that the calibrator was not fitted on.
+        rule: Made by ``thresholds`` or ``abstain``, on calibrated rows on which the calibrator was not fitted.
 
     Raises:
-        InputError: If one is something else, or their numbers of classes differ.
+        InputError: If either is of another type, or their numbers of classes differ.
 
     Examples:
         >>> import torch
@@ -66,8 +66,8 @@ class Deployed(nn.Module):
         """Return the actions (N,) for the model's uncalibrated predictions.
 
         Args:
-            predictions: Labels are not read.
-            features: (N,) groups, where the rule abstains by group.
+            predictions: Predictions of the model; labels are not needed.
+            features: (N,) groups, if the rule abstains by group.
         """
         calibrated = need_classes(predictions, name="predictions").calibrated_by(self.calibrator, allow_fit_rows=True)
         if isinstance(self.rule, CostRule):
@@ -77,7 +77,7 @@ class Deployed(nn.Module):
         return self.rule.decide(calibrated, features)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save both as one safetensors file, atomically.
+        """Save calibrator and rule as one safetensors file, atomically.
 
         Raises:
             InputError: If ``path`` does not end in .safetensors.
@@ -94,14 +94,14 @@ class Deployed(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, classes: list[type[Calibrator]] | None = None) -> Self:
-        """Load what ``save`` wrote.
+        """Load a file written by ``save``.
 
         Args:
             path: The file.
-            classes: Calibrators beyond ``calibrators.__all__``, as ``calibrant.load`` takes them.
+            classes: Classes of calibrators not in ``calibrators.__all__``, as for ``calibrant.load``.
 
         Raises:
-            FileFormatError: If the file is something else, or broken.
+            FileFormatError: If the file is of another kind, or damaged.
         """
         known = (
             ()

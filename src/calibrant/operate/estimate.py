@@ -1,4 +1,4 @@
-"""How good is it now, before the labels come? Accuracy, log-loss and confusion that calibrated probabilities expect."""
+"""Estimates of accuracy, log-loss and the confusion matrix of unlabelled rows, from calibrated probabilities."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +21,7 @@ __all__ = ["Estimate", "Moved", "estimate"]
 
 Floats = NDArray[np.float64]
 
-_MOST_CLASSES = 200  # of a confusion matrix
+_MOST_CLASSES = 200  # for a confusion matrix
 _FOLDS = 5
 _NOTICED = 0.05
 UNSEEN = (
@@ -41,8 +41,8 @@ class Moved:
     """Whether the scores are distributed as in the reference.
 
     Args:
-        p_value: Of "they are": twice the smaller of those for the confidences (Kolmogorov–Smirnov) and decisions (χ²).
-        distance: Largest distance of the two distribution functions of the confidence.
+        p_value: Of equal distributions: twice the smaller p-value of confidences (Kolmogorov–Smirnov) and decisions (χ²).
+        distance: Largest difference of the two distribution functions of the confidence.
         confidence: Mean confidence of the reference.
     """
 
@@ -58,19 +58,19 @@ class Moved:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What labels would say, with 95 % intervals for the window's own rows.
+    """Estimated performance on the window's rows, with 95 % intervals for the values that their labels will give.
 
     Args:
-        rows: Of the window.
-        reference_rows: Labelled ones behind it; 0 if there were none.
-        confidence: Mean confidence of the decisions, calibrated.
-        accuracy: Of the window, once its labels are there.
-        gap: Confidence − accuracy: the part of the ECE that is over- (+) or underconfidence throughout.
-        nll: Mean log-loss in nats; None where a reference label has probability 0.
-        confusion: (K, K) shares of rows by decision and label; None for more than 200 classes.
+        rows: Number of rows of the window.
+        reference_rows: Number of labelled reference rows; 0 without a reference.
+        confidence: Mean calibrated confidence of the decisions.
+        accuracy: Accuracy on the window.
+        gap: Confidence − accuracy: overall over- (+) or underconfidence (−).
+        nll: Mean log-loss in nats; None if a reference label has probability 0.
+        confusion: (K, K) fractions of rows by decision and label; None for more than 200 classes.
         confusion_low: (K, K) lower ends.
         confusion_high: (K, K) upper ends.
-        atc: Accuracy by average thresholded confidence, to compare; None without a reference.
+        atc: Accuracy estimated by average thresholded confidence, for comparison; None without a reference.
         moved: Whether the scores have moved; None without a reference.
     """
 
@@ -87,7 +87,7 @@ class Estimate:
     moved: Moved | None
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON data; absent things are null."""
+        """Return the estimate as JSON data; None becomes null."""
         shown = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in vars(self).items()}
         for key in ("accuracy", "gap", "nll", "moved"):
             shown[key] = None if shown[key] is None else asdict(shown[key])
@@ -119,17 +119,18 @@ class Estimate:
 def estimate(
     predictions: Predictions, calibrator: Calibrator | None = None, *, reference: Predictions | None = None
 ) -> Estimate:
-    """Return the accuracy, log-loss and confusion matrix to expect of rows whose labels have not come.
+    """Estimate accuracy, log-loss and confusion matrix of rows without labels.
 
-    Right where rows of equal scores have the labels they had (covariate shift included, concept shift not). Labelled
-    reference rows correct the probabilities where the window's rows lie, and their number is counted by the intervals, which
-    are for the realised figures of these rows. With few hundred rows in the window their own chance dominates.
+    Valid if the distribution of labels given the scores is that of the reference (covariate shift is allowed, concept shift is
+    not). Labelled reference rows correct the probabilities in each stratum of scores. The intervals are for the values that the
+    window's labels will give: they include the randomness of these labels, which dominates in windows of few hundred rows, and
+    the uncertainty from the number of reference rows.
 
     Args:
-        predictions: The window, of independent rows; labels are not read.
-        calibrator: Applied to window and reference first, or None where they are calibrated.
-        reference: Labelled rows, independent, at least 50. Those the calibrator was fitted on will do: its kind is then
-            fitted five times, to calibrate each fifth by the others.
+        predictions: The window, of independent rows; labels are not needed.
+        calibrator: Applied to window and reference first; None if they are already calibrated.
+        reference: At least 50 labelled, independent rows. They may be those the calibrator was fitted on: it is then refitted
+            five times to calibrate each fifth by the others.
 
     Raises:
         InputError: For predictions of another kind, weighted or dependent rows, or another number of classes.
@@ -160,7 +161,7 @@ def estimate(
             got = f"{len(known)} of {known.classes}"
             raise refuse(f"at least 50 reference rows of {window.classes} classes", got, "pass rows of the same model")
     right, told = correctness(window), None if known is None else correctness(known)
-    # strata and their shares are of scores by one and the same calibrator, only the errors are of the other folds
+    # strata use the scores of one calibrator for window and reference; only the residuals are out-of-fold
     strata = None if same is None else Strata.of(right.expected, correctness(same).expected)
     accuracy = projected(right, told, strata, step=1.0)
     mean, low, high = (min(1.0, max(0.0, x)) for x in (accuracy.estimate, accuracy.low, accuracy.high))
@@ -188,12 +189,12 @@ def estimate(
 def _calibrated(data: Predictions, calibrator: Calibrator | None, *, name: str) -> Predictions:
     need_classes(data, name=name)
     need_window(data, name=name)
-    # labels are not read, so that rows of the fit do no harm here
+    # labels are not used here, so rows of the fit are allowed
     return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
 
 
 def _held_out(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
-    """Return the calibrated reference; rows of the fit are calibrated by fits on the others, since on them it looks too good."""
+    """Return the calibrated reference; rows the calibrator was fitted on are calibrated out of fold, to avoid optimism."""
     need_classes(reference, name="the reference")
     need_independent(reference, name="the reference")
     if calibrator is None:
@@ -225,7 +226,7 @@ def _loss(window: Predictions, reference: Predictions | None, strata: Strata | N
 
 
 def _atc(window: Figure, reference: Figure) -> float:
-    """Return the share of the window above the confidence below which the reference has as many rows as errors."""
+    """Return the fraction of the window above the confidence below which the reference has as many rows as errors."""
     errors = round(float((1 - reference.seen).sum())) if reference.seen is not None else 0
     place = np.sort(reference.expected)[min(errors, len(reference.expected) - 1)]
     return float((window.expected >= place).mean())

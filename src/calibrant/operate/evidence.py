@@ -1,12 +1,12 @@
-"""Evidence that calibration has changed since the reference, valid at every row (anytime-valid).
+"""Anytime-valid evidence that calibration has changed since the reference.
 
-For outcomes y with log-odds ℓ let L(u) be the likelihood of log-odds moved by u: ℓ + u for a shift, e^(u/2) ℓ for a slope.
-The reference rows leave u uncertain: π₀ ∝ L_reference. If nothing has changed, rows have the probability ∫ π₀ L; if
-u became another, unknown one at some time, those before it have ∫ π₀ L and those after it ∫ π₁ L, with π₁ wide around π₀. The
-ratio, averaged over the time of change by weights fixed in advance, is a martingale where nothing has changed, in whatever
-order the rows arrive: it ever exceeds 1/α with probability at most α (Ville 1939), the reference's uncertainty included.
-
-log L is a sum over rows, kept at 16 Chebyshev nodes: sums of parts add, and interpolate to any u within 1e-8 a row.
+For outcomes y with log-odds ℓ let L(u) be the likelihood under changed log-odds: ℓ + u for a shift, e^(u/2) ℓ for a slope. The
+reference rows determine u up to the posterior π₀ ∝ L_reference. Without a change all rows have the probability ∫ π₀ L. If u
+changed to an unknown value at some time, the rows before it have ∫ π₀ L and those after it ∫ π₁ L, with π₁ wider than π₀. The
+likelihood ratio, averaged over the time of change with fixed weights, is a martingale if nothing has changed, in any order of
+the rows. So the probability that it ever exceeds 1/α is at most α (Ville 1939), including the uncertainty of the reference.
+log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation to any u is accurate to
+1e-8 per row.
 """
 
 import math
@@ -27,16 +27,16 @@ __all__ = ["NODES", "Evidence", "confidence_terms", "gather", "names_of", "since
 
 Floats = NDArray[np.float64]
 
-REACH = 2.0  # of u, in log-odds; a slope goes from e^−1 to e
+REACH = 2.0  # largest |u|, in log-odds; slopes lie between e^−1 and e
 NODES = 16
-CLASSES = 100  # beyond, single classes are not watched
+CLASSES = 100  # with more classes, single classes are not monitored
 _GRID = np.linspace(-REACH, REACH, 801)
-_LARGEST = 12.0  # log-odds beyond are cut: one such row must not decide alone
-_JUMP, _SPREAD = 0.4, 0.25  # of the change that π₁ expects either way, in log-odds
-_OVERCONFIDENT = 0.7  # of π₁ on changes for the worse, which are the common ones
-_WEIGHTS = {"shift": 0.4, "slope": 0.2, "classes": 0.35, "loss": 0.05}
-_BY_GROUP = 0.25  # of the stake, where groups are watched
-_BETS = 0.9 / 2.0 ** np.arange(8)  # of the largest possible bet on the log-loss
+_LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot decide
+_JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of the change under π₁, in log-odds
+_OVERCONFIDENT = 0.7  # prior probability, under π₁, of a change towards overconfidence, which is the common case
+_WEIGHTS = {"shift": 0.4, "slope": 0.2, "classes": 0.35, "loss": 0.05}  # prior weights of the monitored quantities
+_BY_GROUP = 0.25  # weight of all groups together, if groups are monitored
+_BETS = 0.9 / 2.0 ** np.arange(8)  # fractions of the largest possible bet on the log-loss
 
 
 def _nodes() -> Floats:
@@ -61,12 +61,12 @@ def names_of(classes: int, groups: Sequence[Group] = ()) -> list[str]:
 
 
 def gather(data: Data, *, classes: int, groups: Sequence[Group] = ()) -> Floats:
-    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line a name.
+    """Return log L(u) − log L(0) (F, 16) at the nodes, summed over the rows of ``data``, one line per name of ``names_of``.
 
     Args:
         data: Labelled.
         classes: K, or 0 for top-label pairs.
-        groups: Column and value of each group, the values of one column together.
+        groups: Column and value of each group; the values of one column are consecutive.
     """
     nodes = torch.from_numpy(_nodes())
     terms = confidence_terms(data.confidence.double(), data.correct)
@@ -82,7 +82,7 @@ def gather(data: Data, *, classes: int, groups: Sequence[Group] = ()) -> Floats:
     for column in dict.fromkeys(column for column, _ in groups):
         values = [value for other, value in groups if other == column]
         code = torch.from_numpy(group_codes(data, column, values))
-        sums = torch.zeros(len(values) + 1, NODES, dtype=torch.float64)  # the last: groups that the reference has not
+        sums = torch.zeros(len(values) + 1, NODES, dtype=torch.float64)  # the last: groups not in the reference
         found += list(sums.index_add_(0, torch.where(code < 0, len(values), code), terms[:, 0].cpu())[:-1])
     return np.asarray(torch.stack(found).numpy())
 
@@ -112,10 +112,10 @@ class Evidence:
     """Evidence for a change of each monitored quantity.
 
     Args:
-        logs: Name → log of the evidence; "loss" is that of the log-loss being worse.
-        log: Of their weighted mean, which decides.
+        logs: Name → log evidence; "loss" is the evidence that the log-loss has increased.
+        log: Log of their weighted mean, which decides.
         start: Index of the block at which the change most likely began.
-        moved: By what is watched, the likeliest change of the log-odds since then, against the reference's.
+        moved: Name → maximum-likelihood change of the log-odds since then, relative to the reference.
     """
 
     logs: dict[str, float]
@@ -137,13 +137,13 @@ def since_change(
     """Return the evidence that something changed at the start of some block.
 
     Args:
-        reference: (F, 16) of the reference rows.
-        blocks: (T, F, 16) in order of time.
-        losses: (T, 3) rows, Σ z and Σ z² of the cut log-losses z in [0, 1].
+        reference: (F, 16) sums of ``gather`` over the reference rows.
+        blocks: (T, F, 16) sums of ``gather`` over each block, in order of time.
+        losses: (T, 3) rows, Σ z and Σ z² of the capped log-losses z in [0, 1].
         weights: (T,) prior probability that the change began with each block; they sum to at most 1.
         classes: K, or 0.
         limit: Upper bound of the reference's mean z.
-        groups: Those of ``gather``.
+        groups: As in ``gather``.
     """
     unchanged, changed = _priors(reference, single=len(reference) - 2 - len(groups))
     after = np.cumsum(blocks[::-1], axis=0)[::-1]  # (T, F, 16): from each block on
@@ -152,7 +152,7 @@ def since_change(
     tail = np.cumsum(losses[::-1], axis=0)[::-1]
     ratios = np.concatenate([ratios, _loss_ratio(tail, limit)[:, None]], axis=1)
     names = [*names_of(classes, groups), "loss"]
-    rest = math.log(max(1e-300, 1 - weights.sum()))  # the change has not come yet: a ratio of 1
+    rest = math.log(max(1e-300, 1 - weights.sum()))  # no change yet: likelihood ratio 1
     weighted = ratios + np.log(weights)[:, None]
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), rest)
     shares = np.log(_shares(names, groups=len(groups)))
@@ -167,7 +167,7 @@ def since_change(
 
 
 def _priors(reference: Floats, *, single: int) -> tuple[Floats, Floats]:
-    """Return log weights (F, G) of u if nothing changed, and if something did; ``single`` lines are of classes."""
+    """Return log π₀ and log π₁ (F, G) on the grid of u; ``single`` lines are of classes."""
     unchanged = _normal(reference @ _TO_GRID.T)
     mean = np.exp(unchanged) @ _GRID
     spread = np.exp(unchanged) @ _GRID**2 - mean**2
@@ -191,7 +191,7 @@ def _averaged(sums: Floats, prior: Floats) -> Floats:
 
 
 def _loss_ratio(tail: Floats, limit: float) -> Floats:
-    """Return the log evidence (T,) that the mean of z is above ``limit``: bets as in ``operate.bounds``."""
+    """Return the log evidence (T,) that the mean of z is above ``limit``: e-values as in ``operate.bounds``."""
     count, total, squares = tail.T
     y, yy = total - limit * count, squares - 2 * limit * total + limit * limit * count
     u = _BETS[:, None]
@@ -200,7 +200,7 @@ def _loss_ratio(tail: Floats, limit: float) -> Floats:
 
 
 def _shares(names: list[str], *, groups: int) -> Floats:
-    """Return the part (F + 1,) of the stake on each of ``names``."""
+    """Return the prior weight (F + 1,) of each of ``names``."""
     single = len(names) - 3 - groups
     scale = (1 - _BY_GROUP if groups else 1.0) / (1.0 if single else 1 - _WEIGHTS["classes"])
     of_class, of_group = _WEIGHTS["classes"] * scale / max(1, single), _BY_GROUP / max(1, groups)

@@ -1,4 +1,4 @@
-"""A gate's result for machines and readers: JUnit XML, Markdown, and GitHub's annotations."""
+"""The result of ``check`` as JUnit XML, Markdown, and GitHub annotations."""
 
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
@@ -16,7 +16,7 @@ def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
     """Return the result as Markdown, for a comment on a pull request or a step summary.
 
     Args:
-        found: What ``check`` found.
+        found: The result of ``check``.
         title: The heading.
 
     Examples:
@@ -44,11 +44,11 @@ def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
 
 
 def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = False) -> str:
-    """Return the result as JUnit XML: a test case a limit; too little evidence is a skip, or with ``strict`` a failure.
+    """Return the result as JUnit XML, one test case per limit; "not enough evidence" is skipped, or with ``strict`` a failure.
 
     Args:
-        found: What ``check`` found.
-        name: Of the suite.
+        found: The result of ``check``.
+        name: Name of the test suite.
         strict: Whether "not enough evidence" counts as a failure.
     """
     _check_found(found)
@@ -77,7 +77,7 @@ def annotations(found: Check) -> Iterator[str]:
     """Return a GitHub workflow command for every limit that does not pass.
 
     Args:
-        found: What ``check`` found.
+        found: The result of ``check``.
     """
     _check_found(found)
     return (_command(line) for line in found.lines if line.verdict != "pass")
@@ -102,7 +102,7 @@ def _cell(text: str) -> str:
 
 
 def _xml(text: str) -> str:
-    """Return ``text`` without the control characters that XML 1.0 cannot hold."""
+    """Return ``text`` without the control characters that XML 1.0 forbids."""
     return "".join(c for c in text if c in "\t\n" or c >= " ")
 
 

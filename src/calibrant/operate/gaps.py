@@ -1,16 +1,16 @@
 """A lower bound of the calibration error Σ_b a_b that is sharp where the gaps of neighbouring bins have opposite signs.
 
-With a_b the population's |gap| of bin b times its probability, D_b = |Σ_i x_i| / N what the rows show, and s_b its standard
-deviation, the sum Σ_b D_b is too large by up to √(2/π) s_b a bin: chance has no sign. Instead each bin adds s_b ψ(D_b / s_b),
+Let a_b be the population's |gap| of bin b times its probability, D_b = |Σ_i x_i| / N its estimate, and s_b the standard error.
+Σ_b D_b is biased upward by up to √(2/π) s_b per bin, since an absolute value is. Instead each bin contributes s_b ψ(D_b / s_b),
 
     ψ(z) = |z| − κ exp(−z² / (2 w²)),    κ such that E ψ(α + Z) ≤ α for every α ≥ 0, Z standard normal,
 
-which is never too large on average and loses little where a gap is seen. With m and v the mean and variance of ψ(α + Z) and z
-the normal quantile, √V ≤ (V + V₀) / (2 √V₀) separates the bins, so that the bound holds whatever the gaps are:
+which is never biased upward and loses little for large gaps. With m(α) and v(α) the mean and variance of ψ(α + Z), V the variance
+of the sum and z the normal quantile, √V ≤ (V + V₀) / (2 √V₀) makes the bound a sum over bins, maximised over each unknown gap:
 
     Σ_b a_b ≥ Σ_b s_b ψ(D_b / s_b) − Σ_b s_b max_α [m(α) − α + t_b v(α)] − z √V₀ / 2,    t_b = z s_b / (2 √V₀),  any V₀ > 0.
 
-Sums of bins are taken for normal, so bins with few expected errors are left out, which only lowers the bound.
+Sums of bins are assumed normal, so bins with few expected errors are left out, which only lowers the bound.
 """
 
 import math
@@ -25,16 +25,15 @@ __all__ = ["alternating_low"]
 
 Floats = NDArray[np.float64]
 
-WIDTH = 0.8  # w; smaller ones lose less at large gaps and vary more at small ones
-_FEWEST = (
-    2.0  # Σ p (1 − p) of a bin that counts, in units of log 1/α: the further in the tail, the more rows are normal
-)
+WIDTH = 0.8  # w; a smaller w loses less at large gaps and has a larger variance at small ones
+# smallest Σ p (1 − p) of a bin that is used, in units of log 1/α: further into the tail, normality needs more rows
+_FEWEST = 2.0
 _SLOPES = np.linspace(0.0, 3.0, 301)  # of t
 _VARIANCES = np.linspace(0.7, 1.7, 6)  # V₀ in units of Σ s²
 
 
 def alternating_low(moments: Moments, confidences: Floats, *, alpha: float) -> Floats:
-    """Return the lower bound (…) of Σ_b |E x 1_b|, missed with probability at most ``alpha`` where bins hold many rows.
+    """Return the lower bound (…) of Σ_b |E x 1_b|, missed with probability at most ``alpha`` for bins with many rows.
 
     Args:
         moments: (…, B) sums of x = p − y by bin.
@@ -47,7 +46,7 @@ def alternating_low(moments: Moments, confidences: Floats, *, alpha: float) -> F
     p = confidences / np.maximum(count, 1)
     expected = count * p * (1 - p)
     counts = expected >= _FEWEST * math.log(1 / alpha)
-    # few errors seen by chance must not make a bin look sharper than its confidences say
+    # a bin with few errors by chance must not get a smaller variance than its confidences imply
     spread = np.where(counts, np.sqrt(np.maximum(moments.squares - total**2 / rows, expected)) / rows, 0.0)
     z = np.where(counts, np.abs(total) / rows / np.where(counts, spread, 1.0), 0.0)
     factor, costs = _table()

@@ -1,4 +1,4 @@
-"""The groups that a monitor watches by themselves: the values of named columns that its reference has."""
+"""The groups that a monitor also watches separately: the values of named columns in its reference."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from calibrant.operate.rows import Data
 __all__ = ["Group", "group_codes", "groups_in"]
 
 Group = tuple[str, str]  # column and value
-MOST = 100  # groups
+MOST = 100  # largest number of groups
 
 
 def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
@@ -37,15 +37,15 @@ def groups_in(reference: Data, by: Sequence[str]) -> tuple[Group, ...]:
 
 def group_codes(data: Data, column: str, values: Sequence[str]) -> NDArray[np.int64]:
     """Return the index in ``values`` of each row's group (N,), or −1 for a group that is not among them."""
-    there = _values(data, column)
+    own = _values(data, column)
     order = np.argsort(values)
     ranked = np.asarray(values)[order]
-    at = np.minimum(np.searchsorted(ranked, there), len(ranked) - 1)
-    return np.asarray(np.where(ranked[at] == there, order[at], -1))
+    at = np.minimum(np.searchsorted(ranked, own), len(ranked) - 1)
+    return np.asarray(np.where(ranked[at] == own, order[at], -1))
 
 
 def _values(data: Data, column: str) -> NDArray[np.str_]:
-    """Return the values (N,) of a column as text: 1 and 1.0 are the same group."""
+    """Return the values (N,) of a column as text, where 1 and 1.0 are the same group."""
     features = data.features or {}
     if column not in features:
         got = f"the features {', '.join(features)}" if features else "none"

@@ -1,4 +1,4 @@
-"""The metrics that can be limited: their value, their bounds at every number of rows, and their difference to a baseline."""
+"""The metrics that can have limits: their value, finite-sample bounds, and difference to a baseline."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _BINS = EqualWidth(15)
 
 @dataclass(frozen=True)
 class Bounded:
-    """A value with bounds, each missed with probability at most α, and the centre they will close in on with more rows."""
+    """A value with bounds, each missed with probability at most α, and the centre to which they converge with more rows."""
 
     value: float
     low: float
@@ -47,9 +47,9 @@ def bounded(metric: str, data: Data, *, alpha: float) -> Bounded:
     """Return the value of ``metric`` (one of ``LIMITED``) on ``data`` with its bounds.
 
     Args:
-        metric: accuracy and error: exact binomial; brier and ece: by ``operate.bounds``.
+        metric: Accuracy and error have exact binomial bounds, brier and ece those of ``operate.bounds``.
         data: Labelled, of independent rows.
-        alpha: Of each bound.
+        alpha: Error probability of each bound.
     """
     value, n = _METRICS[metric](data), len(data)
     if metric == "ece":
@@ -72,10 +72,10 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
 
     Args:
         metric: One of ``LIMITED``, or nll.
-        data: The new model's.
-        baseline: The old model's.
-        paired: Whether both hold the same rows in the same order.
-        alpha: Of each bound.
+        data: Predictions of the new model.
+        baseline: Predictions of the old model.
+        paired: Whether both are of the same rows in the same order.
+        alpha: Error probability of each bound.
 
     Raises:
         InputError: For an infinite log-loss.
@@ -96,7 +96,7 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
 
 
 def _change_of_means(new: Floats, old: Floats, *, paired: bool, alpha: float) -> Bounded:
-    """Return the change of an unbounded mean by Student's t (Welch's where rows are not paired): right for many rows only."""
+    """Return the change of an unbounded mean, with asymptotic bounds by Student's t (Welch's if rows are not paired)."""
     from scipy.special import stdtrit
 
     if paired:
@@ -114,7 +114,7 @@ def _change_of_means(new: Floats, old: Floats, *, paired: bool, alpha: float) ->
 
 def _rows(metric: str, data: Data) -> Floats:
     """Return the rows (N,) whose mean is ``metric``."""
-    # the metric itself would warn of an infinite log-loss before it is refused here
+    # not NLL().rows, which would warn about an infinite log-loss before the error below
     rows: Tensor = need_predictions(data, metric=NLL()).nll if metric == "nll" else _METRICS[metric].rows(data)  # type: ignore[attr-defined]
     if not bool(torch.isfinite(rows).all()):
         raise refuse(
@@ -133,7 +133,7 @@ def _gaps(data: Data) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _centre(moments: Moments) -> float:
-    """Return the calibration error with the part that chance adds taken off, bin by bin."""
+    """Return the calibration error with the sampling variance subtracted from each bin's squared gap."""
     n = moments.count.sum()
     variance = np.maximum(moments.squares - moments.total**2 / np.maximum(moments.count, 1), 0)
     return float(np.sqrt(np.maximum(moments.total**2 - variance, 0)).sum() / n)

@@ -12,10 +12,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums of rows x, by bin: they add across batches and machines.
+    """Sums of rows x by bin, which can be added over batches and machines.
 
     Args:
-        count: (…, B) rows.
+        count: (…, B) number of rows.
         total: (…, B) Σ x.
         squares: (…, B) Σ x².
     """

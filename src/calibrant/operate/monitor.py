@@ -29,22 +29,22 @@ __all__ = ["Monitor", "Status"]
 
 Floats = NDArray[np.float64]
 
-FALSE_ALARMS = 0.05  # over all time
-_LOSS_BOUND = 0.001  # of it, that the bound of the reference's log-loss is wrong
+FALSE_ALARMS = 0.05  # probability of ever raising a false alarm
+_LOSS_BOUND = 0.001  # part of it for an error of the bound on the reference's log-loss
 LEVEL = -math.log(FALSE_ALARMS - _LOSS_BOUND)  # the log evidence of an alarm
 _FEWEST = 50  # reference rows
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 and 9999, which can be shown
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of datetime
 
 
 class Monitor:
-    """Watch labels as they come, and raise an alarm when probabilities are no longer as calibrated as in the reference.
+    """Tests sequentially, as labels arrive, whether calibration has changed since the reference, and raises an alarm if so.
 
-    In at most 5 % of monitors is there ever a false alarm, however often one looks. What the reference leaves open, because
-    it has few rows or a calibrator was fitted on it, is counted.
+    The probability that a monitor ever raises a false alarm is at most 5 %, however often it is updated and read. The
+    uncertainty of the reference (few rows, or rows the calibrator was fitted on) is included.
 
     Args:
-        reference: Labelled predictions, after the calibrator: the rows it was fitted on or, better, others. At least 50.
-        by: Names of columns in their features: each value that the reference has is also watched as a group of its own.
+        reference: At least 50 labelled, calibrated predictions: the rows the calibrator was fitted on or, better, others.
+        by: Names of feature columns: each value in the reference is also monitored as a separate group.
 
     Examples:
         >>> from calibrant import Predictions
@@ -86,15 +86,15 @@ class Monitor:
         """Add labelled rows and return the status.
 
         Args:
-            predictions: Labelled, after the same calibrator as the reference; in the order of their time. With the features
-                that the reference is watched by; rows of a group that the reference has not count in the whole only.
-            ids: (N,) names or integers of the rows; one seen before is refused. Without them a batch given twice is. With
-                every batch or with none.
-            time: Of the batch, as seconds since 1970 or with a time zone; never before the one before. Labels that come late go into
-                a monitor of their own, to be merged.
+            predictions: Labelled, calibrated as the reference, in order of time, with the features named by ``by``. Rows of a
+                group that is not in the reference count for the whole only.
+            ids: (N,) names or integers of the rows, in every batch or in none; an id seen before is refused. Without ids a
+                batch that was already added is refused.
+            time: Time of the batch, as seconds since 1970 or a datetime with a time zone, not earlier than that of the last
+                batch; in every batch or in none. Add late labels to a separate monitor and merge it.
 
         Raises:
-            InputError: Naming what was expected, what was got and the remedy; the state is as before.
+            InputError: If an argument is not valid; the state is then unchanged.
         """
         state = self._state
         need_independent(predictions, name="predictions")
@@ -134,10 +134,10 @@ class Monitor:
         """Add the rows of another monitor of the same reference, in order of time, and return the status.
 
         Args:
-            other: Of another worker, or of labels that came late.
+            other: A monitor of another worker, or of late labels.
 
         Raises:
-            InputError: If it has another reference, or rows of this one; the state is as before.
+            InputError: If it has another reference, or rows that this one has; the state is then unchanged.
         """
         check_kind(other, Monitor, name="other", remedy="load it with Monitor.load")
         mine, theirs = self._state, other._state
@@ -164,7 +164,7 @@ class Monitor:
 
     @property
     def verdict(self) -> Literal["quiet", "alarm"]:
-        """ "alarm" from the first time the evidence was enough, else "quiet"."""
+        """ "alarm" once the evidence has exceeded the threshold, else "quiet"."""
         return "alarm" if self._state.peak >= LEVEL else "quiet"
 
     @property
@@ -198,7 +198,7 @@ class Monitor:
         return self._status(self._evidence())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state as one safetensors file, atomically: a process that is killed leaves the old or the new state."""
+        """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
         save_state(path, self._state)
 
     @classmethod
@@ -206,14 +206,14 @@ class Monitor:
         """Load a saved state.
 
         Raises:
-            FileFormatError: If the file is no state of a monitor or is broken.
+            FileFormatError: If the file is not a monitor's state, or is damaged.
         """
         monitor = cls.__new__(cls)
         monitor._state = load_state(path)
         return monitor
 
     def watches(self, reference: Data) -> bool:
-        """Return whether this monitor was started from ``reference``."""
+        """Return whether this monitor was made from ``reference``."""
         return Monitor(reference, by=self.by)._state.key == self._state.key
 
     def __repr__(self) -> str:
@@ -311,7 +311,7 @@ def _sense(found: Evidence | None, group: str) -> str:
 
 
 def _losses(data: Data) -> Floats:
-    """Return the log-loss (N,) of the labels, or for pairs that of being right."""
+    """Return the log-loss (N,) of the labels, or for pairs that of the binary event "correct"."""
     if isinstance(data, Predictions):
         return np.asarray(data.nll.cpu().double().numpy())
     p = torch.where(data.correct, data.confidence, 1 - data.confidence)
@@ -319,7 +319,7 @@ def _losses(data: Data) -> Floats:
 
 
 def _finite(losses: Floats) -> Floats:
-    """Return ``losses`` with the largest finite one in place of those of probability 0, which a cut takes for no larger."""
+    """Return ``losses`` with infinite ones replaced by the largest finite one."""
     finite = losses[np.isfinite(losses)]
     return np.minimum(losses, finite.max() if len(finite) else 0.0)
 

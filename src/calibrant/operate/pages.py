@@ -1,4 +1,4 @@
-"""A monitor for dashboards and readers: Prometheus text, and one HTML page with the timeline."""
+"""The status of a monitor as Prometheus text, and as an HTML page with its timeline."""
 
 import math
 from html import escape
@@ -10,15 +10,15 @@ from calibrant.operate.watched import Block
 
 __all__ = ["to_html", "to_prometheus"]
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # left of the axis there is room for -9.99e-05
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
 
 
 def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
     """Return the status in Prometheus's text format.
 
     Args:
-        monitor: It.
-        model: The label "model" of every line. Groups that are watched have a line each, with the labels "column" and "value".
+        monitor: The monitor.
+        model: The label "model" of every line. Every monitored group has a line with the labels "column" and "value".
 
     Examples:
         >>> from calibrant.operate import Monitor
@@ -53,10 +53,10 @@ def _label(text: str) -> str:
 
 
 def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
-    """Return one page: the verdict, what changed, what to do, and the timeline. It loads nothing from elsewhere.
+    """Return a self-contained HTML page: the verdict, what changed, what to do, and the timeline.
 
     Args:
-        monitor: It.
+        monitor: The monitor.
         title: The heading.
     """
     status, blocks = _checked(monitor).status, monitor.timeline

@@ -1,4 +1,4 @@
-"""How many labelled rows a gate needs: the probability that it passes, fails or stays undecided, by simulation."""
+"""Sample size planning for ``check``: the probabilities that it passes, fails or stays undecided, by simulation."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ __all__ = ["Plan", "PlanPoint", "plan"]
 
 Floats = NDArray[np.float64]
 _BINS = 15
-_ATOMS = 100  # confidences that stand for all
+_ATOMS = 100  # quantiles that represent the distribution of the confidence
 _FEWEST, _MOST = 50, 10_000_000
 
 
@@ -49,13 +49,13 @@ class Plan:
     """How many rows a limit on the ECE needs.
 
     Args:
-        rows: Fewest rows of the curve at which the right verdict has the probability ``power``; None if none up to ten
-            million has.
+        rows: Smallest number of rows of the curve at which the correct verdict has at least probability ``power``; None if
+            ten million rows are not enough.
         limit: Largest ECE allowed.
-        true_ece: ECE that was assumed.
-        power: Probability asked for.
+        true_ece: The assumed true ECE.
+        power: Requested probability.
         curve: Points in ascending order of rows.
-        draws: Simulated checks a point.
+        draws: Number of simulated checks per point.
     """
 
     rows: int | None
@@ -90,17 +90,17 @@ def plan(
     draws: int = 500,
     seed: int = 0,
 ) -> Plan:
-    """Return how many labelled rows ``check(maximum={"ece": ece})`` needs to reach the right verdict, by simulation.
+    """Return how many labelled rows ``check(maximum={"ece": ece})`` needs to reach the correct verdict, by simulation.
 
     Args:
-        predictions: Their confidences are taken as the model's (labels are not used); None assumes confidences spread
-            as Beta(5 a, 5 (1 − a)) around ``accuracy`` a.
+        predictions: The distribution of their confidences is used (labels are not needed); None assumes confidences
+            distributed as Beta(5 a, 5 (1 − a)) with ``accuracy`` a.
         ece: The limit, in (0, 1).
-        power: Probability of the right verdict, in (0, 1).
-        accuracy: In (0, 1), where there are no predictions.
-        true_ece: The ECE assumed, in [0, 1): the confidences are too high by that much wherever possible. Below the
-            limit the right verdict is "pass", above it "fail".
-        draws: Simulated checks a number of rows.
+        power: Probability of the correct verdict, in (0, 1).
+        accuracy: In (0, 1), if there are no predictions.
+        true_ece: The assumed ECE, in [0, 1): all confidences are too high by this much, as far as possible. Below the limit
+            the correct verdict is "pass", above it "fail".
+        draws: Number of simulated checks per number of rows.
         seed: Same seed, same plan.
 
     Raises:
@@ -148,8 +148,8 @@ def decisions(
     Args:
         moments: (R, B) sums of p − y by bin.
         confidences: (R, B) sums of p by bin.
-        limit: Of the ECE.
-        alpha: Of each direction.
+        limit: Limit on the ECE.
+        alpha: Error probability of each direction.
     """
     passes = log_below(moments, limit, alpha=alpha) >= math.log(1 / alpha)
     return passes, fails_limit(moments, confidences=confidences, limit=limit, alpha=alpha)
@@ -163,8 +163,8 @@ def simulated(
     Args:
         p: (A,) confidences.
         mass: (A,) their probabilities.
-        truth: (A,) probability of being right at each.
-        rows: Of each sample.
+        truth: (A,) probability of a correct decision at each.
+        rows: Number of rows of each sample.
         draws: R.
         rng: Source of randomness.
     """
@@ -192,7 +192,7 @@ def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float 
 
 
 def _shifted(p: Floats, mass: Floats, ece: float) -> Floats:
-    """Return the probabilities of being right at which confidences ``p`` are too high by ``ece`` on average."""
+    """Return the probabilities of a correct decision for which confidences ``p`` are too high by ``ece`` on average."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

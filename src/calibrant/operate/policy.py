@@ -26,7 +26,7 @@ class Policy:
     Args:
         maximum: Metric → largest value allowed.
         minimum: Metric → smallest value allowed.
-        no_worse: Metric → by how much it may be worse than the baseline's.
+        no_worse: Metric → largest deterioration allowed against the baseline.
         by: Columns for the worst-group metrics.
 
     Examples:
@@ -54,7 +54,7 @@ class Policy:
 
         Raises:
             FileFormatError: If it cannot be read.
-            InputError: If it holds something else than limits.
+            InputError: If it contains anything but limits.
         """
         place = as_path(path)
         return cls.from_text(read_text(place), name=printed(place))
@@ -65,7 +65,7 @@ class Policy:
         check_text(name, name="name")
         try:
             found = tomllib.loads(check_text(text, name="a policy"))
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
+        except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
             raise FileFormatError(
                 f"expected TOML in {name}, got {error}; correct it (a number is 0.03, not .03)"
             ) from error
@@ -94,10 +94,10 @@ class Policy:
 
 
 def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
-    """Return {metric: number} of the texts "metric=number" that ``option`` was given.
+    """Return {metric: number} from the texts "metric=number" passed to ``option``.
 
     Raises:
-        InputError: If a text is something else, or a metric has two limits.
+        InputError: If a text has another form, or a metric has two limits.
     """
     limits: dict[str, float] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""What every part of ``operate`` needs of its rows: at least one, labels where they are counted, no weights, one row of each group."""
+"""Argument checks of ``operate``: at least one row, labels if needed, no weights, one row per group."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def need_window(data: Data, *, name: str) -> None:
     """Raise unless ``data`` are predictions or pairs with rows, without weights and with one row per group; labels may be missing.
 
     Raises:
-        InputError: If ``data`` are such.
+        InputError: If they are not.
     """
     if not isinstance(data, Predictions | BinaryPairs):
         raise refuse(f"{name} as Predictions", type(data).__name__, "make them with Predictions.from_logits")
@@ -35,7 +35,7 @@ def need_independent(data: Data, *, name: str) -> None:
     """Raise as ``need_window`` does, and for rows without labels.
 
     Raises:
-        InputError: If ``data`` are such.
+        InputError: If they are not.
     """
     need_window(data, name=name)
     if isinstance(data, Predictions):
@@ -54,15 +54,15 @@ def need_classes(data: Data, *, name: str) -> Predictions:
 
 
 def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
-    """Return what a rule is called with, if it is a floating tensor (N, K) where ``home`` is; values are not read.
+    """Return ``logits`` if they are a floating tensor (N, K) on the device of ``home``; values are not checked.
 
     Args:
-        logits: What was passed.
+        logits: The argument of a rule.
         classes: K, or None for any K ≥ 2.
         home: A buffer of the rule.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If they are not.
     """
     if not isinstance(logits, Tensor):
         raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
@@ -73,14 +73,14 @@ def need_logits(logits: Any, *, classes: int | None, home: Tensor) -> Tensor:
     if not logits.is_floating_point() or logits.dtype.itemsize == 1:
         raise refuse("logits of a floating dtype of 16 bits or more", str(logits.dtype), "convert with logits.float()")
     if logits.dim() != 2 or logits.shape[1] < 2 or (classes is not None and logits.shape[1] != classes):
-        wanted = "K ≥ 2" if classes is None else str(classes)
+        expected = "K ≥ 2" if classes is None else str(classes)
         got = f"shape {tuple(logits.shape)}"
-        raise refuse(f"logits of shape (N, {wanted})", got, "pass outputs of the model the rule was made for")
+        raise refuse(f"logits of shape (N, {expected})", got, "pass outputs of the model the rule was made for")
     return logits
 
 
 def confidence_of(data: Data) -> Tensor:
-    """Return the confidence (N,) float64 of the decisions, computed as a deployed module computes it."""
+    """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
     if isinstance(data, BinaryPairs) or data.given_probs is not None:
         return data.confidence.double()
     p = torch.softmax(data.logits.double(), dim=1)

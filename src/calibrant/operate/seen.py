@@ -1,4 +1,4 @@
-"""Recognition of rows that a monitor has counted already: hashes of batches, and of the ids of their rows."""
+"""Detection of rows that a monitor has already counted, by hashes of batches and of row ids."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
         ids: (N,) names or integers, or None.
 
     Raises:
-        InputError: If ids are not one a row, all different.
+        InputError: If ids are not one per row and distinct.
     """
     content = hashlib.blake2b(digest_size=8)
     for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
@@ -34,7 +34,7 @@ def marks(data: Data, ids: Iterable[Any] | None) -> tuple[NDArray[np.int64], NDA
         listed = [str(one).encode(errors="surrogatepass") for one in _listed(ids)]
         if len(listed) != len(data) or len(set(listed)) != len(listed):
             raise refuse(
-                f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one a row"
+                f"{len(data)} different ids", f"{len(listed)}, {len(set(listed))} of them different", "pass one per row"
             )
         content.update(b"\n".join(listed))
         names = np.array([_hash(hashlib.blake2b(one, digest_size=8)) for one in listed], dtype=np.int64)
@@ -45,10 +45,10 @@ def _listed(ids: Any) -> list[Any]:
     if isinstance(ids, torch.Tensor | np.ndarray):
         array = as_array(ids, name="ids")
         if array.ndim != 1:
-            raise refuse("ids of shape (N,)", f"shape {array.shape}", "pass one a row")
+            raise refuse("ids of shape (N,)", f"shape {array.shape}", "pass one per row")
         return list(array.tolist())
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise refuse("ids as a list, one a row", shown(ids), "pass names or integers")
+        raise refuse("ids as a list, one per row", shown(ids), "pass names or integers")
     return list(ids)
 
 

@@ -13,19 +13,19 @@ class Status:
 
     Args:
         verdict: "quiet" or "alarm".
-        evidence: How many times likelier the labels are under a change than without; an alarm is 1 / 0.049 = 20.4 or more.
-        peak: The largest it ever was when looked at.
-        rows: Labels seen.
-        since: Time of the first label after the likeliest change, if times were given; else None.
-        changed_rows: Labels since then.
-        confidence: Mean confidence of these.
-        accuracy: Their accuracy.
-        accuracy_low: Lower bound, at 2.5 %.
-        accuracy_high: Upper bound, at 2.5 %.
-        direction: "overconfident", "underconfident" or "as confident as before", since then, against the reference.
-        classes: Classes with evidence of their own.
-        groups: Groups with evidence of their own, and what their confidences have become: "region = north (overconfident)".
-        advice: What to do: nothing, re-fit the bias, re-fit all, or retrain.
+        evidence: Likelihood ratio of a change against no change; the alarm threshold is 1 / 0.049 = 20.4.
+        peak: The largest evidence so far.
+        rows: Number of labels so far.
+        since: Time of the first label after the most likely change, if times were given; else None.
+        changed_rows: Number of labels since then.
+        confidence: Mean confidence since then.
+        accuracy: Accuracy since then.
+        accuracy_low: Lower 97.5 % bound of the accuracy.
+        accuracy_high: Upper 97.5 % bound of the accuracy.
+        direction: "overconfident", "underconfident" or "as confident as before" since then, relative to the reference.
+        classes: Classes whose own evidence exceeds the threshold.
+        groups: Groups whose own evidence exceeds the threshold, with their direction: "region = north (overconfident)".
+        advice: What to do: nothing, re-fit the bias, re-fit by group, re-fit all, or retrain.
     """
 
     verdict: Literal["quiet", "alarm"]
@@ -44,7 +44,7 @@ class Status:
     advice: str
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the status as JSON data."""
         return asdict(self)
 
     def __str__(self) -> str:

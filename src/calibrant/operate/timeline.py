@@ -1,4 +1,4 @@
-"""The blocks of labels that a monitor has seen, and the prior probability that a change began with each."""
+"""The blocks of labels of a monitor, and the prior probability that a change began with each."""
 
 from dataclasses import replace
 
@@ -6,18 +6,18 @@ from calibrant.operate.watched import Block
 
 __all__ = ["appended", "in_order"]
 
-_AT_ONCE = 0.9  # prior probability that the change, if any, was there from the first row
-_TYPICAL = 5000.0  # rows before the change, if it came later
-_OPEN = 100  # rows up to which a block takes further batches
-_MOST = 200  # blocks; beyond, neighbours are joined
+_AT_ONCE = 0.9  # prior probability that a change, if any, precedes the first row
+_TYPICAL = 5000.0  # prior median of the number of rows before a later change
+_OPEN = 100  # batches are added to a block while it then has at most this many rows
+_MOST = 200  # largest number of blocks; beyond, neighbours are merged
 
 
 def appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
-    """Return ``blocks`` with ``new`` in the last one, if that has room, else after it with its prior probability.
+    """Return ``blocks`` with ``new`` added to the last one if that is small, else appended with its prior probability.
 
     Args:
         blocks: In order of time.
-        new: Of the newest labels.
+        new: The block of the newest labels.
     """
     if blocks and blocks[-1].rows + new.rows <= _OPEN:
         return (*blocks[:-1], blocks[-1] + new)
@@ -25,9 +25,9 @@ def appended(blocks: tuple[Block, ...], new: Block) -> tuple[Block, ...]:
 
 
 def in_order(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return the blocks of several monitors with the prior probabilities of one that has seen them in this order.
+    """Return the blocks of several monitors with the prior probabilities of a single monitor that got them in this order.
 
-    Those they come with add up to more than 1.
+    The prior probabilities of several monitors would sum to more than 1.
     """
     found: tuple[Block, ...] = ()
     for block in blocks:
@@ -46,7 +46,7 @@ def _weighted(blocks: tuple[Block, ...], new: Block) -> Block:
 
 
 def _joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return at most ``_MOST`` blocks: of the older half, neighbours become one, which may no longer change in between."""
+    """Return at most ``_MOST`` blocks: in the older half neighbours are merged, so that no change can begin between them."""
     while len(blocks) > _MOST:
         half = len(blocks) // 4
         pairs = [blocks[2 * at] + blocks[2 * at + 1] for at in range(half)]

@@ -1,14 +1,14 @@
-"""What rows without labels will turn out as, on average: from their probabilities, corrected by labelled reference rows.
+"""Estimates of means over unlabelled rows from their probabilities, corrected by labelled reference rows.
 
-For a figure f(x, y) of a row, such as whether the decision is right, the probabilities p(· | x) expect e(x) = Σ_k p_k f(x, k). A
-window's realised mean of f is estimated by
+For a function f(x, y) of a row, such as whether the decision is correct, the probabilities p(· | x) give the expectation
+e(x) = Σ_k p_k f(x, k). The window's mean of f is estimated by
 
     mean_window e  +  Σ_b T_b · mean_reference(f − e | b),
 
-with T_b the share of the window in stratum b of the score. The second part is what the reference says that p is wrong by where the
-window's rows lie; its sampling variance Σ_b T_b² s_b² / m_b is the calibrator's own uncertainty, whether it was fitted on these
-reference rows or on others. The rows' own chance adds Σ Var(f | x) / n², which no amount of reference takes away; where
-probabilities are too sure of themselves the reference's variance is taken instead.
+with T_b the fraction of the window in stratum b of the score. The second term corrects the bias of p in the strata where the
+window's rows lie; its sampling variance Σ_b T_b² s_b² / m_b includes the uncertainty of the calibrator, whether it was fitted
+on these reference rows or on others. The randomness of the window's labels adds Σ Var(f | x) / n², which no reference reduces;
+if the reference shows a larger variance (over-confident probabilities), that is used instead.
 """
 
 import math
@@ -29,12 +29,12 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 _Z = 1.959963984540054
-_A_STRATUM, _MOST_STRATA = 100, 30  # rows of the reference in one; how many
+_A_STRATUM, _MOST_STRATA = 100, 30  # reference rows per stratum; largest number of strata
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of rows, as far as probabilities say.
+    """A function f of rows: its expectation and variance under the probabilities, and its values if labels are known.
 
     Args:
         expected: (N,) e(x).
@@ -49,12 +49,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Strata:
-    """Which stratum each row of window and reference is in.
+    """The stratum of each row of window and reference.
 
     Args:
-        window: (N,) stratum.
-        reference: (M,) stratum.
-        count: How many.
+        window: (N,) stratum of each row of the window.
+        reference: (M,) stratum of each reference row.
+        count: Number of strata.
     """
 
     window: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Strata:
 
     @classmethod
     def of(cls, window: Floats, reference: Floats) -> "Strata":
-        """Return strata of about equally many reference rows by a score."""
+        """Return strata of the scores ``window`` (N,) and ``reference`` (M,), with about equally many reference rows each."""
         bins = int(np.clip(len(reference) // _A_STRATUM, 1, _MOST_STRATA))
         edges = np.unique(np.quantile(reference, np.linspace(0, 1, bins + 1)[1:-1]))
         places = [np.asarray(np.searchsorted(edges, values, side="left")) for values in (window, reference)]
@@ -71,13 +71,13 @@ class Strata:
 
 
 def projected(window: Figure, reference: Figure | None, strata: Strata | None, *, step: float = 0.0) -> Interval:
-    """Return the mean of a figure over the window's rows, once their labels are there, with its 95 % interval.
+    """Return the estimated mean of f over the window's rows, with a 95 % interval for the mean that their labels will give.
 
     Args:
-        window: Of the rows without labels.
-        reference: Of labelled rows, or None: then the probabilities are taken to be right.
-        strata: Of both.
-        step: Distance of two possible values of a row, 1 for right and wrong: half of it a row widens the interval.
+        window: f of the rows without labels.
+        reference: f of labelled rows; None assumes that the probabilities are calibrated.
+        strata: Strata of both.
+        step: Distance between possible values of f, 1 for correct and wrong; step / (2 n) is the continuity correction.
     """
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
@@ -88,7 +88,7 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
         total = np.bincount(strata.reference, residual, minlength=strata.count)
         squares = np.bincount(strata.reference, residual**2, minlength=strata.count)
         means = total / np.maximum(rows, 1)
-        # of few errors none may be seen: one imagined row, spread over the strata, keeps their variance above 0
+        # a stratum may have no errors by chance: one pseudo-row, spread over the strata, keeps their variance above 0
         spread = (np.maximum(squares - rows * means**2, 0) + step**2 / strata.count) / np.maximum(rows - 1, 1)
         mean += float(share @ means)
         chance = max(chance, float(share @ spread))
@@ -99,18 +99,18 @@ def projected(window: Figure, reference: Figure | None, strata: Strata | None, *
 
 
 def correctness(data: Predictions) -> Figure:
-    """Return whether the decision is right."""
+    """Return the function "the decision is correct" of each row."""
     p = np.asarray(confidence_of(data).cpu().numpy())
     seen = None if data.labels is None else np.asarray(data.correct.cpu().double().numpy())
     return Figure(p, p * (1 - p), seen)
 
 
 def loss(data: Predictions) -> Figure:
-    """Return the log-loss, in nats."""
+    """Return the log-loss of each row, in nats."""
     log_p = _log_probs(data)
     parts = []
     for part in row_chunks(*log_p.shape):
-        lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class of p = 0 counts nothing
+        lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
         p = log_p[part].exp()
         mean = (p * lost).sum(dim=1)
         parts.append(torch.stack([mean, (p * lost * lost).sum(dim=1) - mean**2]))
@@ -120,9 +120,9 @@ def loss(data: Predictions) -> Figure:
 
 
 def confusion_of(window: Predictions, reference: Predictions | None) -> tuple[Floats, Floats, Floats]:
-    """Return the shares (K, K) of rows by decision and label that are to be expected, and the ends of their 95 % intervals.
+    """Return the expected fractions (K, K) of rows by decision and label, and both ends of their 95 % intervals.
 
-    The strata are the decisions: of those for class j the reference corrects the probability of each class k.
+    The strata are the decisions: among rows decided as class j, the reference corrects the probability of each class k.
     """
     classes, n = window.classes, len(window)
     mean, variance = np.zeros((classes, classes)), np.zeros((classes, classes))

@@ -28,16 +28,16 @@ class Block:
     """Sums over consecutive labels.
 
     Args:
-        rows: How many.
+        rows: Number of labels.
         confidence: Sum of the confidences.
-        right: How many were right.
-        loss: Sum of the cut log-losses z, in [0, 1] each.
+        right: Number of correct decisions.
+        loss: Sum of the capped log-losses z, in [0, 1] each.
         squares: Σ z².
-        sums: (F, 16) log-likelihoods, as ``evidence.gather`` has them.
+        sums: (F, 16) log-likelihoods, from ``evidence.gather``.
         first: Earliest time, or None.
         last: Latest time, or None.
         weight: Prior probability that a change began here.
-        evidence: Log of the evidence when it was last looked at with this block the newest.
+        evidence: Log evidence at the last update for which this block was the newest.
     """
 
     rows: int
@@ -52,7 +52,7 @@ class Block:
     evidence: float = 0.0
 
     def __add__(self, other: "Block") -> "Block":
-        """Return both as one; the later one's start is no candidate for a change any more."""
+        """Return the merged block; a change can then no longer begin between the two."""
         return Block(
             rows=self.rows + other.rows,
             confidence=self.confidence + other.confidence,
@@ -73,17 +73,17 @@ def _none() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class State:
-    """All that a monitor keeps.
+    """The state of a monitor.
 
     Args:
         classes: K, or 0 for top-label pairs.
         reference: (F, 16) log-likelihoods of the reference rows.
-        rows: Their number.
+        rows: Number of reference rows.
         confidence: Their mean confidence.
         accuracy: Their accuracy.
-        cap: Log-loss at which rows are cut.
-        limit: Upper bound of the reference's mean cut log-loss, in units of ``cap``.
-        groups: Column and value of each group that is watched by itself.
+        cap: Largest log-loss of a row; larger ones are capped.
+        limit: Upper bound of the reference's mean capped log-loss, in units of ``cap``.
+        groups: Column and value of each group that is monitored separately.
         blocks: In order of time.
         batches: Hashes of the batches seen.
         ids: Hashes of the ids seen.
@@ -105,7 +105,7 @@ class State:
 
     @cached_property
     def key(self) -> str:
-        """What two states of one reference share."""
+        """Hash of the reference: equal for two states made from the same reference."""
         numbers = np.array([self.classes, self.rows, self.confidence, self.accuracy, self.cap, self.limit])
         groups = json.dumps(self.groups).encode() if self.groups else b""
         return hashlib.sha256(numbers.tobytes() + np.ascontiguousarray(self.reference).tobytes() + groups).hexdigest()
