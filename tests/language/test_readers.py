@@ -87,7 +87,7 @@ def test_a_response_without_log_probabilities_has_no_tokens(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("{", "line 1: expected responses of chat/completions or completions, one JSON object a line"),
+        ("{", "line 1: expected responses of chat/completions or completions, one JSON object per line"),
         ("[1]", "line 1: expected a line as an object, got a list"),
         ("", "got an empty file"),
         ({"id": "x"}, "expected choices as a list, got none"),
@@ -289,7 +289,7 @@ def test_labels_are_read_from_each_format(tmp_path: Path, name: str, content: st
     ("name", "content", "sentence"),
     [
         ("l.csv", "name,label\nq1,A\n", "line 2: expected the fields id and label"),
-        ("l.csv", "id,label\nq1,A\nq1,B\n", "line 3: expected one label an id, got 'A' and 'B' for 'q1'"),
+        ("l.csv", "id,label\nq1,A\nq1,B\n", "line 3: expected one label per id, got 'A' and 'B' for 'q1'"),
         ("l.csv", "", "expected labels, got none"),
         ("l.txt", "A", "expected labels in .csv, .tsv, .jsonl or .json"),
     ],

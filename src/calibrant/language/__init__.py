@@ -1,4 +1,4 @@
-"""Language models: their logs as predictions, for answers by letter, free answers, judges and stated confidences."""
+"""Language models: predictions from logs of multiple-choice answers, free answers, judges and verbalized confidences."""
 
 from calibrant.language.choices import choices
 from calibrant.language.inspect import read_inspect

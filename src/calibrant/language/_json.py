@@ -1,4 +1,4 @@
-"""Read JSON and JSON lines from files of other programs: every refusal names the file and the line."""
+"""Read JSON and JSON lines written by other programs; every error names the file and the line."""
 
 import json
 import math
@@ -10,11 +10,11 @@ from calibrant._memory import memory_limit
 from calibrant._places import check_source, shown
 from calibrant.errors import FileFormatError
 
-UNLIKELY = -9999.0  # servers write it for a log-probability that they have not
+UNLIKELY = -9999.0  # the value that servers write for a missing log-probability
 
 
 def refuse_file(place: str, expected: str, got: str, remedy: str) -> FileFormatError:
-    """Return the error for ``place`` (a file, with its line where there is one)."""
+    """Return the error for ``place`` (a file, or a file and a line)."""
     plain = " ".join(got.split())
     return FileFormatError(
         f"{place}: expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}"
@@ -37,10 +37,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, object) of every line of a JSON-lines file that is not empty.
+    """Yield (place, object) for every non-empty line of a JSON-lines file.
 
     Raises:
-        FileFormatError: If a line is no JSON object, or there is none; ``what`` names the format.
+        FileFormatError: If a line is not a JSON object, or the file has none; ``what`` names the format.
     """
     path = check_source(path)
     name, count = shown(path), 0
@@ -48,16 +48,16 @@ def lines_of(path: str | os.PathLike[str], *, what: str) -> Iterator[tuple[str, 
         if line.strip():
             count += 1
             place = f"{name}, line {number}"
-            yield place, need_mapping(parsed(line, place, what=f"{what}, one JSON object a line"), place, "a line")
+            yield place, need_mapping(parsed(line, place, what=f"{what}, one JSON object per line"), place, "a line")
     if not count:
-        raise refuse_file(name, f"{what}, one JSON object a line", "an empty file", "check the path")
+        raise refuse_file(name, f"{what}, one JSON object per line", "an empty file", "check the path")
 
 
 def parsed(text: str, place: str, *, what: str) -> Any:
-    """Return JSON as Python values; NaN and infinities are refused.
+    """Return the Python value of a JSON text; NaN and infinities are refused.
 
     Raises:
-        FileFormatError: If it is none.
+        FileFormatError: If it is not JSON.
     """
 
     def constant(name: str) -> float:
@@ -93,12 +93,12 @@ def need_text(value: Any, place: str, name: str) -> str:
 
 
 def name_of(value: Any) -> str:
-    """Return a name in a log (an id, a model) as text that can be stored; halves of surrogate pairs become question marks."""
+    """Return a name in a log (an id, a model) as valid Unicode text; lone surrogates become question marks."""
     return str(value).encode("utf-8", "replace").decode()
 
 
 def need_log_prob(value: Any, place: str, name: str) -> float:
-    """Return a natural log-probability: a number ≤ 0, also one written as text; the servers' -9999.0 is −inf."""
+    """Return ``value``, a number ≤ 0 or its text, as a natural log-probability; −9999.0 (missing) becomes −inf."""
     number = math.nan
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:

@@ -16,8 +16,8 @@ from calibrant.predictions import Predictions
 
 __all__ = ["choices"]
 
-_LEAST = 1e-7  # what probabilities rounded to float32 may hide where they already sum to 1
-_WHOLE = 1.01  # servers round log-probabilities, some to two digits
+_LEAST = 1e-7  # remaining probability assumed if those returned, rounded to float32, sum to 1
+_WHOLE = 1.01  # largest accepted sum: servers round log-probabilities, some to two digits
 _NORMALIZE = ("none", "characters", "bytes")
 _MISSING = ("refuse", "bound", "drop")
 
@@ -25,27 +25,27 @@ _MISSING = ("refuse", "bound", "drop")
 def choices(
     log: Log, options: Any = None, *, labels: Any = None, normalize: str = "none", missing: str = "refuse"
 ) -> Predictions:
-    """Return predictions over the answer options: logits are log-probabilities, so that they sum to at most 1.
+    """Return predictions over the answer options; the logits are log-probabilities.
 
-    From top log-probabilities, an option's probability is that of its spellings (with and without a leading space) at the first
-    token that is not white space. The feature ``other_mass`` is the probability of all other tokens, which the softmax over
-    the options leaves out, and ``bounded`` the number of options at their bound. From scored options (lm-evaluation-harness) it
-    is their likelihood; questions with fewer options than others have −inf in the places left over.
+    From top log-probabilities, an option's probability is the sum over its spellings (with and without a leading space) at the
+    first token that is not white space. The feature ``other_mass`` is the probability of all other tokens, which the softmax over
+    the options ignores, and ``bounded`` the number of options whose probability is an upper bound. From scored options
+    (lm-evaluation-harness), the logits are their log-likelihoods; questions with fewer options are padded with −inf.
 
     Args:
         log: From a reader of this package.
         options: Names in order, ("A", "B"); or a dict name → spellings of its first token, {"positive": ["positive", "pos"]}.
-            None takes the options that the log has scored.
-        labels: The true option's name: a dict id → name (``read_labels``), or one an answer; None takes the log's targets,
-            and gives predictions without labels where there are none.
+            None takes the options scored in the log.
+        labels: The true option's name: a dict id → name (``read_labels``), or one per answer; None takes the log's targets; if
+            it has none, the predictions have no labels.
         normalize: Divide each scored option's log-likelihood by its number of "characters" or "bytes", as the harness's
             acc_norm and acc_bytes do; "none".
-        missing: What to do with an option that is not among the top tokens. "refuse": say which. "bound": use the largest
-            probability that it can have, the smaller of the least returned and what is missing to 1. "drop": leave the
-            answer out, with a warning that says how many. An answer without any option is refused or dropped.
+        missing: What to do if an option is not among the top tokens. "refuse": raise an error. "bound": use its largest
+            possible probability, the smaller of the lowest returned probability and 1 minus the sum of all returned. "drop":
+            leave the answer out and warn how many were. An answer without any option is refused or dropped.
 
     Raises:
-        InputError: Naming the answer without log-probabilities, without an option, or with a label that is none.
+        InputError: If an answer has no log-probabilities, lacks an option, or its label is not an option; it is named.
 
     Examples:
         >>> from calibrant.language import Log, Response, Token
@@ -65,7 +65,7 @@ def choices(
     if options is None:
         return _scored(log, labels, normalize)
     if normalize != "none":
-        raise refuse("scored options beside normalize", "options of top tokens", "leave normalize out")
+        raise refuse("scored options with normalize", "options of top tokens", "leave normalize out")
     spellings = check_options(options)
     if any(one.options for one in log):
         raise refuse("options of top tokens", "a log that has scored options", "leave options out: the log names them")
@@ -89,7 +89,7 @@ def check_options(options: Any) -> dict[str, tuple[str, ...]]:
     """Return each option's name with the spellings of its first token.
 
     Raises:
-        InputError: If there are fewer than two, or one spelling stands for two of them.
+        InputError: If there are fewer than two, or two options share a spelling.
     """
     if not isinstance(options, Mapping):
         options = (
@@ -133,7 +133,7 @@ class _Row:
 
 
 def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, missing: str) -> _Row | None:
-    """Return the options' log-probabilities of an answer, or None for one to leave out."""
+    """Return the log-probabilities of the options in an answer, or None if the answer is to be left out."""
     token = _first(one, source)
     if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
         raise InputError(
@@ -168,9 +168,9 @@ def _some(top: Mapping[str, float]) -> str:
 
 
 def _largest_hidden(token: Token) -> float:
-    """Return the largest probability that a token can have which was not returned.
+    """Return the largest probability that a token not returned by the server can have.
 
-    It is at most the least that was returned, but for the sampled token, which servers add however improbable it is.
+    It is at most the lowest returned probability, ignoring the sampled token, which servers return however improbable it is.
     """
     others = [value for text, value in token.top.items() if text != token.text] or list(token.top.values())
     rest = 1 - math.fsum(math.exp(value) for value in token.top.values())
@@ -191,7 +191,7 @@ def _first(one: Response, source: str) -> Token:
 
 
 def _plain(token: str) -> str:
-    """Return a token without the white space around it, also where the server shows it as the tokenizer's own sign."""
+    """Return a token without surrounding white space, including the characters by which tokenizers represent it."""
     return token.lstrip("Ġ▁Ċ").strip()
 
 
@@ -219,6 +219,6 @@ def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
 
 
 def _length(text: str, normalize: str) -> int:
-    """Return what an option's log-likelihood is divided by; the space between question and option is none of its own."""
+    """Return the divisor of an option's log-likelihood; the space between question and option is not counted."""
     own = text.removeprefix(" ")
     return {"none": 1, "characters": max(1, len(own)), "bytes": max(1, len(own.encode()))}[normalize]

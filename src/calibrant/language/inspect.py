@@ -17,20 +17,19 @@ _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # correct, partly correct, i
 
 
 def read_inspect(path: str | os.PathLike[str], *, scorer: str | None = None, least: float | None = None) -> Log:
-    """Return the answers of an Inspect evaluation log in JSON; ``inspect log convert --to json`` makes one of an ``.eval``.
+    """Return the answers of an Inspect evaluation log in JSON; ``inspect log convert --to json`` converts an ``.eval`` file.
 
-    An answer is right by its score: C is 1, I and N are 0, P is ½, and numbers are themselves. Its tokens are those of
-    ``output.choices[0].logprobs``, where the run kept them (``--logprobs --top-logprobs 20``). The id is the sample's, with
-    ``/EPOCH`` where there are several epochs, which are then one cluster of the predictions (``groups``). Features are
-    ``model`` and ``task``.
+    Scores are C (1), P (½), I and N (0), or numbers. Tokens are read from ``output.choices[0].logprobs``, if the run logged them
+    (``--logprobs --top-logprobs 20``). The id is the sample's; with several epochs it is ``ID/EPOCH``, and the epochs of a sample
+    are one group (``groups``) of the predictions. Features are ``model`` and ``task``.
 
     Args:
         path: One JSON object in UTF-8.
-        scorer: Whose score says what is right, where there are several.
-        least: Score from which on an answer is right; None accepts scores of 0 and 1 alone.
+        scorer: Name of the scorer to use, if there are several.
+        least: Lowest score of a correct answer; None accepts only scores of 0 and 1.
 
     Raises:
-        FileFormatError: If it is no such log, or a score is neither 0 nor 1 and ``least`` is not given, naming the sample.
+        FileFormatError: If it is not such a log, or a sample's score is neither 0 nor 1 and ``least`` is not given.
 
     Examples:
         >>> import json

@@ -1,4 +1,4 @@
-"""A language model as a judge: its verdict on an answer as a probability."""
+"""Language models as judges: the probability that an answer is correct, or better, from the judge's log-probabilities."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,25 +14,24 @@ from calibrant.predictions import Predictions
 __all__ = ["pairwise", "rating", "yes_no"]
 
 _YES, _NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
-_MOST = 100  # levels of a scale
 
 
 def yes_no(log: Log, *, labels: Any = None, yes: Any = _YES, no: Any = _NO, missing: str = "refuse") -> Predictions:
-    """Return predictions of two classes, wrong (0) and right (1), from a judge that answers yes or no.
+    """Return predictions of two classes, incorrect (0) and correct (1), from a judge that answers yes or no.
 
-    The probability of being right is P(yes) / (P(yes) + P(no)) at the first token; the features ``other_mass`` and ``bounded``
-    are those of ``choices``.
+    The probability of class 1 is P(yes) / (P(yes) + P(no)) at the first token; the features ``other_mass`` and ``bounded`` are
+    those of ``choices``.
 
     Args:
         log: The judge's answers, with top log-probabilities.
-        labels: Whether the judged answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
-            says.
+        labels: Whether the judged answer is correct: a dict id → 1 or 0 (``read_labels``), or one per answer; None takes the
+            log's scores.
         yes: First tokens that mean yes.
         no: First tokens that mean no.
         missing: As in ``choices``; "drop" needs labels by id, or none.
 
     Raises:
-        InputError: Naming the answer without log-probabilities or label.
+        InputError: If an answer, which is named, has no log-probabilities or no label.
 
     Examples:
         >>> from calibrant.language import Log, Response, Token
@@ -51,21 +50,20 @@ def yes_no(log: Log, *, labels: Any = None, yes: Any = _YES, no: Any = _NO, miss
 
 
 def rating(log: Log, *, labels: Any = None, low: int = 1, high: int = 5, missing: str = "refuse") -> Predictions:
-    """Return predictions of two classes, wrong (0) and right (1), from a judge that answers with a level of a scale.
+    """Return predictions of two classes, incorrect (0) and correct (1), from a judge that answers with a level of a scale.
 
-    The score is the expected level E under the judge's probabilities, and the raw probability of being right (E − low) /
-    (high − low), which is no calibrated probability before a calibrator is fitted. Features: ``rating`` (E), ``other_mass``,
-    ``bounded``.
+    E is the expected level under the judge's probabilities, and (E − low) / (high − low) the probability of class 1, which needs
+    calibration. Features: ``rating`` (E), ``other_mass``, ``bounded``.
 
     Args:
         log: The judge's answers, with top log-probabilities.
         labels: As in ``yes_no``.
         low: The lowest level, a whole number.
-        high: The highest level, above ``low`` and at most 9, since a server splits larger numbers into tokens in its own way.
-        missing: As in ``choices``; levels that the judge finds impossible are often not returned: "bound".
+        high: The highest level, above ``low`` and at most 9, since numbers of several digits may be several tokens.
+        missing: As in ``choices``; use "bound", since very improbable levels are often not returned.
 
     Raises:
-        InputError: Naming the answer without log-probabilities or label.
+        InputError: If an answer, which is named, has no log-probabilities or no label.
 
     Examples:
         >>> from calibrant.language import Log, Response, Token
@@ -83,7 +81,7 @@ def rating(log: Log, *, labels: Any = None, low: int = 1, high: int = 5, missing
     levels = torch.arange(low, high + 1, dtype=torch.float64)
     truth = outcomes(log, labels)
     names = [str(level) for level in range(low, high + 1)]
-    # the outcome travels as the label of the lowest or highest level, so that answers left out lose theirs as well
+    # outcomes are encoded as the labels "lowest level" and "highest level", so that ``choices`` also drops those of dropped answers
     named = None if truth is None else [names[-1 if y else 0] for y in truth.tolist()]
     found = choices(_without_targets(log), names, labels=named, missing=missing)
     expected = found.probs @ levels
@@ -99,18 +97,18 @@ def pairwise(
 ) -> Predictions:
     """Return predictions over two answers, first (0) and second (1), from a judge that names the better one.
 
-    With ``swapped``, a log of the same questions with the two answers in the other order, the log-odds of both orders are
-    averaged, which removes a preference for a place; the feature ``place_effect`` is half their difference.
+    With ``swapped``, a log of the same questions with both answers in the other order, the log-odds of both orders are
+    averaged, which removes position bias; the feature ``place_effect`` is half their difference.
 
     Args:
         log: The judge's answers, with top log-probabilities.
         swapped: The judge's answers in the other order, with the same ids, or None.
-        labels: The better answer's name by ``options``, in the order of ``log``: a dict id → name, or one an answer.
+        labels: The name in ``options`` of the better answer, in the order of ``log``: a dict id → name, or one per answer.
         options: The names of the first and the second answer, or a dict name → spellings.
         missing: "refuse" or "bound", as in ``choices``.
 
     Raises:
-        InputError: Naming the answer without log-probabilities or label, or an id that one log lacks.
+        InputError: If an answer has no log-probabilities or no label, or an id is in one log only.
 
     Examples:
         >>> from calibrant.language import Log, Response, Token
@@ -152,5 +150,5 @@ def pairwise(
 
 
 def _without_targets(log: Log) -> Log:
-    """Return the log without its true answers: those of what a judge was asked are no options of its own."""
+    """Return the log without its targets, which are answers to the judged question, not options of the judge."""
     return Log(tuple(replace(one, target=None) for one in log), log.source)

@@ -1,4 +1,4 @@
-"""Labels of a log's answers, from the log itself, from a table of ids, or one an answer."""
+"""Labels of a log's answers: from the log itself, by id, or as a list."""
 
 import csv
 import os
@@ -59,7 +59,7 @@ def read_labels(path: str | os.PathLike[str]) -> dict[str, str]:
         name, label = str(row["id"]), str(row["label"])
         if found.setdefault(name, label) != label:
             raise refuse_file(
-                where, "one label an id", f"{found[name]!r} and {label!r} for {name!r}", "keep one of them"
+                where, "one label per id", f"{found[name]!r} and {label!r} for {name!r}", "keep one of them"
             )
     if not found:
         raise refuse_file(shown_path(place), "labels", "none", "check the file")
@@ -80,14 +80,14 @@ def _rows(place: Path, suffix: str) -> Any:
 
 
 def labels_of(log: Log, labels: Any) -> list[str] | None:
-    """Return one label an answer as text, or None where ``labels`` is None.
+    """Return one label per answer as text, or None if ``labels`` is None.
 
     Args:
         log: The answers.
-        labels: A dict id → label, in which that of a question also stands for its several answers; a list of one an answer.
+        labels: A list of one per answer, or a dict id → label, where the id of a question stands for all its answers.
 
     Raises:
-        InputError: If an answer has none.
+        InputError: If an answer has no label.
     """
     if labels is None:
         return None
@@ -106,7 +106,7 @@ def labels_of(log: Log, labels: Any) -> list[str] | None:
         return found
     rows = check_sequence(labels, name="labels")
     if len(rows) != len(log):
-        raise refuse(f"{len(log)} labels", str(len(rows)), "pass one an answer, or a dict of ids")
+        raise refuse(f"{len(log)} labels", str(len(rows)), "pass one per answer, or a dict of ids")
     return [_as_text(value, one.id) for value, one in zip(rows, log, strict=True)]
 
 
@@ -121,19 +121,19 @@ def _as_text(value: Any, name: str) -> str:
 
 
 def option_numbers(log: Log, labels: Any, names: list[tuple[str, ...]]) -> Tensor | None:
-    """Return the index (N,) of the true option of each answer, or None where nothing says it.
+    """Return the index (N,) of the true option of each answer, or None if neither ``labels`` nor the log has it.
 
     Args:
         log: The answers.
-        labels: As in ``labels_of``; None takes the log's own targets.
+        labels: As in ``labels_of``; None takes the log's targets.
         names: The options of each answer.
     """
     given = labels_of(log, labels)
-    wanted: Sequence[str | None] = given if given is not None else [one.target for one in log]
-    if all(one is None for one in wanted):
+    truth: Sequence[str | None] = given if given is not None else [one.target for one in log]
+    if all(one is None for one in truth):
         return None
     found = []
-    for one, name, options in zip(log, wanted, names, strict=True):
+    for one, name, options in zip(log, truth, names, strict=True):
         if name is None or name.strip() not in options:
             got = "none" if name is None else repr(name)
             raise refuse(
@@ -144,12 +144,12 @@ def option_numbers(log: Log, labels: Any, names: list[tuple[str, ...]]) -> Tenso
 
 
 def outcomes(log: Log, labels: Any) -> Tensor | None:
-    """Return 1 for right and 0 for wrong (N,), or None where nothing says it.
+    """Return 1 for correct and 0 for incorrect answers (N,), or None if neither ``labels`` nor the log has it.
 
     Args:
         log: The answers.
         labels: As in ``labels_of``: 1 or 0, right or wrong, correct or incorrect, C or I, true or false, yes or no; None takes
-            what the log says.
+            the log's scores.
     """
     given = labels_of(log, labels)
     if given is None:
@@ -176,13 +176,13 @@ def _outcome(label: str, one: Response) -> int:
 
 
 def features_of(log: Log) -> dict[str, list[str]]:
-    """Return the named facts that all answers have, as columns."""
+    """Return as columns the features that all answers have."""
     rows = [one.features or {} for one in log]
     return {name: [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
 
 
 def groups_of(log: Log) -> list[str] | None:
-    """Return the cluster of each answer, the question; None where each question has one answer."""
+    """Return the group of each answer, its question; None if each question has one answer."""
     if all(one.question is None for one in log):
         return None
     return [one.id if one.question is None else one.question for one in log]
@@ -192,7 +192,7 @@ def need_log(log: Any) -> Log:
     """Return ``log`` if it is a log with answers.
 
     Raises:
-        InputError: If it is anything else, or has none.
+        InputError: If it is not a log, or has no answers.
     """
     found = check_kind(log, Log, name="log", remedy="read one with read_openai, read_lm_eval or read_inspect")
     if not len(found) or not all(isinstance(one, Response) for one in found.responses):

@@ -20,18 +20,18 @@ _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+$")
 def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, model: str = "unknown") -> Log:
     """Return the answers of a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
 
-    Multiple-choice tasks give the options with their log-likelihoods; the true option is ``target``, an index or an option's
-    text. Generation tasks give the text, right or wrong by ``exact_match`` or ``acc``. The id is ``doc_id``, the feature
-    ``task`` the one in the file's name.
+    For multiple-choice tasks these are the options with their log-likelihoods; the true option is ``target``, an index or an
+    option's text. For generation tasks they are texts, correct or not by ``exact_match`` or ``acc``. The id is ``doc_id``; the
+    feature ``task`` is read from the file's name.
 
     Args:
         path: JSON lines in UTF-8.
-        filter: Which filter's answers to read, where the task has several (such as "strict-match"): each sample is then logged
-            once a filter.
-        model: The feature ``model`` of every row, which the log does not hold.
+        filter: Whose answers to read if the task has several filters (such as "strict-match"): each sample is then logged once
+            per filter.
+        model: The feature ``model`` of every row, which is not in the log.
 
     Raises:
-        FileFormatError: Naming the line that is no such sample.
+        FileFormatError: If a line, which is named, is not such a sample.
 
     Examples:
         >>> import json
@@ -107,7 +107,7 @@ def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str]) 
 
 
 def _continuations(arguments: Any, place: str) -> list[str]:
-    """Return what was scored, or the settings of a generation, a request; both layouts of the log are read."""
+    """Return the second argument of each request: the scored text, or a generation's settings; in both layouts of the log."""
     if isinstance(arguments, Mapping):  # {"gen_args_0": {"arg_0": question, "arg_1": " answer"}, …}
         pairs = [list(need_mapping(one, place, "arguments").values()) for one in arguments.values()]
     else:
@@ -125,7 +125,7 @@ def _likelihood(answer: Any) -> Any:
 
 
 def _target(target: Any, options: tuple[Option, ...]) -> str | None:
-    """Return the text of the true option, for an index or a text; None where it is neither."""
+    """Return the text of the true option, given its index or text; None if ``target`` is neither."""
     name = _plain(target)
     texts = [one.text.strip() for one in options]
     if name is None or name.strip() in texts:

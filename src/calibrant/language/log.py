@@ -1,4 +1,4 @@
-"""What the log of a language model holds, whichever program wrote it."""
+"""The log of a language model, independent of the program that wrote it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,12 @@ __all__ = ["Log", "Option", "Response", "Token"]
 
 @dataclass(frozen=True)
 class Token:
-    """One token of an answer, with what the server returned of its rivals.
+    """One token of an answer, with the most probable tokens at its position.
 
     Args:
-        text: As the server spells it, a leading space included.
-        log_prob: Natural logarithm of its probability; −inf where the server gave none.
-        top: Token → log-probability of the most likely tokens at this place; empty where none were asked for.
+        text: As the server spells it, including a leading space.
+        log_prob: Natural logarithm of its probability; −inf if the server returned none.
+        top: Token → log-probability of the most probable tokens at this position; empty if none were requested.
     """
 
     text: str
@@ -29,10 +29,10 @@ class Token:
 
 @dataclass(frozen=True)
 class Option:
-    """One answer of a multiple choice, as a harness scores it.
+    """One answer option of a multiple-choice question, as scored by an evaluation harness.
 
     Args:
-        text: What was scored, a leading space included.
+        text: The scored text, including a leading space.
         log_prob: Natural logarithm of its probability, given the question.
     """
 
@@ -45,14 +45,14 @@ class Response:
     """One answer of a language model.
 
     Args:
-        id: What labels are found by.
+        id: The id that labels refer to.
         text: The answer.
-        tokens: Its tokens; empty where the log has no log-probabilities.
-        options: The scored options of a multiple choice; empty for any other answer.
-        target: The true answer, as far as the log has it.
-        right: Whether the log calls the answer right, or None.
-        features: Named facts of the row, such as model and task.
-        question: What several answers to one question share, which do not vary independently; None where there is one answer.
+        tokens: Its tokens; empty if the log has no log-probabilities.
+        options: The scored options of a multiple-choice question; empty for free answers.
+        target: The true answer in the log, or None.
+        right: Whether the answer is correct according to the log, or None.
+        features: Named features of the row, such as model and task.
+        question: Id of the question, if there are several (dependent) answers to it; else None.
     """
 
     id: str
@@ -66,16 +66,16 @@ class Response:
 
     @property
     def log_prob(self) -> float:
-        """Σ log-probability of the tokens; −inf where the server gave none for one of them."""
+        """Σ log-probability of the tokens; −inf if one is missing."""
         return math.fsum(token.log_prob for token in self.tokens) if self.tokens else -math.inf
 
 
 @dataclass(frozen=True)
 class Log:
-    """The answers of a log, in its order; ``len``, iteration and slices as of a list.
+    """The answers of a log in order, with ``len``, iteration and slices as for a list.
 
     Args:
-        responses: One an answer.
+        responses: One per answer.
         source: The file, for messages.
     """
 

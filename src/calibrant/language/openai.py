@@ -1,4 +1,4 @@
-"""Logs of OpenAI's API, and of vLLM's and other servers that answer in its form: one response a line."""
+"""Logs of OpenAI's API, and of vLLM and other servers with its format: one response per line."""
 
 import os
 from collections.abc import Mapping
@@ -16,20 +16,19 @@ _SKIP = "pass skip_failed=True to leave such lines out"
 
 
 def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> Log:
-    """Return the answers of a file of API responses, one JSON object a line.
+    """Return the answers of a file of API responses, one JSON object per line.
 
-    A line is the response of ``chat/completions`` or of ``completions``, as OpenAI and vLLM's server send it, or a line of the
-    batch API's output file, which holds it as ``response.body``. The id is ``custom_id`` where there is one, else the response's
-    ``id``, else the line's number; a response with several choices gives an answer a choice, with ids ``ID/0``, ``ID/1`` …, which
-    are one cluster of the predictions (``groups``).
-    The feature ``model`` is the response's.
+    A line is a response of ``chat/completions`` or ``completions``, as sent by OpenAI and vLLM, or a line of the batch API's
+    output file, which contains it as ``response.body``. The id is ``custom_id`` if there is one, else the response's ``id``, else
+    the line's number. A response with several choices becomes several answers with ids ``ID/0``, ``ID/1`` …, which are one group
+    (``groups``) of the predictions. The feature ``model`` is the response's.
 
     Args:
         path: JSON lines in UTF-8.
-        skip_failed: Leave out lines of the batch API that hold an error in place of a response, instead of refusing them.
+        skip_failed: Leave out lines of the batch API that contain an error in place of a response, instead of refusing them.
 
     Raises:
-        FileFormatError: Naming the line that is no such response, or is a failed request.
+        FileFormatError: If a line, which is named, is not such a response, or is a failed request.
 
     Examples:
         >>> import json
@@ -64,7 +63,7 @@ def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> L
 
 
 def _body(line: Mapping[str, Any], place: str) -> tuple[Mapping[str, Any] | None, str]:
-    """Return the response that a line holds and its custom id; or None and the reason why it has none."""
+    """Return a line's response and its custom id; for a failed request None and the reason."""
     if "custom_id" not in line and "response" not in line:
         return line, ""
     name = name_of(line.get("custom_id") or "")
@@ -96,7 +95,7 @@ def _responses(body: Mapping[str, Any], place: str, name: str) -> list[Response]
 
 
 def _answer(choice: Mapping[str, Any], place: str) -> tuple[str, tuple[Token, ...]]:
-    """Return text and tokens of a choice in either form."""
+    """Return text and tokens of a choice of a chat or a text completion."""
     kept = choice.get("logprobs")
     kept = {} if kept is None else need_mapping(kept, place, "logprobs")
     if "message" in choice:
@@ -149,7 +148,7 @@ def _completion_tokens(kept: Mapping[str, Any], place: str) -> tuple[Token, ...]
 
 
 def _add(top: dict[str, float], token: str, value: Any, place: str) -> None:
-    """Keep a rival; of two tokens with one spelling, the more probable one. One without a log-probability is left out."""
+    """Add a top token; of two with one spelling the more probable is kept, and a missing log-probability is left out."""
     number = need_log_prob(value, place, "the logprob of a top token")
     if number > top.get(token, float("-inf")):
         top[token] = number

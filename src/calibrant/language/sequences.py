@@ -1,4 +1,4 @@
-"""Free answers: what the log-probabilities of their tokens say of their being right."""
+"""Free answers: the probability of being correct, from the log-probabilities of their tokens."""
 
 import math
 from typing import Any
@@ -13,25 +13,25 @@ from calibrant.predictions import Predictions
 
 __all__ = ["sequences"]
 
-_CERTAIN = 1e-9  # log-probabilities nearer to 0 are rounding: servers send about seven digits
+_CERTAIN = 1e-9  # log-probabilities closer to 0 are rounding errors: servers send about seven digits
 
 
 def sequences(log: Log, *, labels: Any = None, score: str = "mean") -> Predictions:
-    """Return predictions of two classes, wrong (0) and right (1), from the log-probability of each answer.
+    """Return predictions of two classes, incorrect (0) and correct (1), from the log-probability of each answer.
 
-    The raw probability of being right is exp of the mean log-probability of the answer's tokens, or of their sum. Neither is
+    The probability of class 1 is exp of the mean, or of the sum, of the log-probabilities of the answer's tokens. Neither is
     calibrated: fit a calibrator on labelled answers. Features: ``log_prob_mean``, ``log_prob_sum``, ``length`` (tokens), and
-    what the log says of the rows (model, task). ``one_vs_rest(1)`` gives the pairs (probability of being right, is right) for
-    metrics, intervals and ``operate.abstain``.
+    those of the log (model, task). ``one_vs_rest(1)`` returns pairs (probability of being correct, correct) for metrics,
+    intervals and ``operate.abstain``.
 
     Args:
         log: From a reader of this package, with log-probabilities.
-        labels: Whether each answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
-            says, and gives predictions without labels where it says nothing.
+        labels: Whether each answer is correct: a dict id → 1 or 0 (``read_labels``), or one per answer; None takes the log's
+            scores; if it has none, the predictions have no labels.
         score: "mean" or "sum".
 
     Raises:
-        InputError: Naming the answer without log-probabilities or label.
+        InputError: If an answer, which is named, has no log-probabilities or no label.
 
     Examples:
         >>> from calibrant.language import Log, Response, Token

@@ -1,4 +1,4 @@
-"""What kind of token each token is: a name to calibrate by."""
+"""The class of each token (word, number, punctuation …), as a feature to calibrate by."""
 
 import re
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ _CONTROL = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 def token_classes(vocabulary: Sequence[str], tokens: Any) -> NDArray[np.str_]:
     """Return the class (N,) of each token: "word", "part", "number", "punctuation", "space" or "control".
 
-    A "word" is letters after a space, so that a word begins with it; a "part" is letters without, which continue one or stand
-    at a line's start; "control" are tokens such as ``<|im_end|>``. Where the next token is what is predicted, pass the most
-    probable one, which is known before the true one is. The tokenizer's own signs for a space (Ġ, ▁) and a newline (Ċ) are
-    understood.
+    A "word" has letters after a space, so a word begins with it; a "part" has letters without a space: it continues a word or
+    begins a line; "control" are tokens such as ``<|im_end|>``. To calibrate next-token predictions, pass the most probable token,
+    which is known when predicting. The characters by which tokenizers represent a space (Ġ, ▁) and a newline (Ċ) are
+    recognised.
 
     Args:
         vocabulary: The text of every token, in order of its id.
         tokens: Ids (N,).
 
     Raises:
-        InputError: If an id is none of the vocabulary's, as where the tokenizer is another model's.
+        InputError: If an id is not in the vocabulary, for example because the tokenizer is another model's.
 
     Examples:
         >>> vocabulary = ["<|end|>", "Ġthe", "ing", "Ġ12", ".", "Ċ"]

@@ -14,7 +14,7 @@ from calibrant.predictions import Predictions
 
 __all__ = ["parse_confidence", "verbalized"]
 
-_ROUNDING = 0.005  # a stated 100 % is 99.5 % or more: models state whole percents
+_ROUNDING = 0.005  # models state whole percents, so a stated 100 % means 99.5 % or more
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?|\.\d+)\s*(?:(?P<percent>%|percent)|(?:/|out of)\s*(?P<whole>\d+))?"
 _ALONE = re.compile(_NUMBER + r"\.?", re.IGNORECASE)
 _LABELLED = re.compile(
@@ -27,16 +27,15 @@ _SIGNS = re.compile(r"[*_`\"']")
 
 
 def parse_confidence(text: str, *, scale: int | None = None) -> float:
-    """Return the confidence in [0, 1] that a text states, and refuse whatever else it says.
+    """Return the confidence in [0, 1] stated in a text; texts in any other form are refused.
 
-    Understood are "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10", "confidence is 8 out of 10", anywhere in the text
-    but only once, or a text that is the number alone: "85%", "0.85", "8/10". A number without a unit must lie in [0, 1] with a
-    decimal point, unless ``scale`` says what it is out of. Ranges, words ("high"), "about" and two different numbers are
-    refused.
+    Accepted are "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10", "confidence is 8 out of 10", anywhere in the text
+    but only once, and a text that is only a number: "85%", "0.85", "8/10". A number without a unit must lie in [0, 1] with a
+    decimal point, unless ``scale`` is given. Ranges, words ("high"), "about" and two different numbers are refused.
 
     Args:
-        text: What the model wrote.
-        scale: What whole numbers without a unit are out of, such as 100; None refuses them.
+        text: The model's answer.
+        scale: The largest possible value of whole numbers without a unit, such as 100; None refuses them.
 
     Raises:
         InputError: If the text does not state one confidence in one of these forms.
@@ -51,7 +50,7 @@ def parse_confidence(text: str, *, scale: int | None = None) -> float:
     alone = _ALONE.fullmatch(plain)
     found = [alone] if alone else list(_LABELLED.finditer(plain))
     if len(re.findall(r"\bconfidence(?:\s+(?:score|level))?\s*(?::|=|is\b)", plain, re.IGNORECASE)) > len(found):
-        found = []  # one of them is in a form that is not understood
+        found = []  # one of them has another form
     values = {_value(one, scale, text) for one in found}
     if len(values) != 1:
         got = "two different ones" if values else repr(text[-80:])
@@ -79,19 +78,19 @@ def _value(found: re.Match[str], scale: int | None, text: str) -> float:
 
 
 def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Predictions:
-    """Return predictions of two classes, wrong (0) and right (1), from the confidence that each answer states.
+    """Return predictions of two classes, incorrect (0) and correct (1), from the confidence that each answer states.
 
-    The feature ``stated`` is the confidence as stated; in the predictions 0 and 100 % become ½ and 99½ %, since models state
-    whole percents, and an infinite logit could not be calibrated.
+    The feature ``stated`` is the stated confidence. In the predictions it is clipped to [0.5 %, 99.5 %], since models state whole
+    percents and infinite logits cannot be calibrated.
 
     Args:
         log: From a reader of this package; the confidence is read from the answer's text by ``parse_confidence``.
-        labels: Whether each answer is right: a dict id → 1 or 0 (``read_labels``), or one an answer; None takes what the log
-            says.
+        labels: Whether each answer is correct: a dict id → 1 or 0 (``read_labels``), or one per answer; None takes the log's
+            scores.
         scale: As in ``parse_confidence``.
 
     Raises:
-        InputError: Naming the answer whose confidence is not understood, or for a scale below 2.
+        InputError: If the confidence of an answer, which is named, has no accepted form, or for a scale below 2.
 
     Examples:
         >>> from calibrant.language import Log, Response
