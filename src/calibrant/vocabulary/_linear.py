@@ -16,7 +16,7 @@ def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Raise unless the parts of a layer match: ``hidden`` (…, H), ``weight`` (K, H), ``bias`` (K,) or None.
 
     Raises:
-        InputError: Naming what was expected and what was got.
+        InputError: If they do not.
     """
     for name, value in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if value is None and name == "bias":
@@ -32,15 +32,15 @@ def check_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     if weight.dim() != 2:
         raise refuse("weight of shape (K, H)", f"shape {tuple(weight.shape)}", "pass the last layer's weight")
     if weight.shape[0] < 2:
-        raise refuse("K ≥ 2 classes", f"K = {weight.shape[0]}", "pass the last layer's weight, one row a class")
+        raise refuse("K ≥ 2 classes", f"K = {weight.shape[0]}", "pass the last layer's weight, one row per class")
     if hidden.dim() < 2 or hidden.shape[-1] != weight.shape[1]:
         raise refuse(
             f"hidden of shape (N, {weight.shape[1]})",
             f"shape {tuple(hidden.shape)}",
-            "pass the last layer's input; its weight is (K, H), one row a class",
+            "pass the last layer's input; its weight is (K, H), one row per class",
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number a class")
+        raise refuse(f"bias of shape ({weight.shape[0]},)", f"shape {tuple(bias.shape)}", "pass one number per class")
     devices = {str(part.device) for part in (hidden, weight, bias) if part is not None}
     if len(devices) > 1:
         raise refuse("hidden, weight and bias on one device", ", ".join(sorted(devices)), "move them with .to(device)")
@@ -64,7 +64,7 @@ def linear_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 
 
 def linear_chunks(rows: int, classes: int, chunk: int | None, device: torch.device) -> Iterator[slice]:
-    """Yield slices of ``chunk`` rows each; None takes the rows whose float32 logits fill 64 MiB (256 MiB on an accelerator)."""
+    """Yield slices of ``chunk`` rows each; None is as many as have 64 MiB of float32 logits (256 MiB on an accelerator)."""
     block = CHUNK_BYTES if device.type == "cpu" else DEVICE_CHUNK_BYTES
     step = max(1, block // (4 * classes)) if chunk is None else chunk
     for start in range(0, rows, step):

@@ -23,7 +23,7 @@ def parts_of(loss: Loss) -> list[Part]:
     """Return the summands of ``loss``, each a sum over samples.
 
     Raises:
-        InputError: If ``loss`` is no ``Loss``, or depends on the whole batch at once.
+        InputError: If ``loss`` is not a ``Loss``, or depends on the whole batch at once.
     """
     if not isinstance(loss, Loss):
         raise refuse("a loss of calibrant.losses", called(loss), "pass one such as losses.FocalLoss(3.0)")
@@ -51,7 +51,7 @@ def called(value: object) -> str:
 
 
 def terms_of(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the terms (n,) of a part's ``loss`` as ``reduction="none"`` has them, for ``logits`` (n, K), ``labels`` (n,)."""
+    """Return the terms (n,) of a part's ``loss``, as with ``reduction="none"``, for ``logits`` (n, K) and ``labels`` (n,)."""
     if not isinstance(loss, RowLoss | RowPenalty):
         raise refuse("a loss that is a sum over samples", type(loss).__name__, "choose one such as FocalLoss")
     return loss.terms(logits, labels)
@@ -64,7 +64,7 @@ def class_weights(loss: Loss, labels: Tensor, *, classes: int, dtype: torch.dtyp
 
 @contextmanager
 def one_step(loss: Loss) -> Iterator[None]:
-    """Put ``loss`` in evaluation mode in the block, so that AdaFocal counts one training step per batch, not per chunk."""
+    """Put ``loss`` in evaluation mode in a ``with`` block, so that AdaFocal counts training steps per batch, not per chunk."""
     training = [module for module in loss.modules() if module.training]
     for module in training:
         module.training = False

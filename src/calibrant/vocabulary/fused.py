@@ -31,7 +31,7 @@ class FusedLinearLoss(nn.Module):
     Args:
         loss: A loss that is a sum over samples; its reduction, class weights and ignored label apply. Losses of the whole
             batch (MMCE, MDCA, soft-binned ECE) are refused.
-        chunk: Rows per chunk; None takes the rows whose float32 logits fill 64 MiB, on an accelerator 256 MiB.
+        chunk: Rows per chunk; None is as many as have 64 MiB of float32 logits, on an accelerator 256 MiB.
 
     Examples:
         >>> from calibrant.losses import FocalLoss
@@ -68,8 +68,8 @@ class FusedLinearLoss(nn.Module):
             weight: (K, H), its weight.
             labels: Class indices (N,) or (…,).
             bias: (K,), or None.
-            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms; a mean is divided by the sum of sample weight
-                times class weight. Or None.
+            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms, or None; a mean is divided by the sum of sample
+                weight times class weight.
 
         Returns:
             A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
@@ -94,7 +94,7 @@ def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) 
     if not isinstance(labels, Tensor):
         raise refuse("labels as a tensor", type(labels).__name__, "convert with torch.as_tensor")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index a sample")
+        raise refuse("integer labels", f"dtype {labels.dtype}", "pass one class index per sample")
     if labels.layout != torch.strided:
         raise refuse("labels as a dense tensor", str(labels.layout), "convert with labels.to_dense()")
     if labels.device != hidden.device:
@@ -102,7 +102,9 @@ def _check_labels(hidden: Tensor, labels: Tensor, sample_weight: Tensor | None) 
         raise refuse("hidden and labels on one device", got, "move the labels with labels.to(hidden.device)")
     shape = tuple(hidden.shape[:-1])
     if tuple(labels.shape) != shape:
-        raise refuse(f"labels of shape {shape}", f"shape {tuple(labels.shape)}", "pass one class index a row of hidden")
+        raise refuse(
+            f"labels of shape {shape}", f"shape {tuple(labels.shape)}", "pass one class index per row of hidden"
+        )
     if sample_weight is None:
         return
     check_sample_weight(sample_weight, shape)

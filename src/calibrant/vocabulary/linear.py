@@ -19,13 +19,13 @@ __all__ = ["LinearLogits"]
 
 
 class LinearLogits:
-    """The logits hidden · weightᵀ + bias, never held in memory whole: each use recomputes them in chunks of rows.
+    """The logits hidden · weightᵀ + bias, never stored: each use recomputes them in chunks of rows.
 
     Args:
         hidden: (N, H) inputs of the last layer.
         weight: (K, H), its weight.
         bias: (K,), or None.
-        chunk: Rows per chunk; None takes the rows whose float32 logits fill 64 MiB, on an accelerator 256 MiB.
+        chunk: Rows per chunk; None is as many as have 64 MiB of float32 logits, on an accelerator 256 MiB.
 
     Raises:
         InputError: If shapes or dtypes do not match.
@@ -69,7 +69,7 @@ class LinearLogits:
 
         Args:
             labels: (N,) integers in [0, K).
-            calibrator: A fitted calibrator that they go through, or None.
+            calibrator: A fitted calibrator to apply, or None.
             features: Named columns (N,), or None.
 
         Raises:
@@ -129,7 +129,7 @@ class LinearLogits:
     def nll(
         self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
     ) -> Tensor:
-        """Return −log p (N,) of the labels in float64; arguments as those of ``predictions``."""
+        """Return −log p (N,) of the labels in float64; arguments as for ``predictions``."""
         parts = self.predictions(labels, calibrator=calibrator, features=features)
         return torch.cat([part.nll for part in parts])
 
@@ -138,7 +138,7 @@ class LinearLogits:
     ) -> BinaryPairs:
         """Return pairs of confidence and correctness, which every metric of the top label accepts.
 
-        Arguments are those of ``predictions``.
+        Arguments as for ``predictions``.
         """
         parts = [one.top_label() for one in self.predictions(labels, calibrator=calibrator, features=features)]
         p, y = torch.cat([one.p for one in parts]), torch.cat([one.y for one in parts])
@@ -159,7 +159,7 @@ class LinearLogits:
         Args:
             metrics: Metrics that are sums, such as accuracy, NLL, Brier, ECE.
             labels: (N,) integers in [0, K).
-            calibrator: A fitted calibrator that the logits go through, or None.
+            calibrator: A fitted calibrator to apply, or None.
             features: Named columns (N,), or None.
 
         Raises:

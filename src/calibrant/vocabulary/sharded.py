@@ -1,4 +1,4 @@
-"""Logits whose columns are split over processes (vocabulary parallel): losses, metrics and a temperature from reduced sums."""
+"""Logits whose columns are split over processes (vocabulary parallelism): loss, metrics and temperature from reduced sums."""
 
 import math
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class ShardedLogits:
 
         Args:
             labels: (N,) class indices of the whole vocabulary, the same in all processes.
-            loss: A loss of the true class's probability: ``CrossEntropyLoss``, or one of the focal family with ``from_nll``.
+            loss: A loss of the true class's probability: ``CrossEntropyLoss``, or a loss with ``from_nll`` such as ``FocalLoss``.
 
         Returns:
             A scalar, or with ``reduction="none"`` the terms (N,).
