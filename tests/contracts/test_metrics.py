@@ -4,6 +4,7 @@ import inspect
 import itertools
 import math
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +14,19 @@ import calibrant.metrics as family
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.metrics import ECE, MCE, NLL, SKCE, ClasswiseECE, KernelECE, SplitNLL, TopLabelECE
+from calibrant.metrics import (
+    ECE,
+    MCE,
+    NLL,
+    SKCE,
+    ClasswiseECE,
+    Entropy,
+    KernelECE,
+    SplitNLL,
+    TopLabelECE,
+    need_predictions,
+    need_rows,
+)
 from calibrant.metrics._base import NOTIONS, MeanState, Metric, SumMetric
 from calibrant.testing import check_metric
 
@@ -68,6 +81,19 @@ class Slipping(ECE):
     """A metric with the fault that a test names."""
 
 
+@dataclass(frozen=True)
+class Plain(Metric):
+    """The same for one that is no sum."""
+
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "accuracy"
+    cite = "–"
+
+    def __call__(self, data: Any) -> float:
+        return 0.0
+
+
 def test_a_metric_that_breaks_a_rule_is_named() -> None:
     class Nan(Slipping):
         def __call__(self, data: Any) -> float:
@@ -75,6 +101,27 @@ def test_a_metric_that_breaks_a_rule_is_named() -> None:
 
     with pytest.raises(AssertionError, match="stays within its bounds"):
         check_metric(Nan())
+
+    class Unweighted(Plain):
+        def __call__(self, data: Any) -> float:
+            return float(need_rows(data, what=self).confidence.mean())
+
+    class Unnormalised(Plain):
+        def __call__(self, data: Any) -> float:
+            data = need_rows(data, what=self)
+            mean = Entropy()(data) / 10
+            return mean if data.weight_kind != "sampling" else mean * float(data.weights.sum())
+
+    class Refusing(Plain):
+        def __call__(self, data: Any) -> float:
+            return Entropy()(need_predictions(data, metric=self)) / 10
+
+    with pytest.raises(AssertionError, match=r"a row of frequency weight w counts as w rows .* data.weights"):
+        check_metric(Unweighted())
+    with pytest.raises(AssertionError, match="the scale of sampling weights has no effect"):
+        check_metric(Unnormalised())
+    with pytest.raises(AssertionError, match="set needs_classes = True on the class"):
+        check_metric(Refusing())
     with pytest.raises(InputError, match="expected a metric"):
         check_metric(ECE)  # type: ignore[arg-type]
 

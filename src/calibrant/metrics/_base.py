@@ -51,13 +51,13 @@ class Metric(ABC):
         >>> from calibrant import BinaryPairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
-        ... class MeanConfidence(Metric):
+        ... class LargestConfidence(Metric):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def __call__(self, data):
-        ...         return float(need_rows(data, what=self).confidence.mean())
-        >>> MeanConfidence()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
-        0.5
+        ...         return need_rows(data, what=self).confidence.max().item()
+        >>> LargestConfidence()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
+        0.75
     """
 
     better: ClassVar[Literal["lower", "higher", "zero"]]
@@ -85,22 +85,25 @@ class SumMetric(Metric, Generic[S]):
         >>> from calibrant import BinaryPairs
         >>> from calibrant.metrics import need_rows
         >>> @dataclass(frozen=True)
-        ... class Counted:
-        ...     correct: int
+        ... class Sums:
+        ...     squares: float
+        ...     mass: float
         ...
         ...     def __add__(self, other):
-        ...         return Counted(self.correct + other.correct)
+        ...         return Sums(self.squares + other.squares, self.mass + other.mass)
         >>> @dataclass(frozen=True)
-        ... class CorrectDecisions(SumMetric[Counted]):
-        ...     better, bounds, notion, cite = "higher", (0.0, float("inf")), "accuracy", "–"
+        ... class RootMeanSquareConfidence(SumMetric[Sums]):
+        ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def state(self, data):
-        ...         return Counted(int(need_rows(data, what=self).correct.sum()))
+        ...         data = need_rows(data, what=self)
+        ...         weights = torch.ones(len(data)) if data.weights is None else data.weights
+        ...         return Sums(float((weights * data.confidence**2).sum()), float(weights.sum()))
         ...
         ...     def value(self, state):
-        ...         return float(state.correct)
-        >>> CorrectDecisions()(BinaryPairs.from_probs([0.75, 0.25], [1, 0]))
-        1.0
+        ...         return (state.squares / state.mass) ** 0.5
+        >>> RootMeanSquareConfidence()(BinaryPairs.from_probs([0.7, 0.1], [1, 0]))
+        0.5
     """
 
     @abstractmethod

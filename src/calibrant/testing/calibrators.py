@@ -4,17 +4,20 @@ import copy
 import math
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse, shown
+from calibrant._check import check_number, refuse, shown
 from calibrant._plain import renewed
 from calibrant.calibrators import Calibrator, load
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError, NotFittedError
 from calibrant.predictions import Predictions
+from calibrant.rows import Chunk, RowSource
 
 __all__ = ["check_calibrator"]
 
@@ -22,15 +25,17 @@ CLASSES = 4
 _ROUNDING = {torch.float16: 0.02, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-9}  # of a probability
 
 
-def check_calibrator(calibrator: Calibrator) -> None:
+def check_calibrator(calibrator: Calibrator, *, exact: float = 2e-4) -> None:
     """Check that ``calibrator`` does what every calibrator of ``calibrant.calibrators`` does; call it in a test of your own.
 
-    Fits and their refusals, dtypes, rows answered one by one, the facts it declares, copies, states and files, numbers for
-    saturated rows and for data without an optimum, and the leakage guard. It is made anew from its configuration and is not
-    changed itself.
+    Fits and their refusals, weights, rows in pieces as files and worker processes hold them, dtypes, rows answered one by
+    one, the facts it declares, copies, states and files, numbers for saturated rows and for data without an optimum, and
+    the leakage guard. It is made anew from its configuration and is not changed itself.
 
     Args:
         calibrator: The calibrator to check, fitted or not.
+        exact: Largest difference of a probability between a fit on rows of weight w and on w times as many rows; wider for
+            a calibrator that splits the rows at random.
 
     Raises:
         AssertionError: Naming the clause that does not hold.
@@ -48,6 +53,7 @@ def check_calibrator(calibrator: Calibrator) -> None:
         ...         return logits / 2
         >>> check_calibrator(Halving())
     """
+    check_number(exact, name="exact", low=0)
     if not isinstance(calibrator, Calibrator):
         raise refuse(
             "a calibrator that extends calibrators.Calibrator", shown(calibrator), "pass an object of your class"
@@ -59,6 +65,8 @@ def check_calibrator(calibrator: Calibrator) -> None:
         fitted = _fitted(calibrator)
         for clause in CLAUSES:
             clause(fitted)
+        _weights_count(calibrator, exact)
+        _fits_in_pieces(calibrator, fitted)
         _degenerate_data(calibrator)
 
 
@@ -120,8 +128,10 @@ def _other_inputs_are_refused(fitted: Calibrator) -> None:
 
 def _rows_and_dtypes(fitted: Calibrator) -> None:
     logits = _sample(60, seed=1)[0]
+    whole = fitted(logits)
+    _require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
     alone = torch.cat([fitted(row[None]) for row in logits])
-    _close(alone, fitted(logits), 1e-9, "every row is answered by itself")
+    _close(alone, whole, 1e-9, "every row is answered by itself")
     for dtype, tolerance in _ROUNDING.items():
         answer = fitted(logits.to(dtype))
         _require(
@@ -139,12 +149,94 @@ def _facts_hold(fitted: Calibrator) -> None:
             answer = fitted(logits)
             chosen = answer.gather(1, logits.argmax(dim=1, keepdim=True))[:, 0]
             _require(torch.equal(chosen, answer.amax(dim=1)), "the decision stays, as preserves_argmax says")
+    try:
+        scale, shift = fitted.affine()
+    except InputError:
+        return
+    z = base.double()
+    mapped = (z * scale if scale.dim() == 1 else z @ scale.mT) + shift
+    _close(fitted(z), mapped, 1e-9, "the calibrated logits are A·z + b, as affine says")
+
+
+def _learned_tensors_are_declared(fitted: Calibrator) -> None:
+    kept = {"fit_rows", *fitted.config()}  # the sketch of the fitting rows, and arguments of the constructor
+    stray = [name for name, value in vars(fitted).items() if isinstance(value, Tensor) and name not in kept]
+    _require(
+        not stray,
+        f"the learned tensor {', '.join(stray)} is declared",
+        f'call self._declare("{stray[0] if stray else ""}") in __init__, so that copies and files contain it',
+    )
+
+
+def _weights_count(calibrator: Calibrator, exact: float) -> None:
+    logits, labels = _sample()
+    times = torch.arange(len(labels)) % 3
+    weighted, repeated = renewed(calibrator), renewed(calibrator)
+    try:
+        weighted.fit(logits, labels, sample_weight=times.double())
+    except InputError:  # it refuses weights, in one sentence
+        return
+    repeated.fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
+    fresh = _sample(50, seed=6)[0]
+    remedy = "multiply each row's term by chunk.weights, and divide by rows.mass instead of rows.count"
+    _close(weighted(fresh), repeated(fresh), exact, "a row of weight w counts as w rows in the fit", remedy)
+
+
+def _fits_in_pieces(calibrator: Calibrator, fitted: Calibrator) -> None:
+    logits, labels = _sample()
+    pieces = [Chunk(logits[start : start + 50], labels[start : start + 50], start=start) for start in range(0, 240, 50)]
+    fresh = renewed(calibrator)
+    fresh.fit_from(_Pieces(pieces, classes=CLASSES, count=len(labels)))
+    probes = _sample(50, seed=6)[0]
+    remedy = "request sums over rows (rows.total), and divide them after they were added"
+    _close(fresh(probes), fitted(probes), 1e-6, "a fit on rows in pieces is the fit on all of them", remedy)
+
+
+class _Pieces(RowSource):
+    """Rows in pieces, whose functions are sent to them by name, as to worker processes."""
+
+    weighted = False
+    device = torch.device("cpu")
+
+    def __init__(self, pieces: Sequence[Any], *, classes: int, count: int) -> None:
+        self.pieces, self.classes, self.count = pieces, classes, count
+
+    def part(self, work: Callable[..., Any], join: Callable[[Any, Any], Any], *parameters: Any) -> Any:
+        """Return ``work(piece, *parameters)`` of all pieces, joined in order; None without pieces."""
+        _require_named((work, join, parameters))
+        found = [work(piece, *parameters) for piece in self.pieces]
+        return reduce(join, found) if found else None
+
+    def prepared(self, make: Callable[..., Any], *parameters: Any) -> "_Pieces":
+        """Return what ``make`` makes of every piece."""
+        _require_named((make, parameters))
+        made = [one for piece in self.pieces if (one := make(piece, *parameters)) is not None]
+        rows = _Pieces(made, classes=self.classes, count=self.count)
+        rows.rough = self.rough
+        return rows
+
+
+def _require_named(value: Any) -> None:
+    """Require that every function in ``value`` can be imported by its name."""
+    if isinstance(value, tuple | list):
+        for one in value:
+            _require_named(one)
+    name = getattr(value, "__qualname__", "")
+    _require(
+        not (callable(value) and "<" in name),
+        f"every function passed to the rows can be imported by its name ({name} cannot)",
+        "move it to the top of its file, and pass what it needs as parameters",
+    )
 
 
 def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         logits = torch.tensor([[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0, 0, 0, 0], [5e-4, 0, 0, 0]], dtype=dtype)
-        _require_normal(fitted(logits), f"saturated rows of {dtype} give numbers")
+        _require_normal(
+            fitted(logits),
+            f"saturated rows of {dtype} give numbers",
+            "compute in float64, subtract each row's maximum, and convert to the dtype of the logits last",
+        )
 
 
 def _copies_answer_the_same(fitted: Calibrator) -> None:
@@ -192,6 +284,7 @@ def _degenerate_data(calibrator: Calibrator) -> None:
 CLAUSES: tuple[Callable[[Calibrator], None], ...] = (
     _other_inputs_are_refused,
     _rows_and_dtypes,
+    _learned_tensors_are_declared,
     _facts_hold,
     _saturated_rows_give_numbers,
     _copies_answer_the_same,
@@ -205,21 +298,22 @@ def _sample(rows: int = 240, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     return logits, torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=generator)[:, 0]
 
 
-def _require(holds: bool, clause: str) -> None:
+_DOCSTRING = "see the docstring of calibrant.calibrators.Calibrator"
+
+
+def _require(holds: bool, clause: str, remedy: str = _DOCSTRING) -> None:
     if not holds:
-        raise AssertionError(
-            f"expected that {clause}, got otherwise; see the contract of calibrant.calibrators.Calibrator"
-        )
+        raise AssertionError(f"expected that {clause}, got otherwise; {remedy}")
 
 
-def _require_normal(answer: Tensor, clause: str) -> None:
+def _require_normal(answer: Tensor, clause: str, remedy: str = _DOCSTRING) -> None:
     wrong = torch.isnan(answer).any() | (answer == math.inf).any() | ~torch.isfinite(answer.amax(dim=1)).all()
-    _require(not bool(wrong), clause)
+    _require(not bool(wrong), clause, remedy)
 
 
-def _close(found: Tensor, right: Tensor, tolerance: float, clause: str) -> None:
+def _close(found: Tensor, right: Tensor, tolerance: float, clause: str, remedy: str = _DOCSTRING) -> None:
     difference = (torch.softmax(found.double(), dim=1) - torch.softmax(right.double(), dim=1)).abs().max()
-    _require(float(difference) <= tolerance, clause)
+    _require(float(difference) <= tolerance, f"{clause} (probabilities differ by {float(difference):.2g})", remedy)
 
 
 def _refuses(call: Callable[[], object], error: type[CalibrantError], what: str) -> None:

@@ -1,12 +1,13 @@
-"""What every metric keeps, ours and a stranger's."""
+"""The contract of a metric, as a function to call in a test."""
 
 import itertools
 import math
 import warnings
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from calibrant._check import check_number, refuse, shown
 from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
@@ -19,15 +20,20 @@ _CUTS = ((100, 200), (1,), (7, 8, 9, 250))
 
 
 def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
-    """Raise AssertionError, with the sentence that fails, unless ``metric`` keeps what every metric keeps.
+    """Check that ``metric`` does what every metric of ``calibrant.metrics`` does; call it in a test of your own.
 
-    Its facts are declared and hold; it is a frozen dataclass; values are Python floats, never NaN, within the bounds; neither the
-    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; the wrong kind of data, no rows and no labels are
-    refused by Calibrant's errors.
+    It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
+    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; a frequency weight of 3 counts as three rows,
+    and the scale of sampling weights has no effect; the wrong kind of data, no rows and no labels are refused by Calibrant's
+    errors. A metric may refuse weights by an ``InputError``.
 
     Args:
         metric: The metric, an object.
-        exact: Relative tolerance for the order of rows; wider for a metric that looks at some rows only.
+        exact: Relative tolerance for the order of rows and for weights; wider for a metric that looks at some rows only.
+
+    Raises:
+        AssertionError: Naming the clause that does not hold.
+        InputError: If ``metric`` is no ``metrics.Metric``.
 
     Examples:
         >>> from calibrant.metrics import ECE
@@ -46,12 +52,13 @@ def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
     )
     if isinstance(metric, SumMetric):
         _check_sums(metric, data)
+    _check_weights(metric, data, exact)
     _check_refusals(metric, data)
 
 
-def _say(holds: bool, sentence: str) -> None:
+def _say(holds: bool, sentence: str, remedy: str = "see the docstring of calibrant.metrics.Metric") -> None:
     if not holds:
-        raise AssertionError(f"expected that {sentence}, got the contrary; see calibrant.metrics.Metric")
+        raise AssertionError(f"expected that {sentence}, got the contrary; {remedy}")
 
 
 def _sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0) -> Predictions:
@@ -104,6 +111,45 @@ def _check_sums(metric: SumMetric[Any], data: Predictions) -> None:
         _say(close, f"states of {metric!r} add up however the rows are cut")
 
 
+def _check_weights(metric: Metric, data: Predictions, exact: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    counts = torch.randint(5, (len(data),), generator=generator)
+    repeated = data[torch.repeat_interleave(torch.arange(len(data)), counts)]
+    found = _weighted(metric, data, counts, "frequency")
+    _say(
+        found is None or math.isclose(found, metric(repeated), rel_tol=exact, abs_tol=1e-12),
+        f"a row of frequency weight w counts as w rows in {metric!r}",
+        f"weight the rows by data.weights (got {found}, for repeated rows {metric(repeated)}), or refuse weights by InputError",
+    )
+    weights = torch.rand(len(data), generator=generator, dtype=torch.float64) + 0.1
+    one, other = (_weighted(metric, data, weights * scale, "sampling") for scale in (1.0, 1e3))
+    _say(
+        one is other is None or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9)),
+        f"the scale of sampling weights has no effect on {metric!r}",
+        f"divide by their sum (got {one}, for weights 1,000 times as large {other})",
+    )
+
+
+def _weighted(
+    metric: Metric, data: Predictions, weights: Tensor, kind: Literal["frequency", "sampling"]
+) -> float | None:
+    """Return the value for weighted rows, or None if ``metric`` refuses them."""
+    try:
+        return metric(Predictions.from_logits(data.logits, data.labels, weights=weights, weight_kind=kind))
+    except InputError:
+        return None
+
+
+def _check_pairs(metric: Metric, data: Predictions) -> None:
+    try:
+        metric(data.top_label())
+    except CalibrantError as error:
+        raise AssertionError(
+            f"expected that {metric!r} accepts top-label pairs, since needs_classes is False, got an error ({error}); set "
+            "needs_classes = True on the class"
+        ) from error
+
+
 def _check_refusals(metric: Metric, data: Predictions) -> None:
     wrong: list[Any] = [
         None,
@@ -116,6 +162,8 @@ def _check_refusals(metric: Metric, data: Predictions) -> None:
         wrong.append(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
     if metric.needs_classes:
         wrong.append(data.top_label())
+    else:
+        _check_pairs(metric, data)
     for one in wrong:
         try:
             metric(one)
