@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from calibrant.calibrators._base import Calibrator as Calibrator  # the base class to write methods on; no method itself
+from calibrant.calibrators._convex import ConvexCalibrator as ConvexCalibrator  # likewise
 from calibrant.calibrators._saved import load_calibrator
 from calibrant.calibrators.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.auto import AutoCalibrator

@@ -1,0 +1,140 @@
+"""A calibrator of which only the map is written."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+import calibrant
+from calibrant import Predictions
+from calibrant.calibrators import ConvexCalibrator, TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.scale import fit_streamed
+from calibrant.testing import check_calibrator
+
+
+class BiasCorrected(ConvexCalibrator):
+    """softmax(z / T + b), with a ridge on b."""
+
+    def __init__(self, ridge: float = 0.0) -> None:
+        super().__init__()
+        self.ridge = ridge
+
+    @staticmethod
+    def mapped(logits: Tensor, theta: Tensor) -> Tensor:
+        return logits * theta[0] + theta[1:]
+
+    def start(self, classes: int) -> Tensor:
+        return torch.cat([torch.ones(1), torch.zeros(classes)])
+
+    def penalty(self, theta: Tensor) -> Tensor:
+        return self.ridge * theta[1:].square().sum()
+
+
+class Tempered(ConvexCalibrator):
+    """softmax(z / T)."""
+
+    @staticmethod
+    def mapped(logits: Tensor, theta: Tensor) -> Tensor:
+        return logits * theta
+
+    def start(self, classes: int) -> Tensor:
+        return torch.ones(1)
+
+
+def sample(rows: int = 400, classes: int = 4, *, scale: float = 0.5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.multinomial((logits * scale).softmax(dim=1), 1, generator=generator)[:, 0]
+
+
+def test_biases_of_equal_logits_are_the_log_frequencies() -> None:
+    fitted = BiasCorrected().fit(torch.zeros(8, 2), [0, 0, 0, 0, 0, 0, 1, 1])
+    torch.testing.assert_close(fitted(torch.zeros(1, 2)).softmax(dim=1), torch.tensor([[0.75, 0.25]]))
+    assert fitted.gradient < 1e-9
+
+
+def test_one_parameter_is_temperature_scaling() -> None:
+    logits, labels = sample()
+    fitted = Tempered().fit(logits, labels)
+    assert float(1 / fitted.theta[0]) == pytest.approx(TemperatureScaling().fit(logits, labels).temperature, rel=1e-3)
+    assert repr(fitted) == f"Tempered(theta=[{float(fitted.theta[0]):.4g}])"
+
+
+@pytest.mark.parametrize("classes", [4, 80])  # Newton's method, L-BFGS
+def test_it_is_the_minimum_that_another_solver_finds(classes: int) -> None:
+    logits, labels = sample(600, classes)
+    fitted = BiasCorrected(ridge=2.0).fit(logits, labels)
+
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = torch.from_numpy(x).requires_grad_()
+        z = logits * theta[0] + theta[1:]
+        value = torch.nn.functional.cross_entropy(z, labels, reduction="sum") + 2.0 * theta[1:].square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        assert theta.grad is not None
+        return float(value.detach()) / 600, theta.grad.numpy() / 600
+
+    start = np.concatenate([[1.0], np.zeros(classes)])
+    other = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-8}).x
+    assert fitted.gradient < 1e-6
+    torch.testing.assert_close(fitted.theta, torch.from_numpy(other), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0])  # without one, a common part of all biases changes nothing
+def test_files_give_the_parameters_of_memory(ridge: float, tmp_path: Path) -> None:
+    logits, labels = sample()[0].float(), sample()[1]
+    for name, rows in (("a", slice(0, 150)), ("b", slice(150, 400))):
+        data = Predictions.from_logits(logits[rows], labels[rows])
+        calibrant.save_predictions(tmp_path / f"{name}.parquet", {"all": data})
+    whole = Predictions.from_logits(logits, labels)
+    passes: set[int] = set()
+    first = fit_streamed(
+        BiasCorrected(ridge),
+        tmp_path,
+        checkpoint=tmp_path.parent / "fit.json",
+        progress=lambda begun, _done, _rows: passes.add(begun),
+    )
+    torch.testing.assert_close(first.theta, BiasCorrected(ridge).fit(whole).theta, rtol=0, atol=1e-9)
+    assert float(first.theta[1:].mean()) == pytest.approx(0, abs=0.01)
+    again: set[int] = set()
+    fit_streamed(first, tmp_path, progress=lambda begun, _done, _rows: again.add(begun))
+    assert len(again) < len(passes)  # it starts from its parameters
+
+
+def test_the_contract_holds() -> None:
+    check_calibrator(BiasCorrected())
+
+
+def test_a_map_that_sharpens_stays_within_half_precision() -> None:
+    logits, labels = sample(scale=2.0)
+    fitted = Tempered().fit(logits, labels)
+    assert float(fitted.theta[0]) > 1.5
+    answer = fitted(torch.tensor([[6e4, 5e4, 0.0, 0.0]], dtype=torch.float16))
+    assert torch.equal(answer.softmax(dim=1), torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float16))
+
+
+def test_an_excluded_class_stays_excluded() -> None:
+    logits, labels = sample()
+    answer = BiasCorrected(1.0).fit(logits, labels)(torch.tensor([[1.0, -torch.inf, 0.0, 0.0]]))
+    assert answer[0, 1] == -torch.inf
+    assert bool(torch.isfinite(answer[0, [0, 2, 3]]).all())
+
+
+def test_an_optimum_at_infinity_ends_in_numbers() -> None:
+    fitted = BiasCorrected().fit(torch.zeros(5, 2), [0, 0, 0, 0, 0])
+    assert float(fitted(torch.zeros(1, 2)).softmax(dim=1)[0, 0]) > 0.999999
+    assert fitted.gradient < 1e-9
+
+
+def test_a_false_start_is_refused() -> None:
+    logits, _ = sample()
+    for wrong in (torch.zeros(2, 2), torch.tensor([torch.nan]), [0.0], torch.zeros(0)):
+        calibrator = Tempered()
+        calibrator.start = lambda classes, wrong=wrong: wrong  # type: ignore[method-assign, misc, assignment]
+        with pytest.raises(
+            InputError, match=r"expected Tempered.start to return a finite tensor \(P,\), got .*; return"
+        ):
+            calibrator.fit(logits, logits.argmax(dim=1))
