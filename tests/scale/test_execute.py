@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +86,35 @@ def test_a_fit_without_labels_is_refused(tmp_path: Path) -> None:
 def test_several_processes_give_the_same_bits(table: Path) -> None:
     assert evaluate_streamed(table, executor=processes(2)) == evaluate_streamed(table)
     crew = processes(1)
+    assert list(crew(abs, [-1])) == [1]
     with pytest.raises(WorkerError, match="got one that was killed; check memory"):
         list(crew(die_always, [0]))
     assert list(crew(abs, [-1])) == [1]  # a new process has come
+    with pytest.raises(
+        InputError, match=r"worker processes can import, got another .*<lambda>.*; move the function to the top"
+    ):
+        list(crew(lambda shard: shard, [0]))
+    assert list(crew(abs, [-1])) == [1]
+    with pytest.raises(TypeError, match="bad operand"):  # the function's own error
+        list(crew(abs, ["a"]))
     crew.close()
     with pytest.raises(InputError, match="workers as an integer ≥ 1"):
         processes(0)
+
+
+@pytest.mark.slow
+def test_processes_that_cannot_import_the_script_are_explained() -> None:
+    script = """
+from calibrant.scale import processes
+
+def double(number):
+    return 2 * number
+
+list(processes(1)(double, [1]))
+"""
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, timeout=120, check=False)
+    assert "WorkerError: expected worker processes to start" in done.stderr
+    assert "in a file that can be imported" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ A shard is what ``ParquetRows`` lists, or any other picklable piece of work.
 """
 
 import inspect
+import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,14 @@ from calibrant.errors import CalibrantError, InputError, MissingExtraError, Work
 
 __all__ = ["Executor", "Processes", "RayCluster", "in_turn", "processes", "ray_cluster"]
 
+_FINISH = (
+    "expected every worker process to finish, got one that was killed; check memory, use fewer workers, and run it again: "
+    "what was finished is kept"
+)
+_START = (
+    "expected worker processes to start, got one that ended before the first result; in a script put the call under "
+    '`if __name__ == "__main__":`, keep classes and functions of your own in a file that can be imported, and check memory'
+)
 RETRIES = 3  # of a shard whose worker died; after four deaths the shard itself is assumed to be the cause
 
 
@@ -63,11 +72,13 @@ class Processes:
     def __init__(self, workers: int) -> None:
         self.workers = check_count(workers, name="workers")
         self._pool: Any = None
+        self._answered = False  # whether a process has ever returned a result
 
     def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
         """Yield ``function(shard)`` for every shard, in order.
 
         Raises:
+            InputError: If the function is none that a process can import.
             WorkerError: If a process died.
         """
         from concurrent.futures.process import BrokenProcessPool
@@ -78,15 +89,15 @@ class Processes:
             for shard in shards:
                 waiting.append(pool.submit(function, shard))
                 if len(waiting) >= 2 * self.workers:  # bounds the results held in memory
-                    yield waiting.popleft().result()
+                    yield self._result(waiting.popleft())
             while waiting:
-                yield waiting.popleft().result()
+                yield self._result(waiting.popleft())
         except BrokenProcessPool as error:
             self.close()
-            raise WorkerError(
-                "expected every worker process to finish, got one that was killed; check memory, use fewer workers, and run "
-                "it again: what was finished is kept"
-            ) from error
+            raise WorkerError(_FINISH if self._answered else _START) from error
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            _check_importable(function, error)  # raises for a function that cannot be sent
+            raise
         finally:
             for future in waiting:
                 future.cancel()
@@ -97,11 +108,17 @@ class Processes:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
+    def _result(self, future: Any) -> Any:
+        found = future.result()
+        self._answered = True
+        return found
+
     def _started(self) -> Any:
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
 
         if self._pool is None:
+            self._answered = False
             self._pool = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"), initializer=_one_thread)
             weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
         return self._pool
@@ -186,6 +203,17 @@ def ray_cluster(address: str | None = None, *, workers: int | None = None) -> Ra
     except ImportError as error:
         raise MissingExtraError("ray", extra="ray") from error
     return RayCluster(address, workers)
+
+
+def _check_importable(function: Callable[[Any], Any], error: Exception) -> None:
+    """Raise if ``function`` cannot be sent to another process."""
+    try:
+        pickle.dumps(function)
+    except (AttributeError, TypeError, pickle.PicklingError):
+        raise InputError(
+            f"expected functions that worker processes can import, got another ({reason_of(error)}); move the function to "
+            "the top of its file, and pass what it needs as parameters"
+        ) from error
 
 
 def _on_ray(ray: Any, function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
