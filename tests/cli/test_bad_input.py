@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
 import calibrant
-from calibrant.errors import FileFormatError
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import FileFormatError, InputError
 from calibrant.scale import evaluate_streamed
 
 Arrays = dict[str, np.ndarray]
@@ -208,7 +210,32 @@ def test_a_mistyped_method_is_suggested(
     ("arguments", "hint"), [(["evalute"], "evaluate"), (["fit", "x.npz", "--metod", "a", "-o", "b"], "--method")]
 )
 def test_a_mistyped_command_or_option_is_suggested(arguments: list[str], hint: str, run: Callable[..., Any]) -> None:
-    assert_refused(run(*arguments), f"expected arguments as calibrant.* --help lists them, got: no such .*{hint}")
+    assert_refused(run(*arguments), f"expected arguments as in calibrant.* --help, got no such .*{hint}")
+
+
+def test_an_argument_too_many_is_named(run: Callable[..., Any]) -> None:
+    assert_refused(
+        run("methods", "losses", "more"), r"--help, got unexpected extra argument\(s\) \(more\); correct them"
+    )
+
+
+class OwnScaling(TemperatureScaling):
+    """A calibrator that the command line does not know."""
+
+
+def test_a_calibrator_of_a_class_of_ones_own_is_used_from_python(
+    good: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "own.safetensors"
+    OwnScaling().fit(torch.eye(3) * 2, [0, 1, 1]).save(path)
+    refusal = r"expected a class of calibrant.calibrators, got 'OwnScaling' in .*own.safetensors; "
+    done = run("evaluate", good, "--calibrator", path)
+    assert_refused(
+        done, refusal + r"a class of your own is used from Python: calibrant.load\(FILE, classes=\[OwnScaling\]\)"
+    )
+    with pytest.raises(InputError, match=refusal + r"pass classes=\[OwnScaling\] to load"):
+        calibrant.load(path)
+    assert isinstance(calibrant.load(path, classes=OwnScaling), OwnScaling)  # type: ignore[arg-type]  # one class, no list
 
 
 @pytest.mark.parametrize("spoil", [missing, nan, probs_as_logits], ids=lambda spoil: spoil.__name__)

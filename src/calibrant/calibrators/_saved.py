@@ -75,15 +75,17 @@ def load_calibrator(
         raise FileFormatError(f"expected a saved calibrator, got another kind of file: {path}; make it with save")
     name = metadata.get("type", "")
     if name not in family.__all__ and name not in known:
-        names = ", ".join(sorted({*family.__all__, *known}))
-        raise InputError(f"expected one of {names}, got {name!r} in {path}; pass classes=[…] to load")
+        more = f" or one of {', '.join(sorted(known))}" if known else ""
+        raise InputError(
+            f"expected a class of {family.__name__}{more}, got {name!r} in {shown(path)}; pass classes=[{name}] to load"
+        )
     _check_kind(known.get(name) or getattr(family, name), kind, path)
     try:
         arrays = files.read_arrays(path)
         if metadata["format"] == _FORMAT and metadata["digest"] != _digest(metadata, arrays):
             raise ValueError("its content is not what was saved")
         table = _as_now({"type": name, **json.loads(metadata["config"])})
-        calibrator: L = _plain.build(table, families=[family, binning], classes=classes)
+        calibrator: L = _plain.build(table, families=[family, binning], classes=list(known.values()))
         calibrator.load_state_dict({key: torch.from_numpy(value) for key, value in arrays.items()})
         if "fit_rows" not in arrays:
             raise ValueError("no fit_rows")

@@ -34,7 +34,10 @@ class Chain(Calibrator):
     def __init__(self, *stages: Calibrator) -> None:
         super().__init__()
         if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
-            raise InputError(f"expected at least one calibrator, got {shown(stages)}; pass them in order")
+            got = shown(stages[0] if len(stages) == 1 else stages)
+            raise InputError(
+                f"expected at least one calibrator, got {got}; pass each as an argument, Chain(first, second)"
+            )
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self._update_facts()

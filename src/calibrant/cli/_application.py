@@ -115,7 +115,7 @@ _REMEDIES = (
     (r"put the columns in that order with select\(calibrator\.names\)", "put the file's columns in that order"),
     (r"fit its base alone, or make them with MultiLabelPredictions\.from_logits", "leave --multilabel out"),
     (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
-    (r"pass classes=\[…\] to load", "load it in Python"),
+    (r"pass classes=(\[\w+\]) to load", r"a class of your own is used from Python: calibrant.load(FILE, classes=\1)"),
     (r"pass kind='probs', or kind='logits', to calibrant\.read", "add --kind probs, or --kind logits"),
     (r"name one by split(?![\w=])", "name one by --split"),
     (r"pass labels \(in a file: add the array labels\)", "add the array labels, name their column by --label, or their file by --labels"),
@@ -333,6 +333,7 @@ def _print_usage_error(error: Any) -> int:
     else:
         message = error.format_message().rstrip(".?").replace(". Did", "; did")
         say_error(
-            f"expected arguments as {path} --help lists them, got: {message[:1].lower()}{message[1:]}; correct it"
+            f"expected arguments as in {path} --help, got {message.removeprefix('Got ')[:1].lower()}"
+            f"{message.removeprefix('Got ')[1:]}; correct them"
         )
     return int(error.exit_code)
