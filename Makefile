@@ -18,7 +18,8 @@ demo: .venv/demo ## train, calibrate, measure and report on real data (about 2 m
 FAMILY ?=
 # The whole suite runs in a process a core; one family starts sooner without them.
 WORKERS = $(if $(FAMILY),,-n auto --maxprocesses 4 --dist loadgroup)
-TESTS = $(if $(FAMILY),$(wildcard tests/$(FAMILY) tests/test_$(FAMILY)*.py tests/contracts/test_$(FAMILY).py))
+FOUND = $(wildcard tests/$(FAMILY) tests/test_$(FAMILY)*.py tests/contracts/test_$(FAMILY).py)
+TESTS = $(if $(FAMILY),$(or $(FOUND),$(error expected FAMILY to name tests/FAMILY or tests/test_FAMILY.py, got $(FAMILY); write FAMILY=losses, for example)))
 
 test: .venv/dev ## the test suite without its slow part (FAMILY=losses: that family's tests)
 	$(PYTEST) $(WORKERS) -m "not slow" $(TESTS)

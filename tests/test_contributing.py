@@ -1,0 +1,39 @@
+"""What CONTRIBUTING.md says of the tree and of ``make`` holds."""
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TREE = re.search(r"    src/calibrant/\n(.*?)    tests/", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+
+
+def listed() -> set[str]:
+    """Return the files and folders (with a slash) of the tree in CONTRIBUTING.md."""
+    assert TREE is not None
+    return {
+        word
+        for line in TREE[1].splitlines()
+        for word in line.strip().split("  ")[0].split()
+        if word[-3:] == ".py" or word[-1] == "/"
+    }
+
+
+def test_the_tree_names_what_exists_and_every_public_part() -> None:
+    source = ROOT / "src" / "calibrant"
+    present = {path.name + "/" for path in source.iterdir() if (path / "__init__.py").exists()}
+    present |= {path.name for path in source.glob("*.py")}
+    assert listed() <= present
+    assert {name for name in present if name[0] != "_"} <= listed()
+
+
+def planned(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--dry-run", "--assume-old=.venv/dev", "test", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_one_family_is_tested_alone_and_a_mistyped_one_is_refused() -> None:
+    assert planned("FAMILY=losses").stdout.rstrip().endswith("tests/losses tests/contracts/test_losses.py")
+    wrong = planned("FAMILY=loss")
+    assert wrong.returncode == 2
+    assert "got loss; write FAMILY=losses, for example" in wrong.stderr
