@@ -101,7 +101,19 @@ def test_missing_labels_count_nothing(pair: tuple[Callable[..., BinaryLoss], Cal
         slope = gradient(pair[0](), logits, given)
         assert slope.isfinite().all()
         assert slope[~known].abs().sum() == 0
-    assert math.isnan(pair[0]()(logits, torch.full_like(labels, -1)).item())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_batch_without_a_known_label_has_no_loss_and_changes_no_model(
+    pair: tuple[Callable[..., BinaryLoss], Callable[..., losses.Loss]], reduction: str
+) -> None:
+    logits, labels = sample()
+    logits[0] = torch.tensor([math.nan, math.inf, -math.inf])
+    for given in (torch.full_like(labels, -1), torch.full_like(logits, -1)):
+        loss = pair[0](reduction=reduction, pos_weight=torch.tensor([1.0, 0.0, 3.0]))
+        assert loss(logits, given).sum() == 0
+        assert torch.equal(gradient(loss, logits, given), torch.zeros_like(logits))
+    assert pair[0]()(logits[:0], labels[:0]) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

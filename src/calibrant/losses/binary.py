@@ -21,7 +21,9 @@ class BinaryLoss(nn.Module, ABC):
     """Base class of multi-label losses, called on (N, L) logits and labels; subclasses return the loss of one outcome.
 
     The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the
-    subclass's loss of an outcome that had probability q. Missing labels (-1) have the term 0 and no gradient.
+    subclass's loss of an outcome that had probability q. Missing labels (-1) have the term 0 and no gradient. A batch whose
+    labels are all missing has the loss 0 and the gradient 0, so that it leaves the model unchanged; single-label losses are
+    NaN there, as in torch.
 
     Args:
         pos_weight: (L,) or () weight of each label's positive term, finite and ≥ 0, as in ``torch.nn.BCEWithLogitsLoss``:
@@ -60,7 +62,7 @@ class BinaryLoss(nn.Module, ABC):
             labels: Of the same shape: 1 or 0 as integers or bool, or floating targets in [0, 1]; -1 where missing.
 
         Returns:
-            A scalar (NaN if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
+            A scalar (0 if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
 
         Raises:
             InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label has another value.
@@ -76,7 +78,9 @@ class BinaryLoss(nn.Module, ABC):
             hit = labels > 0
             terms = self._outcome(torch.where(hit, z, -z))
             terms = terms if weight is None else torch.where(hit, weight * terms, terms)
-        return reduce_rows(torch.where(known, terms, 0), known.to(z.dtype), self.reduction, labels.shape)
+        # of a batch without a known label the sum is 0, and so is the mean
+        count = known.sum().clamp(min=1).to(z.dtype)
+        return reduce_rows(torch.where(known, terms, 0), count, self.reduction, labels.shape)
 
     def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
         """Return t ψ(p) + (1 − t) ψ(1 − p); terms whose factor is 0 are replaced by 0, since ψ may be infinite."""
