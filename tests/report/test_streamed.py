@@ -1,6 +1,8 @@
 """A report on rows that stay on disk: the figures of the report in memory, from sums."""
 
 import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ from calibrant.binning import EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.plot import diagram_of, risk_curve
-from calibrant.report import Model, diagnose_streamed, sums, write_report
+from calibrant.report import Model, diagnose_streamed, streamed_audit, sums, write_report
 from calibrant.report.diagnosis import by_class, by_group
 from calibrant.report.render import Section, diagnose
 from calibrant.report.sums import ByGroup, FineCells, coarse_bins
-from calibrant.scale import rows
+from calibrant.scale import in_turn, rows
 
 
 def make(home: Path, *, groups: bool = False, parts: int = 3) -> Predictions:
@@ -178,3 +180,72 @@ def test_what_is_wrong_is_said_before_any_pass(tmp_path: Path) -> None:
     calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
     with pytest.raises(InputError, match="expected labelled predictions"):
         diagnose_streamed(path)
+
+
+def backwards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Iterator[Any]:
+    """Run the shards in the reverse order, as a cluster may."""
+    return iter([function(shard) for shard in reversed(shards)][::-1])
+
+
+def survey(home: Path, classes: int = 3, parts: int = 3) -> Predictions:
+    """Write ``parts`` files of 600 rows with features and return all rows; one group is over-confident."""
+    home.mkdir()
+    found = []
+    for seed in range(parts):
+        rng = np.random.default_rng(seed)
+        z, site = 2 * rng.normal(size=(600, classes)), rng.choice(["a", "b", "c"], 600)
+        p = torch.softmax(torch.from_numpy(z * np.where(site == "b", 0.3, 1.0)[:, None]), dim=1)
+        labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+        beside = {"site": site, "age": rng.uniform(20, 80, 600), "name": np.array([f"p{i}" for i in range(600)])}
+        found.append(Predictions.from_logits(z, labels, features=beside))
+        calibrant.save_predictions(home / f"part-{seed}.parquet", {"all": found[-1]})
+    return Predictions.cat(found)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_for_whom_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
+    monkeypatch.setattr(rows, "PIECE_BYTES", 250 * classes * 4)
+    data = survey(tmp_path / "data", classes)
+    rng = torch.Generator().manual_seed(5)
+    z = 2 * torch.randn(400, classes, generator=rng)
+    calibrator = TemperatureScaling().fit(z, torch.multinomial(torch.softmax(z / 2, 1), 1, generator=rng)[:, 0])
+    seen: list[tuple[int, int]] = []
+    section = diagnose_streamed(
+        tmp_path / "data", draws=20, progress=lambda *at: seen.append(at), calibrator=calibrator
+    )
+    memory = diagnose(Model("data", data, data.calibrated_by(calibrator), calibrator), draws=20)
+    assert section.audit is not None
+    assert memory.audit is not None
+    assert section.audit.basis == "Computed on all 1,800 rows."
+    assert replace(section.audit, basis="") == memory.audit
+    assert section.audit.unread == ("name",)
+    assert section.words[-1] == memory.words[-1]
+    assert section.words[-1].startswith("For whom: ") == (classes == 3)  # over-confidence leaves the rate of class 1
+    assert (seen[-1], sorted(seen)) == ((5400, 5400), seen)
+    text = write_report([section], tmp_path / "r.html").read_text()
+    assert "For whom</h3>" in text
+    assert "Computed on all 1,800 rows." in text
+
+
+def test_for_whom_is_of_a_random_sample_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = survey(tmp_path / "data")
+    monkeypatch.setattr(streamed_audit, "MOST_ROWS", 900)
+    pages = [diagnose_streamed(tmp_path / "data", draws=0, executor=executor) for executor in (in_turn, backwards)]
+    found = pages[0].audit
+    assert found is not None
+    assert found == pages[1].audit
+    assert found.last is not None
+    rows_of_site = {row.group: row.n for row in found.last.rows if row.group.startswith("site")}
+    assert found.basis == f"Computed on {sum(rows_of_site.values()):,} of 1,800 rows, drawn at random."
+    assert 800 < sum(rows_of_site.values()) < 1000
+    assert found.last.rows[0].group == "site = b"
+    assert diagnose_streamed(tmp_path / "data", draws=0).before[0].value == metrics.Accuracy()(data)  # of all rows
+
+
+def test_without_features_there_is_no_such_section_and_no_pass(tmp_path: Path) -> None:
+    make(tmp_path / "data", parts=1)
+    totals: set[int] = set()
+    section = diagnose_streamed(tmp_path / "data", draws=0, progress=lambda _, total: totals.add(total))
+    assert section.audit is None
+    assert totals == {900}
+    assert "For whom" not in write_report([section], tmp_path / "r.html").read_text()

@@ -11,7 +11,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import Subgroup, Subgroups, subgroups
 from calibrant.report.model import Model
 
-__all__ = ["PROMISE", "Audit", "audit_of"]
+__all__ = ["PROMISE", "Audit", "audit", "audit_of", "found_for_whom", "unread"]
 
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
@@ -35,6 +35,7 @@ class Audit:
         after: The same after calibration, or None.
         unread: Columns left out for their many categories.
         reason: Why there was no test, or "".
+        basis: The rows it was computed on, where these are not simply all of memory, or "".
     """
 
     columns: tuple[str, ...]
@@ -42,6 +43,7 @@ class Audit:
     after: Subgroups | None = None
     unread: tuple[str, ...] = ()
     reason: str = ""
+    basis: str = ""
 
     @property
     def last(self) -> Subgroups | None:
@@ -80,6 +82,7 @@ class Audit:
             said.append("The test is of the gap: errors that cancel within a group show in its ECE alone.")
         if self.unread:
             said.append(f"Left out for more than {MOST_NAMES} categories: {', '.join(self.unread)}.")
+        said.append(self.basis)
         return " ".join(filter(None, said))
 
     @property
@@ -111,28 +114,51 @@ def audit_of(model: Model) -> Audit | None:
     """
     named = model.by is not None
     columns: Any = model.by if named else dict(model.before.features or {})
+    return audit(model.before, model.after, columns, named=named) if columns else None
+
+
+def audit(
+    before: Data, after: Data | None, columns: Any, *, named: bool = False, dropped: tuple[str, ...] = ()
+) -> Audit:
+    """Return the groups of rows by ``columns``.
+
+    Args:
+        before: The rows.
+        after: The same rows after calibration, or None.
+        columns: Names of features, or name → column (N,).
+        named: Whether someone named these columns, whose errors are then raised; others are left out if they have too many
+            categories, and what is wrong with them is the reason why there is no test.
+        dropped: Names of columns that were left out before.
+
+    Raises:
+        InputError: For columns that were named and are missing, of another length, or of too many categories.
+    """
+    left = dropped if named else (*dropped, *(name for name, values in columns.items() if unread(values)))
+    columns = columns if named else {name: values for name, values in columns.items() if name not in left}
     if not columns:
-        return None
-    unread = () if named else tuple(name for name, values in columns.items() if _unread(values))
-    columns = columns if named else {name: values for name, values in columns.items() if name not in unread}
-    if not columns:
-        return Audit((), None, unread=unread, reason="No column of few categories or of numbers lies beside the rows.")
+        return Audit((), None, unread=left, reason="No column of few categories or of numbers lies beside the rows.")
     names = tuple(map(str, columns))
     try:
-        before = _groups(model.before, columns)
-        after = None if model.after is None else _groups(model.after, columns)
+        first = _groups(before, columns)
+        second = None if after is None else _groups(after, columns)
     except (NoIntervalError, InputError) as error:
         if named and isinstance(error, InputError):
             raise
-        return Audit(names, None, unread=unread, reason=f"Groups are not tested: {error}.")
-    return Audit(names, before, after, unread)
+        return Audit(names, None, unread=left, reason=f"Groups are not tested: {error}.")
+    return Audit(names, first, second, left)
+
+
+def found_for_whom(found: Audit | None) -> list[str]:
+    """Return the sentence at the top of the page if a group is significant."""
+    return [f"For whom: {found.finding}"] if found is not None and found.finding else []
 
 
 def _groups(data: Data, columns: Any) -> Subgroups:
     return subgroups(data, columns, minimum=MINIMUM)
 
 
-def _unread(values: Any) -> bool:
+def unread(values: Any) -> bool:
+    """Return whether a column is of text with more categories than are looked at without being named."""
     return not isinstance(values, Tensor) and len(np.unique(values)) > MOST_NAMES
 
 

@@ -39,7 +39,7 @@ from calibrant.report.diagnosis import (
     group_panels,
     worst_bins,
 )
-from calibrant.report.for_whom import FIRST, PROMISE, Audit, audit_of
+from calibrant.report.for_whom import FIRST, PROMISE, Audit, audit_of, found_for_whom
 from calibrant.report.formats import check_format
 from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
@@ -259,7 +259,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
         classes=classes,
         groups=groups,
         panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
-        words=words + ([f"For whom: {audit.finding}"] if audit and audit.finding else []),
+        words=words + found_for_whom(audit),
         fingerprint=fingerprint(model.before),
         remarks=weight_remarks(model.before),
         audit=audit,

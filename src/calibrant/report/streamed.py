@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
 from calibrant.report.advice import NOTHING, Gain, mean_gain
 from calibrant.report.diagnosis import BINS, PANELS, Part, worst_first
+from calibrant.report.for_whom import found_for_whom
 from calibrant.report.model import Subject
 from calibrant.report.render import Section, before_after
+from calibrant.report.streamed_audit import audit_streamed, has_features
 from calibrant.report.sums import (
     ByGroup,
     Digest,
@@ -48,9 +50,8 @@ _BINNED: list[ECE | MCE | DebiasedECE] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
 _OMITTED = (
     "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
-    "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, for whom "
-    "the probabilities hold (for groups by --by report on a file of these rows, which is read whole), and intervals and limits for "
-    "rows with groups."
+    "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
+    "intervals and limits for rows with groups."
 )
 _MANY_GROUPS = "There are more than 10,000 groups, so figures by group are left out."
 
@@ -71,7 +72,8 @@ def diagnose_streamed(
 ) -> Section:
     """Return the content of a report on a Parquet data set of any size, for ``report.write_report([section], path)``.
 
-    One pass over the rows, and one more with the calibrator. Counts equal those computed in memory, sums agree within
+    One pass over the rows, one more with the calibrator, and one where features lie beside the rows: groups are tested on all
+    of at most a million rows, else on a random sample of about a million. Counts equal those computed in memory, sums agree within
     1e-12, and limits if calibrated are simulated from the same cells as in memory. Intervals are Wilson's for the
     accuracy, normal for the other means, and for the ECE the same as in memory.
 
@@ -87,7 +89,7 @@ def diagnose_streamed(
         checkpoint: A JSON file that is updated after every shard, and a second one in the same folder for the pass with
             the calibrator; a repeated call resumes from them. They are removed at the end.
         executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``.
-        progress: Called with (rows done, total rows) of both passes together.
+        progress: Called with (rows done, total rows) of all passes together.
 
     Raises:
         InputError: If labels are missing, class names are not K, or data are not valid: file, row group and row are named.
@@ -109,13 +111,16 @@ def diagnose_streamed(
         Checkpoint(_second_file(checkpoint, "after") if chosen else checkpoint, rows, metrics[i], chosen)
         for i, chosen in enumerate(passes)
     ]
-    states = []
+    states, total = [], (len(passes) + has_features(rows)) * rows.rows
     for i, chosen in enumerate(passes):
-        report = None if progress is None else _PassProgress(progress, i * rows.rows, len(passes) * rows.rows)
+        report = None if progress is None else _PassProgress(progress, i * rows.rows, total)
         states.append(collect_states(rows, metrics[i], done[i], calibrator=chosen, executor=executor, progress=report))
+    of_all = None if progress is None else _PassProgress(progress, len(passes) * rows.rows, total)
+    groups = audit_streamed(rows, calibrator, executor=executor, progress=of_all)
     for one in done:
         one.remove()
-    return _section(shown, states, class_names, draws=draws, margin=margin)
+    section = _section(shown, states, class_names, draws=draws, margin=margin)
+    return replace(section, audit=groups, words=section.words + found_for_whom(groups))
 
 
 def _metrics() -> list[SumMetric[Any]]:
@@ -134,7 +139,7 @@ class _PassProgress:
     before: int
     total: int
 
-    def __call__(self, done: int, _: int) -> None:
+    def __call__(self, done: int, _: int = 0) -> None:
         self.report(self.before + done, self.total)
 
 
