@@ -235,9 +235,9 @@ def joined_features(parts: Sequence[Features | None]) -> dict[str, Column] | Non
     Raises:
         InputError: If the parts have different columns, or one of numbers in one part and of names in another.
     """
-    names = [sorted(part or {}) for part in parts]
-    if any(part != names[0] for part in names):
-        raise refuse("the same features in all parts", f"{names[0]} and others", "drop or add columns")
+    names = [list(part or {}) for part in parts]  # in the first one's order: trees break ties by it
+    if any(sorted(part) != sorted(names[0]) for part in names):
+        raise refuse("the same features in all parts", f"{sorted(names[0])} and others", "drop or add columns")
     return {name: join_columns([part[name] for part in parts if part], name=name) for name in names[0]} or None
 
 

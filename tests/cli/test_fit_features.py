@@ -1,14 +1,16 @@
 """``calibrant fit --features``: what is fitted, what travels with the file, and what is refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions, load, load_predictions, save_predictions
-from calibrant.calibrators import AutoCalibrator
+from calibrant.calibrators import AutoCalibrator, BoostedScaling
 from calibrant.metrics import NLL
 
 Run = Callable[..., Any]
@@ -44,7 +46,10 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path: Path, run: Run) -> N
     for options, text in (
         (["--features", "absent"], "expected the feature 'absent'"),
         (["--features", "site,,noise"], "names between commas"),
-        (["--features", "site", "--method", "TemperatureScaling"], "auto, GroupScaling or BoostedScaling"),
+        (
+            ["--features", "site", "--method", "TemperatureScaling"],
+            "auto, GroupScaling, BoostedScaling or FeatureScaling",
+        ),
     ):
         answer = run("fit", path, *options, "-o", tmp_path / "c.safetensors")
         assert answer.exit_code == 2
@@ -52,18 +57,46 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path: Path, run: Run) -> N
         assert not (tmp_path / "c.safetensors").exists()
 
 
-def test_groups_without_features_are_refused(tmp_path: Path, run: Run) -> None:
-    path, data = tmp_path / "p.npz", sample(200)
-    save_predictions(path, {"val": Predictions.from_logits(data.logits, data.labels)})
-    for options in (["-m", "GroupScaling"], ["-m", "BoostedScaling", "--features", "all"]):
-        answer = run("fit", path, *options, "-o", tmp_path / "c.safetensors")
-        assert answer.exit_code == 2, answer.output
-        assert "expected predictions with features for this calibrator, got none" in " ".join(answer.stderr.split())
-    (tmp_path / "folder" / "val").mkdir(parents=True)
-    save_predictions(
-        tmp_path / "folder" / "val" / "a.parquet", {"all": Predictions.from_logits(data.logits, data.labels)}
+def test_features_that_are_not_there_are_refused(tmp_path: Path, run: Run) -> None:
+    path, folder, data = tmp_path / "p.npz", tmp_path / "folder", sample(200)
+    (folder / "val").mkdir(parents=True)
+    bare = Predictions.from_logits(data.logits, data.labels)
+    save_predictions(path, {"val": bare})
+    save_predictions(folder / "val" / "a.parquet", {"all": bare})
+    for options in (["-m", "GroupScaling"], ["-m", "BoostedScaling"], ["--features", "all"], ["-m", "FeatureScaling"]):
+        for file, text in (
+            (path, "predictions with features for this calibrator"),
+            (folder, "features to calibrate by"),
+        ):
+            answer = run("fit", file, *options, "-o", tmp_path / "c.safetensors")
+            said = " ".join(answer.stderr.split())
+            assert answer.exit_code == 2, (options, answer.output)
+            assert f"expected {text}, got none" in said
+            assert said.endswith("name the columns feature:NAME")
+            assert not (tmp_path / "c.safetensors").exists()
+
+
+def test_a_stream_is_calibrated_by_its_features(tmp_path: Path, run: Run) -> None:
+    data = sample(1200)
+    (tmp_path / "folder").mkdir()
+    for part in range(2):
+        save_predictions(tmp_path / "folder" / f"{part}.parquet", {"all": data[600 * part : 600 * part + 600]})
+    done = run(
+        "fit", tmp_path / "folder", "-m", "BoostedScaling", "--features", "all", "-o", tmp_path / "c.safetensors"
     )
-    answer = run("fit", tmp_path / "folder", "-m", "GroupScaling", "-o", tmp_path / "c.safetensors")
-    assert answer.exit_code == 2, answer.output
-    assert "expected features to group rows by, got none in " in " ".join(answer.stderr.split())
-    assert not (tmp_path / "c.safetensors").exists()
+    assert done.exit_code == 0, done.output
+    fitted = BoostedScaling().fit(data)
+    assert torch.equal(data.calibrated_by(load(tmp_path / "c.safetensors"), allow_fit_rows=True).logits,
+                       data.calibrated_by(fitted, allow_fit_rows=True).logits)  # fmt: skip
+
+
+def test_features_of_other_names_are_refused_where_the_calibrator_is_used(tmp_path: Path, run: Run) -> None:
+    data, path = sample(600), tmp_path / "p.npz"
+    BoostedScaling(["site"], folds=2).fit(data).save(tmp_path / "c.safetensors")
+    save_predictions(path, {"all": replace(data, features={"place": data.features["site"]})})  # type: ignore[index]
+    for command in (["apply", tmp_path / "c.safetensors", path, "-o", tmp_path / "out.npz"],
+                    ["evaluate", path, "-c", tmp_path / "c.safetensors"]):  # fmt: skip
+        answer = run(*command)
+        assert answer.exit_code == 2, answer.output
+        said = " ".join(answer.stderr.split())
+        assert "expected the feature 'site', got 'place'; call that column feature:site, as when" in said

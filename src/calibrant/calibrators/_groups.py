@@ -123,7 +123,7 @@ def need_column(features: Mapping[str, Any], name: str) -> Column:
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
         got = ", ".join(map(repr, sorted(features))) or "none"
-        raise refuse(f"the feature {name!r}", got, "pass that column too, with the name it had in fit")
+        raise refuse(f"the feature {name!r}", got, f"pass it by the name it had in fit (in a file: feature:{name})")
     return check_column(features[name], name=f"the feature {name!r}")
 
 

@@ -278,7 +278,7 @@ def _columns_of(features: Features, names: Sequence[str]) -> Tensor:
     for name in names:
         if name not in features:
             got = ", ".join(map(repr, sorted(features))) or "none"
-            raise refuse(f"the feature {name!r}", got, "pass that column too, with the name it had in fit")
+            raise refuse(f"the feature {name!r}", got, f"pass it by the name it had in fit (in a file: feature:{name})")
         column = check_column(features[name], name=f"the feature {name!r}")
         if not isinstance(column, Tensor):
             raise refuse(

@@ -105,6 +105,12 @@ _REMEDIES = (
     ((r"use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once \(on the command "
       r"line: --multilabel\)"), "name the array logits, add --multilabel if several labels can be true at once"),
     (r"use MultiLabelPredictions for several labels a row \(on the command line: --multilabel\)", "add --multilabel"),
+    (r"use evaluate_multilabel_streamed for several labels a row \(on the command line: --multilabel\)", "add --multilabel"),
+    (r"pass counts, or weight_kind=\"sampling\" for inverse probabilities \(in a file: name the array sampling_weights\)",
+     "give counts, or name the array sampling_weights if these are inverse probabilities"),
+    (r"pass (features=\{name: column\} when making the predictions|them in the Predictions) \(in a file: name the columns ([\w:]+)\)",
+     r"name the columns \2"),
+    (r"pass it by the name it had in fit \(in a file: (.*)\)$", r"call that column \1, as when the calibrator was fitted"),
     (r"for one class a row use Predictions.from_logits or from_probs \(on the command line: leave --multilabel out\)[^;]*",
      "leave --multilabel out for one class a row"),
     (r"load it with MultiLabelCalibrator\.load \(on the command line: --multilabel\)", "add --multilabel"),

@@ -45,9 +45,10 @@ def _by_features(method: str, features: str) -> Calibrator:
         raise InputError(f"expected --features as names between commas, got {features!r}; write region,age, or all")
     if method == "AutoCalibrator":
         return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns)
-    if method not in ("GroupScaling", "BoostedScaling"):
+    if method not in ("GroupScaling", "BoostedScaling", "FeatureScaling"):
         raise InputError(
-            f"expected --method auto, GroupScaling or BoostedScaling with --features, got {method}; leave one of them out"
+            "expected --method auto, GroupScaling, BoostedScaling or FeatureScaling with --features, "
+            f"got {method}; leave one of them out"
         )
     made: Calibrator = getattr(calibrators, method)(None if columns == ["all"] else columns)
     return made

@@ -198,13 +198,17 @@ def fit_streamed_file(
     Stopped and started again, it goes on.
 
     Raises:
-        InputError: For a method that cannot be fitted by sums.
+        InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
     """
+    from calibrant._beside import is_beside
+    from calibrant._check import refuse
     from calibrant.cli._calibrators import AUTO, make_calibrator
-    from calibrant.scale import fit_streamed
+    from calibrant.scale import ParquetRows, fit_streamed
 
     calibrator = make_calibrator(method or AUTO, features=features)
     name = shown(path)
+    if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
+        raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
     with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
         return fit_streamed(
             calibrator,

@@ -40,8 +40,8 @@ class Chosen:
     features: Annotated[
         str | None,
         typer.Option(
-            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling or "
-            "BoostedScaling."
+            help="Feature columns to calibrate by, as a,b, or all: with auto (tried beside the others), GroupScaling, "
+            "BoostedScaling or FeatureScaling (columns of numbers)."
         ),
     ] = None
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
@@ -78,7 +78,6 @@ def fit(
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
     from calibrant._beside import need_features
-    from calibrant.calibrators import GroupScaling
     from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
 
     if multilabel:
@@ -98,7 +97,7 @@ def fit(
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
             made = make_calibrator(method, features=chosen.features)
-            if chosen.features is not None or isinstance(made, GroupScaling):
+            if chosen.features is not None or made.needs_features:
                 need_features(data)
             calibrator, rows = _fit_and_measure(data, made, file=source.shown, split=split)
         calibrator.save(path)
@@ -109,14 +108,9 @@ def _fit_streamed(
     source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
 ) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
-    from calibrant._check import refuse
-    from calibrant.calibrators import GroupScaling
-
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
     with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
         fitted = fit_streamed_file(place, chosen.method, execution, features=chosen.features)
-        if isinstance(fitted, GroupScaling) and not fitted.groups:
-            raise refuse("features to group rows by", f"none in {source.shown}", "name the columns feature:NAME")
         fitted.save(path)
     _say(fitted, [], output=output, split=part, as_json=as_json)
 

@@ -145,18 +145,11 @@ class ParquetRows:
             yield from self.read(shard)
 
     def _add(self, file: Path) -> None:
-        import pyarrow as pa
-
         mark = _mark_of(file)
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
             refuse_ambiguous(schema.names, "", file)
-            kind = next((name for name in ("logits", "probs") if name in schema.names), None)
-            if kind is None or not pa.types.is_fixed_size_list(schema.field(kind).type):
-                raise FileFormatError(
-                    f"expected a column logits or probs of type fixed_size_list<float>[K], got {schema.names} in {file}; "
-                    "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
-                )
+            kind = _kind_of(schema, file)
             if "split" in schema.names:
                 raise FileFormatError(
                     f"expected rows of one split to stream, got a column split in {shown(file)}; write each split to a file "
@@ -172,13 +165,14 @@ class ParquetRows:
                     f"expected {self.kind} over {self.classes} classes as in the first file, got {kind} over {classes} in "
                     f"{file}; keep one model's outputs in a folder"
                 )
-            beside = tuple(sorted(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name)))
-            if self.beside not in (None, beside):
+            beside = tuple(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name))
+            first = beside if self.beside is None else self.beside  # its order, as in memory: trees break ties by it
+            if sorted(first) != sorted(beside):
                 raise FileFormatError(
-                    f"expected weights and features {list(self.beside or ())} as in the first file, got {list(beside)} in "
+                    f"expected weights and features {sorted(first)} as in the first file, got {sorted(beside)} in "
                     f"{file}; give all files of a folder the same columns"
                 )
-            self.kind, self.classes, self.beside = kind, classes, beside
+            self.kind, self.classes, self.beside = kind, classes, first
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]
@@ -206,6 +200,24 @@ class ParquetRows:
             return replace(found, decision=decision)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
+
+
+def _kind_of(schema: Any, file: Path) -> str:
+    """Return whether a table's column of scores is logits or probs.
+
+    Raises:
+        FileFormatError: If there is none of a fixed number of classes.
+    """
+    import pyarrow as pa
+
+    kind = next((name for name in ("logits", "probs") if name in schema.names), None)
+    if kind is not None and pa.types.is_fixed_size_list(schema.field(kind).type):
+        return kind
+    remedy = "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
+    if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
+        remedy = "use evaluate_multilabel_streamed for several labels a row (on the command line: --multilabel)"
+    got = f"{schema.names[:8]} in {file}"
+    raise FileFormatError(f"expected a column logits or probs of type fixed_size_list<float>[K], got {got}; {remedy}")
 
 
 def _plain(column: Any) -> Any:
