@@ -263,7 +263,8 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
     if nameless := sorted(one for one in fields if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
         raise FileFormatError(
             f"expected weights named frequency_weights or sampling_weights, got {prefix + nameless[0]} in {shown(path)}; "
-            "rename them, since intervals differ, or leave them out"
+            "name the array or column by what it holds, since intervals differ: counts of repeated rows, or inverse "
+            "probabilities; or remove it"
         )
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:

@@ -130,3 +130,26 @@ def test_wrong_use_is_one_sentence_and_writes_nothing(
         assert text in " ".join(done.stderr.split()), (arguments, done.stderr)
         assert len(done.stderr.strip().splitlines()) == 1
     assert not list(several.parent.glob("out*"))
+
+
+def test_messages_on_folders_and_weights_name_what_works_here(run: Run, tmp_path: Path) -> None:
+    data = made(60, 7)
+    for part in ("val", "test"):
+        (tmp_path / "parts" / part).mkdir(parents=True)
+        save_multilabel(tmp_path / "parts" / part / "a.parquet", {"all": data})
+    table = "p_a,p_b,y_a,y_b,{}\n0.5,0.2,1,0,1.5\n0.4,0.3,0,1,2\n"
+    (tmp_path / "unnamed.csv").write_text(table.format("weight"))
+    (tmp_path / "counts.csv").write_text(table.format("frequency_weights"))
+    columns = ["--multilabel", "--columns", "p_*", "--label", "y_*", "--kind", "probs"]
+    for command, text in (
+        ([tmp_path / "parts", "--multilabel"], "there are some in its folders (test, val): name one of these"),
+        ([tmp_path / "parts" / "val"], "; add --multilabel"),
+        ([tmp_path / "unnamed.csv", *columns], "name the array or column by what it holds"),
+        ([tmp_path / "counts.csv", *columns], "or name the array sampling_weights if these are inverse probabilities"),
+    ):
+        done = run("evaluate", *command)
+        assert done.exit_code == 2, done.output
+        assert text in " ".join(done.stderr.split())
+        assert "weight_kind" not in done.stderr
+    done = run("evaluate", tmp_path / "parts" / "val", "--multilabel")
+    assert done.exit_code == 0, done.output

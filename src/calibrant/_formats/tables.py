@@ -28,9 +28,13 @@ def table_files(path: Path) -> list[Path]:
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and file.stem not in _NO_DATA)
     suffixes = sorted({file.suffix.lower() for file in files})
     if len(suffixes) != 1:
-        found = f"{' and '.join(suffixes)}" if suffixes else "none"
+        inside = sorted({file.parent.name for file in path.glob("*/*") if file.suffix.lower() in TABLES})[:10]
+        remedy = (
+            f"there are some in its folders ({', '.join(inside)}): name one of these" if inside else "check the path"
+        )
         raise FileFormatError(
-            f"expected tables of one format in the folder {shown(path)}, got {found}; name the file that is meant"
+            f"expected tables of one format in the folder {shown(path)}, got {' and '.join(suffixes) or 'none'}; "
+            f"{'name the file that is meant' if suffixes else remedy}"
         )
     return [check_source(file) for file in files]
 
