@@ -16,7 +16,18 @@ Score = Literal["brier", "log"]
 
 
 @dataclass(frozen=True)
-class CalibrationLoss(BinnedMetric):
+class ScorePart(BinnedMetric):
+    """A part of the Brier score or of the log-loss of the confidence."""
+
+    score: Score = "brier"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self.score, name="score", choices=("brier", "log"))
+
+
+@dataclass(frozen=True)
+class CalibrationLoss(ScorePart):
     """Σ_b |B_b|/N · d(a_b, c_b): squared difference (brier) or Kullback–Leibler divergence (log) of accuracy from confidence.
 
     Its sum with ``RefinementLoss`` is the score of the confidences as probabilities of a correct decision (a binary event),
@@ -35,16 +46,10 @@ class CalibrationLoss(BinnedMetric):
         Murphy 1973; Bröcker 2009.
     """
 
-    score: Score = "brier"
-
     better = "lower"
     bounds = (0.0, float("inf"))
     notion = "confidence"
     cite = "Murphy 1973"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self.score, name="score", choices=("brier", "log"))
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the loss (…) of tables (…, B)."""
@@ -56,7 +61,7 @@ class CalibrationLoss(BinnedMetric):
 
 
 @dataclass(frozen=True)
-class RefinementLoss(BinnedMetric):
+class RefinementLoss(ScorePart):
     """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes within bins.
 
     Args:
@@ -72,16 +77,10 @@ class RefinementLoss(BinnedMetric):
         Murphy 1973; Bröcker 2009.
     """
 
-    score: Score = "brier"
-
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "refinement"
     cite = "Murphy 1973"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self.score, name="score", choices=("brier", "log"))
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the loss (…) of tables (…, B)."""
