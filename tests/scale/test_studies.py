@@ -111,7 +111,7 @@ def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: P
     pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     study = study_of(tmp_path, TEXT.replace("epochs = 3", "epochs = 3, devices = 2"))
     with pytest.raises(
-        InputError, match="expected devices = 1 in several workers, got 2; run it with --executor local"
+        InputError, match="expected devices = 1 with several workers, got 2; run it with --executor local"
     ):
         next(run_study_on_ray(study, Store(tmp_path / "runs"), accelerator="cpu"))
 

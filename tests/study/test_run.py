@@ -405,7 +405,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(study: Study, tmp_path: Path) ->
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(TEXT.replace("epochs = 2", "epochs = 2, devices = 2"))
-    with pytest.raises(InputError, match="expected devices = 1 in several workers, got 2; run it with one worker"):
+    with pytest.raises(InputError, match="expected devices = 1 with several workers, got 2; run it with one worker"):
         next(run_study(load_study(path), Store(tmp_path / "runs"), workers=2))
     assert not (tmp_path / "runs").exists()
 

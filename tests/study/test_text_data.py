@@ -96,7 +96,7 @@ def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (None, "expected a file of word vectors, got no such file"),
-        ("", "expected a word and its numbers a line, got an empty file"),
+        ("", "expected a word and its numbers per line, got an empty file"),
         (
             "400000 300\na 1 2\n",
             r"expected a word and two numbers or more in line 1 of .*, got 1 numbers; .* without a header",

@@ -1,6 +1,5 @@
 """Selective prediction with a guarantee: answer only above a confidence threshold that bounds the error among the answers.
 
-
 If m rows have confidence ≥ t and k of them are errors, the hypothesis "the error is above α" has the exact p-value
 P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds in descending order, beginning with that of the m₀-th row,
 until a hypothesis is not rejected (fixed-sequence testing: Angelopoulos et al. 2021, Learn then Test, §2.3).

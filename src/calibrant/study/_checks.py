@@ -1,4 +1,4 @@
-"""Checks of what a study is made of, beyond the type of each value."""
+"""Checks of a study's values, beyond the type of each."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -17,10 +17,10 @@ def check_optimizer(plan: Any) -> None:
     """Raise unless the options of a training's optimiser go together.
 
     Args:
-        plan: A ``Training``, whose single values are checked already.
+        plan: A ``Training``, whose single values have been checked.
 
     Raises:
-        InputError: Naming the option that has no effect, or that torch would refuse.
+        InputError: If an option has no effect, or torch would refuse it.
     """
     check_choice(plan.precision, name="precision", choices=PRECISIONS)
     check_number(plan.momentum, name="momentum", low=0, high=1, open_high=True)
@@ -39,14 +39,14 @@ def check_seed_of_study(seed: Any) -> None:
 
 
 def check_file_name(value: Any, *, name: str) -> None:
-    """Raise unless ``value`` can name a file in any folder of any system.
+    """Raise unless ``value`` is a valid file name on any system.
 
     Args:
-        value: What was passed.
-        name: What it is, for the message.
+        value: The argument.
+        name: Its name, for the message.
 
     Raises:
-        InputError: If it is no text, is empty, begins with a dot, or holds a separator or a control character.
+        InputError: If it is not a string, is empty, begins with a dot, or contains a separator or a control character.
 
     Examples:
         >>> check_file_name("reliability", name="the figure's name")
@@ -65,7 +65,7 @@ def check_falls(falls: Sequence[str], *, text: str) -> None:
     """Raise unless a claim orders at least two different objectives.
 
     Raises:
-        InputError: If it names fewer, or one twice.
+        InputError: If it names fewer than two, or one twice.
     """
     if len(falls) < 2 or len(set(falls)) < len(falls):
         raise refuse(
@@ -88,7 +88,7 @@ def check_key(value: Any, *, name: str, known: Collection[str]) -> None:
     """Raise unless ``value`` is among ``known``, of which there are too many to list.
 
     Raises:
-        InputError: Naming the closest one, or some of them.
+        InputError: If it is not; the message suggests the closest one, or lists some.
 
     Examples:
         >>> check_key("ece", name="measure", known=["ece", "nll"])
@@ -107,7 +107,7 @@ def check_figure(figure: Any, *, settings: Sequence[Any]) -> None:
         settings: The study's settings.
 
     Raises:
-        InputError: Saying what it needs.
+        InputError: With what it needs.
     """
     drawn = [setting for setting in settings if figure.setting in ("", setting.label)]
     if figure.kind == "ood" and drawn and not any(setting.data.get("ood") for setting in drawn):
@@ -119,10 +119,10 @@ def check_figure(figure: Any, *, settings: Sequence[Any]) -> None:
 
 
 def check_once(values: Sequence[Any], *, name: str) -> None:
-    """Raise if one of ``values`` is there twice.
+    """Raise if one of ``values`` occurs twice.
 
     Raises:
-        InputError: Naming the first.
+        InputError: With the first such value.
 
     Examples:
         >>> check_once([0, 1], name="seeds")
@@ -133,10 +133,10 @@ def check_once(values: Sequence[Any], *, name: str) -> None:
 
 
 def check_sizes_of_data(model: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
-    """Raise if a recipe's network is given another number of classes or inputs than the data have.
+    """Raise if a recipe gives its network another number of classes or inputs than the data have.
 
     Raises:
-        InputError: Naming the option and what the data have.
+        InputError: With the option and the number that the data have.
     """
     for key in ("classes", "inputs"):
         if key in model and key in sizes and model[key] != sizes[key]:

@@ -1,4 +1,4 @@
-"""The papers whose choices a study is compared with."""
+"""The papers with which a study's choices are compared."""
 
 import tomllib
 from functools import cache
@@ -8,5 +8,5 @@ from typing import Any
 
 @cache
 def known_papers() -> dict[str, Any]:
-    """Return the content of ``study/authors.toml``: what each paper and its code choose, by the paper's key."""
+    """Return the content of ``study/authors.toml``: the choices of each paper and its code, by the paper's key."""
     return tomllib.loads(resources.files("calibrant.study").joinpath("authors.toml").read_text(encoding="utf-8"))

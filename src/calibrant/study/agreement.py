@@ -11,7 +11,7 @@ from calibrant.study.tables import Summary
 
 __all__ = ["Agreement", "agreements", "printed_beside"]
 
-ONE = "T = 1"  # compared with temperatures: over-confident above it, under-confident below
+ONE = "T = 1"  # compared with fitted temperatures: above 1 the model is over-confident, below under-confident
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Agreement:
 
 
 def printed_beside(study: Study, line: Summary) -> dict[str, float]:
-    """Return the paper's printed figures for one line of our table: measure → value.
+    """Return the figures printed in the paper for one line of our table: measure → value.
 
     Args:
         study: The study.
@@ -46,13 +46,13 @@ def printed_beside(study: Study, line: Summary) -> dict[str, float]:
 
 
 def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
-    """Return, for each setting and measure, which pairs of objectives have the paper's order; ties in print are left out.
+    """Return for each setting and measure which pairs of objectives have the paper's order; ties in print are left out.
 
-    For temperatures, T = 1 is compared as one more objective: over- or under-confidence is an ordering, too.
+    For temperatures, T = 1 is compared as one more objective, which tells over- from under-confidence.
 
     Args:
         study: The study.
-        lines: What ``summarise`` returned, with the published measures.
+        lines: The result of ``summarise``, with the published measures.
     """
     check_study_kind(study)
     check_list_of(lines, Summary, name="lines", remedy="pass what study.summarise returned")

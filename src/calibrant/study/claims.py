@@ -1,4 +1,4 @@
-"""Verdicts on every claim of the papers for every data set with a record, and the gain of focal loss by temperature."""
+"""Verdicts on the papers' claims for each data set with a record, and the gain of focal loss by temperature."""
 
 import math
 import tomllib
@@ -44,10 +44,10 @@ class ClaimLine:
 
 
 def claim_index(records: Mapping[str, Record]) -> list[ClaimLine]:
-    """Return each claim on each data set, from the records of studies.
+    """Return the verdict on each claim for each data set, from the records of studies.
 
     Args:
-        records: Name of the file, without its suffix → record, as ``record_of`` writes it.
+        records: File name without suffix → record written by ``record_of``.
 
     Examples:
         >>> {line.outcome for line in claim_index({})}
@@ -157,13 +157,13 @@ def _interval(differences: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which temperature of cross-entropy on a focal loss lowers ECE.
+    """The temperature fitted to cross-entropy above which a focal loss lowers ECE.
 
     Args:
-        temperature: Where the line of the gain over log T crosses 0; NaN where it does not rise.
+        temperature: Where the line of the gain over log T crosses 0; NaN if it does not increase.
         low: 2.5 % quantile over resampled data sets.
         high: 97.5 % quantile.
-        sets: Data sets.
+        sets: Number of data sets.
     """
 
     temperature: float
@@ -175,13 +175,13 @@ class Threshold:
 def focal_threshold(gains: Sequence[Gain], *, gamma: float = 3.0, after: bool = False, seed: int = 0) -> Threshold:
     """Return where the least-squares line of the gain over log T crosses 0, with an interval over data sets.
 
-    Data sets are resampled with replacement; draws whose line does not rise count as no crossing (an infinite T).
+    Data sets are resampled with replacement; a resample whose line does not increase has no crossing (an infinite T).
 
     Args:
-        gains: What ``focal_gains`` returned.
-        gamma: Which focal loss.
-        after: Whether the gain after temperature scaling is meant.
-        seed: Of the resampling.
+        gains: The result of ``focal_gains``.
+        gamma: γ of the focal loss.
+        after: Whether to use the gain after temperature scaling.
+        seed: Seed of the resampling.
     """
     chosen = [gain for gain in gains if gain.gamma == gamma]
     x = np.log([gain.temperature for gain in chosen])

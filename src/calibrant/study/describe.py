@@ -46,7 +46,7 @@ class Choice:
 
 
 def describe(study: Study) -> list[Choice]:
-    """Return every choice of a study with that of the papers and of their code; our choices are read from the study itself.
+    """Return every choice of a study beside that of the papers and of their code; ours are generated from the study.
 
     Args:
         study: The study, loaded at the scale to describe.
@@ -77,7 +77,7 @@ def describe(study: Study) -> list[Choice]:
 
 
 def _grouped(cells: Sequence[Cell], say: Callable[[Cell], str]) -> str:
-    """Return the most common text, then the settings and objectives with another."""
+    """Return the most common text, followed by the settings and objectives with other texts."""
     texts = {(cell.setting, cell.objective): say(cell) for cell in cells}
     values = list(texts.values())
     common = max(dict.fromkeys(values), key=values.count)

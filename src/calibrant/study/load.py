@@ -49,7 +49,7 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     text = _read(name)
     try:
         table = tomllib.loads(text)
-    except ValueError as error:  # of tomllib, and of a number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
     except RecursionError as error:
         raise FileFormatError(
@@ -69,7 +69,7 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
 
 
 def scales_of(name: str | Path) -> tuple[str, ...]:
-    """Return the scales that a study's file has, which may be none.
+    """Return the scales of a study's file, of which there may be none.
 
     Args:
         name: As in ``load_study``.
@@ -78,7 +78,7 @@ def scales_of(name: str | Path) -> tuple[str, ...]:
         >>> scales_of("digits")
         ()
     """
-    load_study(name, scale=None)  # refuses a broken file
+    load_study(name, scale=None)  # raises for an invalid file
     return tuple(tomllib.loads(_read(name)).get("scales", {}))
 
 

@@ -1,4 +1,4 @@
-"""Checks of a study before its first training: everything it names is built once, without reading data."""
+"""Checks of a study before its first training: everything it names is constructed once, without reading data."""
 
 import json
 import warnings
@@ -22,7 +22,7 @@ from calibrant.study.resolve import find_model, make_loss, make_model
 
 __all__ = ["check_folders", "check_study", "missing_folders"]
 
-ROWS, CLASSES = 4, 10  # of the tiny batch that every loss is called on
+ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
 
 
 def check_study(study: Study) -> None:
@@ -103,21 +103,21 @@ def _check_network(cell: Cell) -> None:
             network = make_model(recipe.model, sizes=sizes)
         make_optimizers(network, recipe.training)
         batch = example_batch(recipe.data)
-        if batch is not None and recipe.model.get("type") in models.__all__:  # others need not run without values
+        if batch is not None and recipe.model.get("type") in models.__all__:  # others may not run on the meta device
             _check_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
 
 
 def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
-    """Raise unless the network gives logits (N, K) of a batch of such data."""
+    """Raise unless the network returns logits (N, K) for ``batch``."""
     try:
         logits = network(batch)
     except torch.OutOfMemoryError:
         return  # says nothing about the shape; the training reports it
     except CalibrantError:
         raise
-    except Exception as error:  # torch raises many kinds for what does not fit
+    except Exception as error:  # torch raises many types for shapes that do not match
         raise InputError(
-            f"expected a network that takes {tuple(batch.shape[1:])} numbers a sample, got {name!r}, which does not "
+            f"expected a network for samples of shape {tuple(batch.shape[1:])}, got {name!r}, which does not "
             f"({reason_of(error)}); choose another"
         ) from error
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch), classes):

@@ -1,4 +1,4 @@
-"""Running a study: every unfinished training, one after the other or in several processes."""
+"""Run the unfinished trainings of a study, one after the other or in several processes."""
 
 import multiprocessing
 import os
@@ -24,8 +24,8 @@ from calibrant.study.train import training
 
 __all__ = ["Step", "execute", "run_study"]
 
-HALVING = 2  # of the trainings at a time, each time that their device runs out of memory
-ATTEMPTS = 3  # of a training whose process dies, before the study raises
+HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
+ATTEMPTS = 3  # number of times a training's process may die before the study raises
 
 
 class MemoryShortageError(FitError):
@@ -91,11 +91,11 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
 
 
 def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells in the order to run them: a seed of everything before the next, the most claimed about first.
+    """Return the cells in the order to run them: by seed, then objectives that occur in most claims first.
 
     Args:
         study: The study, with the claims of its papers.
-        cells: Cells of it.
+        cells: Cells of the study.
     """
     claimed = Counter(label for claim in study.claims for label in claim.falls)
     place = {seed: rank for rank, seed in enumerate(study.seeds)}
@@ -107,7 +107,7 @@ def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
     most = max((cell.recipe.training.devices for cell in cells), default=1)
     if most > 1:
         raise InputError(
-            f"expected devices = 1 in several workers, got {most}; run it with {remedy}, which starts them"
+            f"expected devices = 1 with several workers, got {most}; run it with {remedy}, which starts the processes"
         )
 
 

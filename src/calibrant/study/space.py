@@ -1,4 +1,4 @@
-"""Room for a training's files, checked before it begins: a disk that fills up at the end would cost the whole training."""
+"""Check of the disk space for a training's files before it begins, so that a full disk does not lose a finished training."""
 
 import shutil
 from pathlib import Path
@@ -11,15 +11,15 @@ from calibrant.study.data import Fold
 
 __all__ = ["need_space"]
 
-COPIES = 2  # of a checkpoint: the new one is written beside the old
-MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2, "adagrad": 1}  # numbers an optimiser keeps for each parameter
+COPIES = 2  # of a checkpoint: the new one is written before the old one is deleted
+MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2, "adagrad": 1}  # size of the optimiser's state per parameter
 
 
 def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
     """Raise if a training's checkpoints and predictions do not fit on the disk of its folder.
 
     Args:
-        folder: Where they are written; exists.
+        folder: The existing folder where they are written.
         network: The network.
         fold: Its data.
         optimizer: Name of the optimiser.
@@ -38,7 +38,7 @@ def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) 
 def bytes_of(network: nn.Module, fold: Fold, *, optimizer: str) -> int:
     """Return an upper bound on the bytes of the checkpoints and predictions of one training."""
     state = sum(value.numel() * value.element_size() for value in network.state_dict().values())
-    checkpoint = state * (2 + MOMENTS[optimizer])  # the network, the best one so far, the moments
+    checkpoint = state * (2 + MOMENTS[optimizer])  # the current network, the best one so far, the optimiser's state
     sets: list[Any] = [fold.validation, fold.test, *fold.ood.values()]
     rows = sum(len(split) for split in sets)
     return COPIES * checkpoint + rows * 4 * (int(fold.sizes["classes"]) + 4) + 16 * len(fold.train)

@@ -58,7 +58,7 @@ class Store:
         return self.root / "runs" / recipe.fingerprint
 
     def checkpoint(self, recipe: Recipe) -> Path:
-        """Return the path of an unfinished run's checkpoint, and create its folder.
+        """Create the folder of an unfinished run, and return the path of its checkpoint.
 
         Raises:
             FileFormatError: If the folder cannot be created.
@@ -102,7 +102,7 @@ class Store:
         """Return a finished run.
 
         Raises:
-            FileFormatError: If it is not finished or one of its files is broken.
+            FileFormatError: If it is not finished, or one of its files is damaged.
         """
         folder = self.folder(check_recipe(recipe))
         splits = load_splits(folder / "predictions.npz")
@@ -142,7 +142,7 @@ class Store:
         return torch.from_numpy(arrays["max_logits"])
 
     def tidy(self, recipe: Recipe) -> None:
-        """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before it wrote."""
+        """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before writing a file."""
         for folder in (self.folder(recipe), self.root / "runs", self.root):
             try:
                 folder.rmdir()

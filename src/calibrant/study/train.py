@@ -1,4 +1,4 @@
-"""The training loop of one recipe, from the first epoch or from a checkpoint."""
+"""The training loop of one recipe, from the beginning or from a checkpoint."""
 
 import hashlib
 import io
@@ -248,7 +248,7 @@ def _mean_loss(total: float, steps: int, recipe: Recipe, *, epoch: int, samples:
     """
     if not steps:
         raise InputError(
-            f"expected at least one whole batch an epoch, got {samples} samples for batch = {recipe.training.batch}; lower "
+            f"expected at least one whole batch per epoch, got {samples} samples for batch = {recipe.training.batch}; lower "
             "batch, or leave drop_last out"
         )
     mean = total / steps

@@ -42,7 +42,7 @@ def measure(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Modu
         loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
 
     Raises:
-        InputError: If a split is missing or is not labelled predictions, or ``model`` or ``loss`` is no module.
+        InputError: If a split is missing or is not labelled predictions, or ``model`` or ``loss`` is not a module.
     """
     if not isinstance(parts, Mapping) or not set(SPLITS) <= set(parts):
         got = f"the keys {list(parts)}" if isinstance(parts, Mapping) else type(parts).__name__
@@ -75,7 +75,7 @@ def _at_own_temperature(part: Predictions) -> dict[str, float | None]:
 
 
 def describe(predictions: Predictions) -> dict[str, Any]:
-    """Return error, log-loss and entropy (of all, of correct and of wrong samples), calibration errors, largest logits.
+    """Return error, log-loss and entropy (of all, correct and wrong samples), calibration errors, and largest logits.
 
     A mean over no samples is None.
 
@@ -83,7 +83,7 @@ def describe(predictions: Predictions) -> dict[str, Any]:
         predictions: Labelled predictions, without weights.
 
     Raises:
-        InputError: If they are anything else, or there are no rows.
+        InputError: If they are not, or there are no rows.
 
     Examples:
         >>> from calibrant import Predictions
@@ -146,7 +146,7 @@ def fit_temperature(validation: Predictions) -> TemperatureScaling:
         validation: Labelled predictions, without weights.
 
     Raises:
-        InputError: If they are anything else, or there are no rows.
+        InputError: If they are not, or there are no rows.
     """
     validation = _labelled(validation)
     with warnings.catch_warnings():
@@ -164,7 +164,7 @@ def oracle_temperature(test: Predictions) -> TemperatureScaling:
         test: Labelled predictions, without weights.
 
     Raises:
-        InputError: If they are anything else, or there are no rows.
+        InputError: If they are not, or there are no rows.
     """
     test = _labelled(test)
     with warnings.catch_warnings():
@@ -180,7 +180,7 @@ def recalibrated(test: Predictions, calibrator: TemperatureScaling) -> Predictio
         calibrator: A fitted calibrator.
 
     Raises:
-        InputError: If they are anything else, or there are no rows.
+        InputError: If they are not, or there are no rows.
     """
     check_kind(calibrator, TemperatureScaling, name="calibrator", remedy="make it with fit_temperature")
     test = need_predictions(need_unweighted(test, what="a trajectory"), metric="a trajectory")
@@ -229,7 +229,7 @@ class LearnedEpochs:
         samples: N, ≥ 1.
 
     Raises:
-        InputError: If ``samples`` is no such number.
+        InputError: If ``samples`` is not an integer ≥ 1.
 
     Examples:
         >>> learned = LearnedEpochs(2)

@@ -41,7 +41,7 @@ TOKENISED: Mapping[str, Callable[..., Fold]] = {"sst": sst_tokens, "20news": new
 
 
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
-    """Return the splits that ``{"name": …, option: value …}`` describes.
+    """Return the splits described by ``{"name": …, option: value …}``.
 
     ``"ood": [name, {"name": …, option: value}]`` adds out-of-distribution sets, see ``study/data/ood.py``.
 
@@ -52,7 +52,7 @@ def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
 
     Raises:
         InputError: If the name or an option is unknown or has an impossible value.
-        FileFormatError: If a folder is missing, or holds other files.
+        FileFormatError: If a folder is missing, or contains other files.
 
     Examples:
         >>> len(load_fold({"name": "digits"}).test)

@@ -1,4 +1,4 @@
-"""Labelled images through Hugging Face ``datasets``: from the hub, or from a folder with the hub's files or one a class."""
+"""Labelled images through Hugging Face ``datasets``: from the hub, from its files in a folder, or from one folder per class."""
 
 import io
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ OTHER_NAMES = {"train": ("train",), "test": ("test",), "validation": ("validatio
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set is on the hub, what is in it, and what its papers do with it.
+    """A data set on the hub, and the papers' defaults for it.
 
     Args:
         hub: Repository.
         classes: K.
         size: Height and width.
-        config: Its configuration there, which is also the name of a folder.
+        config: Name of its configuration on the hub, and of a subfolder.
         label: Column of the labels.
-        test: The split that is tested: ``"test"``, or ``"validation"`` where the test labels are secret.
-        rule: Default of which training images are validated on.
-        validation: Default of how many.
-        statistics: Default of mean and deviation.
+        test: The test split: ``"test"``, or ``"validation"`` if the test labels are not public.
+        rule: Default rule that selects the validation images from the training images.
+        validation: Default number of validation images.
+        statistics: Default mean and standard deviation.
     """
 
     hub: str
@@ -55,7 +55,7 @@ class RawSplit:
         column: Name of the image column.
         labels: (N,) int64.
         classes: K.
-        where: What to call it in errors.
+        where: Its name in messages.
     """
 
     table: Any
@@ -71,7 +71,7 @@ class RawSplit:
         """Return one image as RGB.
 
         Raises:
-            FileFormatError: If its bytes are no whole image.
+            FileFormatError: If the image is damaged.
         """
         import PIL.Image
 
@@ -86,12 +86,12 @@ class RawSplit:
 
 
 def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
-    """Return the images of a split, encoded.
+    """Return the encoded images of a split.
 
     Args:
-        source: What is looked for.
-        split: ``"train"``, or ``"test"`` for what ``source`` tests.
-        folder: Holds the hub's parquet files or ``split/class/image`` files; None asks the hub.
+        source: The data set.
+        split: ``"train"``, or ``"test"`` for the test split of ``source``.
+        folder: A folder with the hub's parquet files or ``split/class/image`` files; None downloads from the hub.
 
     Raises:
         FileFormatError: If there are no such folder, split or columns, or labels are out of range.
@@ -101,21 +101,21 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
     except ImportError as error:
         raise MissingExtraError("datasets", extra="study") from error
     path, config = _place(source, folder)
-    wanted = OTHER_NAMES[source.test if split == "test" else split]
+    names_of_split = OTHER_NAMES[source.test if split == "test" else split]
     where = f"{folder or f'{source.hub} on the hub'}"
     try:
         names = datasets.get_dataset_split_names(path, config)
-        chosen = next((name for name in wanted if name in names), None)
+        chosen = next((name for name in names_of_split if name in names), None)
         if chosen is None:
             raise FileFormatError(
-                f"expected the split {wanted[0]!r} of {where}, got only {', '.join(names)}; add its files"
+                f"expected the split {names_of_split[0]!r} of {where}, got only {', '.join(names)}; add its files"
             )
         table = datasets.load_dataset(path, name=config, split=chosen)
     except FileFormatError:
         raise
     except Exception as error:  # the library raises many kinds: no network, no files, a broken file, a full disk
         raise FileFormatError(
-            f"expected the split {wanted[0]!r} of {where}, got: {reason_of(error)}; check it, or name a folder"
+            f"expected the split {names_of_split[0]!r} of {where}, got: {reason_of(error)}; check it, or name a folder"
         ) from error
     column = _column(IMAGE_COLUMNS, table.column_names, where)
     _column((source.label,), table.column_names, where)
@@ -127,7 +127,7 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
 
 
 def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> npt.NDArray[np.int64]:
-    """Return ``labels``, or refuse those that are no class."""
+    """Return ``labels``, or raise ``FileFormatError`` if one is not in [0, K)."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise FileFormatError(
             f"expected labels in 0 … {classes - 1}, got {labels.min()} … {labels.max()} in {where}; check which data it is"
@@ -136,7 +136,7 @@ def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> np
 
 
 def _place(source: Source, folder: str | None) -> tuple[str, str | None]:
-    """Return path and configuration for ``datasets``; a folder laid out as the hub is has one folder a configuration."""
+    """Return path and configuration for ``datasets``; in a copy of a hub repository each configuration has a folder."""
     if folder is None:
         return source.hub, source.config
     if source.config is not None and (Path(folder) / source.config).is_dir():
@@ -144,10 +144,10 @@ def _place(source: Source, folder: str | None) -> tuple[str, str | None]:
     return folder, None
 
 
-def _column(wanted: Sequence[str], there: Sequence[str], where: str) -> str:
-    found = next((name for name in wanted if name in there), None)
+def _column(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:
+    found = next((name for name in accepted if name in columns), None)
     if found is None:
         raise FileFormatError(
-            f"expected a column {' or '.join(wanted)} in {where}, got {', '.join(there)}; rename it as the hub has it"
+            f"expected a column {' or '.join(accepted)} in {where}, got {', '.join(columns)}; rename it as on the hub"
         )
     return found

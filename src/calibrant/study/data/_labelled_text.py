@@ -1,4 +1,4 @@
-"""Labelled texts from parquet files, as they are."""
+"""Labelled texts from parquet files, without preprocessing."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ def read_texts(folder: Path, name: str, *, classes: int) -> tuple[list[str], npt
     """Return the texts and labels (N,) of ``name*.parquet`` in ``folder``.
 
     Args:
-        folder: Holds the files.
+        folder: The folder of the files.
         name: ``"train"`` or ``"test"``.
         classes: K.
 
     Raises:
-        FileFormatError: If there are no such files or columns, or a label is none of K classes.
+        FileFormatError: If there are no such files or columns, or a label is not in [0, K).
     """
     import pyarrow.parquet
 

@@ -1,4 +1,4 @@
-"""The papers' splits of a training set into training and validation samples, index for index."""
+"""The papers' splits of a training set into training and validation samples, with the same indices."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,15 @@ def split_rows(
 
     Args:
         rows: N.
-        validation: How many to validate on.
-        rule: ``"mukhoti"``: shuffled by numpy's legacy generator, the first are validated on; ``"wang"``: permuted by it,
-            the last are; ``"plain"``: as "wang" by numpy's present generator; ``"per-class"``: as many of each class (50
-            of Tiny-ImageNet's 200 in Mukhoti et al.), drawn by it.
+        validation: Number of validation rows.
+        rule: ``"mukhoti"``: the first rows after shuffling by numpy's legacy generator; ``"wang"``: the last rows of a
+            permutation by it; ``"plain"``: as "wang" by numpy's current generator; ``"per-class"``: equally many of each class
+            (50 per class of Tiny-ImageNet in Mukhoti et al.), drawn by the current generator.
         seed: 1 in the code of Mukhoti et al., 101 … in that of Wang et al.
         labels: (N,) classes, for ``"per-class"``.
 
     Raises:
-        InputError: If there are not as many samples, or they cannot be shared evenly among the classes.
+        InputError: If there are too few samples, or ``validation`` is not a multiple of the number of classes.
     """
     check_choice(rule, name="split", choices=RULES)
     if not 0 < validation < rows:

@@ -1,4 +1,4 @@
-"""The one check of what a data set is asked for, before a file is read."""
+"""Checks of the options of data sets, before a file is read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -14,7 +14,7 @@ from calibrant.errors import FileFormatError, InputError
 Record = TypeVar("Record")
 
 MOST = 1 << 24  # samples, words or pixels
-MOST_SPLIT_SEED = 2**32 - 1  # of NumPy's legacy generator, which the papers' splits are drawn by
+MOST_SPLIT_SEED = 2**32 - 1  # largest seed of NumPy's legacy generator, which draws the papers' splits
 
 
 def _count(low: int = 1) -> Callable[[Any, str], Any]:
@@ -41,14 +41,14 @@ OPTIONAL = ("train", "test", "folder", "glove")  # None: all samples, the hub, n
 
 
 def check_options(options: Mapping[str, Any], *, of: str = "") -> None:
-    """Raise if an option has an impossible value; options that ``CHECKS`` does not know are left to their data set.
+    """Raise if an option has an impossible value; options that are not in ``CHECKS`` are checked by their data set.
 
     Args:
-        options: Options by name; None stands for the default where there is one.
-        of: Follows the option's name in the message, such as ``" of data set 'digits'"``.
+        options: Options by name; None stands for the default, if there is one.
+        of: Text after the option's name in messages, such as ``" of data set 'digits'"``.
 
     Raises:
-        InputError: Naming the first such option.
+        InputError: With the first such option.
 
     Examples:
         >>> check_options({"train": 100, "noise": 0.2, "folder": None})
@@ -62,12 +62,12 @@ def options_from(record: type[Record], options: Mapping[str, Any], *, name: str)
     """Return the dataclass ``record`` made of ``options``.
 
     Args:
-        record: The options that a data set has.
-        options: Those given, by name.
-        name: Of the data set.
+        record: The dataclass of a data set's options.
+        options: The given options, by name.
+        name: Name of the data set.
 
     Raises:
-        InputError: If one is none of the data set's.
+        InputError: If the data set does not have one of them.
     """
     known = [item.name for item in fields(cast(Any, record))]
     if unknown := [key for key in options if key not in known]:
@@ -76,7 +76,7 @@ def options_from(record: type[Record], options: Mapping[str, Any], *, name: str)
 
 
 def check_only_fold(fold: int) -> None:
-    """Raise unless ``fold`` is 0, for data with a test set of their own."""
+    """Raise unless ``fold`` is 0, for data sets with a fixed test set."""
     if fold:
         raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
 
@@ -85,7 +85,7 @@ def data_folder(folder: Any, *, name: str) -> Path:
     """Return the folder of the data set ``name``.
 
     Raises:
-        InputError: If ``folder`` is no path.
+        InputError: If ``folder`` is not a path.
         FileFormatError: If there is no such folder.
     """
     place = as_path(folder, name="folder")

@@ -1,4 +1,4 @@
-"""The splits of a data set for training, validation and testing, and how batches of each are made."""
+"""The training, validation and test splits of a data set, and their batches."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Split(Protocol):
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """Classes that a prediction may have; () for all."""
+        """Classes among which predictions are decided; () for all."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -33,7 +33,7 @@ class Split(Protocol):
 
         Args:
             rows: (B,) int64.
-            training: Whether to train on, where that differs (a tree is trained on all its nodes, judged at its root).
+            training: Whether the batch is for training, if that differs (trees: all nodes in training, the root in evaluation).
         """
 
 
@@ -44,7 +44,7 @@ class TensorSplit:
     Args:
         inputs: (N, …) of any dtype, as compact as the data are.
         labels: (N,) int64.
-        prepare: Makes a network's input of a batch of rows, or None.
+        prepare: Converts a batch of rows to a network's input, or None.
     """
 
     inputs: Tensor
@@ -74,15 +74,15 @@ class TensorSplit:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """The three splits of one run: ``train`` for training, ``validation`` for choices and fits, ``test`` for evaluation alone.
+    """The three splits of one run: ``train`` for training, ``validation`` for selection and fits, ``test`` for evaluation only.
 
     Args:
         train: Samples to train on.
-        validation: Samples that AdaFocal, selection and temperature may use.
-        test: Samples that nothing but the measurement uses.
-        sizes: What a network must know of the data: ``{"classes": K, …}``, and word vectors where there are some.
-        augment: Changes a prepared batch of training inputs, or None.
-        ood: Out-of-distribution sets by name: predicted by the trained network, and nothing else.
+        validation: Samples for AdaFocal, selection of the epoch, and the temperature.
+        test: Samples for evaluation only.
+        sizes: Sizes of the data that a network needs: ``{"classes": K, …}``, and word vectors if there are any.
+        augment: Augments a prepared batch of training inputs, or None.
+        ood: Out-of-distribution sets by name, for prediction only.
     """
 
     train: Split
@@ -93,6 +93,6 @@ class Fold:
     ood: Mapping[str, Split] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Fold":
-        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets move when they are predicted."""
+        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets are moved when predicted."""
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)

@@ -1,4 +1,4 @@
-"""Binary trees with labelled nodes: reading them, and batches that a network computes level by level."""
+"""Binary trees with labelled nodes: a parser, and batches that a network computes level by level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class Tree:
 
     Args:
         words: (leaves,) int64 word indices.
-        children: (inner nodes, 2) int64 places of the children in that order.
+        children: (inner nodes, 2) int64 positions of the children in that order.
         heights: (inner nodes,) int64, from 1.
         labels: (nodes,) int64; −1 for nodes without one.
     """
@@ -36,8 +36,8 @@ class TreeBatch:
 
     Args:
         words: (leaves of all trees,) int64.
-        levels: For each height, the places of left and of right children among the nodes computed so far.
-        asked: (M,) int64 places of the nodes whose logits are wanted.
+        levels: For each height, the positions of left and of right children among the nodes computed so far.
+        asked: (M,) int64 positions of the nodes whose logits are requested.
     """
 
     words: Tensor
@@ -51,7 +51,7 @@ class TreeSplit:
 
     Args:
         trees: N trees.
-        device: Where batches are made.
+        device: Device of the batches.
         decided: Classes among which a prediction is decided; () for all.
     """
 
@@ -68,7 +68,7 @@ class TreeSplit:
         return len(self.trees)
 
     def to(self, device: torch.device) -> "TreeSplit":
-        """Return the split making its batches on ``device``."""
+        """Return the split with batches on ``device``."""
         return replace(self, device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[TreeBatch, Tensor]:
@@ -110,10 +110,10 @@ def parse(line: str) -> Node:
     """Return a bracketed tree, ``(3 (2 a) (3 b))``, as nested lists.
 
     Raises:
-        FileFormatError: If brackets or children do not fit.
+        FileFormatError: If brackets do not match, or a node does not have a label and a word or two children.
     """
     spaced = line.strip().replace("(", " ( ").replace(")", " ) ")
-    tokens = [token for token in spaced.split(" ") if token]  # a word may hold a no-break space
+    tokens = [token for token in spaced.split(" ") if token]  # not split(): a word may contain a no-break space
     stack: list[list[object]] = [[]]
     for token in tokens:
         if token == "(":
@@ -128,7 +128,7 @@ def parse(line: str) -> Node:
         else:
             stack[-1].append(token)
     if len(stack) != 1 or len(stack[0]) != 1 or not isinstance(stack[0][0], list):
-        raise FileFormatError(f"expected one tree a line, got {line[:60]!r}; see the Penn Treebank format")
+        raise FileFormatError(f"expected one tree per line, got {line[:60]!r}; see the Penn Treebank format")
     return stack[0][0]
 
 
@@ -136,9 +136,9 @@ def build(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> Tree:
     """Return a parsed tree in the order of computation.
 
     Args:
-        root: What ``parse`` returned.
-        index: Word → its index; others are 0.
-        labels: Label in the file → class; others count as none.
+        root: The result of ``parse``.
+        index: Word → its index; 0 for all others.
+        labels: Label in the file → class; −1 for all others.
     """
     leaves: list[tuple[int, int]] = []
     inner: list[tuple[int, tuple[int, int], int]] = []  # height, children as ±(place + 1): leaves +, inner −; label

@@ -17,18 +17,18 @@ def digits(
 ) -> Fold:
     """Return one fold of the digits.
 
-    Every image is tested in exactly one fold; training and validation images are drawn with ``seed`` from the others.
+    Every image is in the test set of exactly one fold; training and validation images are drawn from the others with ``seed``.
 
     Args:
         seed: Draws the training and validation images.
-        fold: Which fold is tested, from 0.
+        fold: Index of the test fold, from 0.
         folds: Number of folds, ≥ 2.
         noise: Standard deviation of the Gaussian noise on pixels in [0, 1].
-        train: Training images.
-        validation: Validation images.
+        train: Number of training images.
+        validation: Number of validation images.
 
     Raises:
-        InputError: If an option has an impossible value, or there are not as many images.
+        InputError: If an option has an impossible value, or there are too few images.
         MissingExtraError: If scikit-learn is not installed.
     """
     check_digits(seed=seed, fold=fold, folds=folds, noise=noise, train=train, validation=validation)
@@ -55,18 +55,18 @@ def digits(
 def check_digits(
     *, seed: int = 0, fold: int = 0, folds: int = 5, noise: float = 0.22, train: int = 400, validation: int = 400
 ) -> None:
-    """Raise unless the digits have this fold.
+    """Raise unless the options are valid for the digits.
 
     Args:
-        seed: As in ``digits``, with all that follow.
+        seed: As in ``digits``, like the others.
         fold: From 0.
         folds: From 2 to the number of images.
         noise: ≥ 0.
-        train: Training images.
-        validation: Validation images.
+        train: Number of training images.
+        validation: Number of validation images.
 
     Raises:
-        InputError: Naming the first option that does not fit.
+        InputError: With the first option that is not valid.
     """
     check_options({"seed": seed, "fold": fold, "folds": folds, "noise": noise})
     check_count(folds, name="folds of data set 'digits'", low=2, high=IMAGES)

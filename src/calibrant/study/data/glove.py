@@ -1,4 +1,4 @@
-"""Word vectors from a GloVe text file: one word and its numbers a line."""
+"""Word vectors from a GloVe text file: one word and its numbers per line."""
 
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from calibrant.errors import FileFormatError
 
-MISSING = (-0.05, 0.05)  # mean and deviation of the vectors of words that the file lacks, as in Mukhoti et al.'s code
+MISSING = (-0.05, 0.05)  # mean and standard deviation of random vectors for other words, as in Mukhoti et al.'s code
 
 
 def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
     """Return the vectors of those ``words`` that are in the file.
 
     Args:
-        path: A text file as glove.840B.300d.txt; a word may hold spaces.
-        words: Which words are wanted, in the file's case.
+        path: A text file such as glove.840B.300d.txt; a word may contain spaces.
+        words: The words to read, in the file's case.
 
     Raises:
-        FileFormatError: If there is no such file, or a line is not a word and as many numbers as the first line's.
+        FileFormatError: If there is no such file, or a line does not have a word and as many numbers as the first line.
     """
     if not path.is_file():
         raise FileFormatError(f"expected a file of word vectors, got no such file: {path}; check the path")
@@ -36,7 +36,7 @@ def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
             if word in words:
                 found[word] = _finite(values, path, place)
     if not numbers:
-        raise FileFormatError(f"expected a word and its numbers a line, got an empty file: {path}; get it again")
+        raise FileFormatError(f"expected a word and its numbers per line, got an empty file: {path}; get it again")
     return found
 
 
@@ -44,12 +44,12 @@ def table_of(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed
     """Return vectors (1 + words, size), row 0 for unknown words; words without a vector get a random one.
 
     Args:
-        found: What ``read_glove`` returned.
+        found: The result of ``read_glove``.
         words: The words in order of their index, which counts from 1.
         seed: Draws the vectors of other words.
 
     Raises:
-        FileFormatError: If not one word was found.
+        FileFormatError: If no word was found.
     """
     if not found:
         raise FileFormatError("expected vectors for words of the trees, got none; check the file's language and case")
@@ -73,7 +73,7 @@ def _finite(values: Sequence[str], path: Path, place: int) -> list[float]:
 
 
 def _broken(path: Path, place: int, numbers: int, got: str) -> FileFormatError:
-    wanted = f"{numbers} numbers" if numbers >= 2 else "two numbers or more"
+    expected = f"{numbers} numbers" if numbers >= 2 else "two numbers or more"
     return FileFormatError(
-        f"expected a word and {wanted} in line {place} of {path}, got {got}; get the file again, without a header"
+        f"expected a word and {expected} in line {place} of {path}, got {got}; get the file again, without a header"
     )

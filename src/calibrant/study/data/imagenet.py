@@ -26,16 +26,16 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Samples of a split that are decoded on demand.
+    """Images of a split that are decoded when a batch is made.
 
     Args:
         raw: The encoded images.
-        rows: (N,) which of them.
+        rows: (N,) their row numbers in ``raw``.
         labels: (N,) int64.
         size: Height and width given to the network; the shorter side is ``size · 8 / 7`` before the centre is cropped.
-        augment: Whether training batches take a random part of each image, and mirror half of them.
-        workers: Threads that decode.
-        device: Where batches go.
+        augment: Whether training images are cropped at random and half of them mirrored.
+        workers: Number of decoding threads.
+        device: Device of the batches.
     """
 
     raw: RawSplit
@@ -62,7 +62,7 @@ class LazyImages:
         return replace(self, labels=self.labels.to(device), device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Return normalised images (B, 3, size, size) and labels (B,); random parts come from torch's generator."""
+        """Return normalised images (B, 3, size, size) and labels (B,); random crops are drawn by torch's global generator."""
         draws = torch.rand(len(rows), TRIES + 1, 4).tolist() if training and self.augment else None
 
         def work(place: int) -> np.ndarray:
@@ -100,14 +100,15 @@ class ImageNetOptions:
     """Options of ImageNet in a recipe.
 
     Args:
-        folder: Holds the hub's parquet files, or ``train/class/*.JPEG`` and ``val/class/*.JPEG``; None asks the hub.
-        split_seed: Draws the validation images, as many of each class.
-        validation: Validation images.
+        folder: A folder with the hub's parquet files, or ``train/class/*.JPEG`` and ``val/class/*.JPEG``; None downloads from
+            the hub.
+        split_seed: Draws the validation images, equally many of each class.
+        validation: Number of validation images.
         size: Height and width given to the network.
         augment: Whether training images are cropped at random and mirrored.
-        workers: Threads that decode.
-        train: Use only so many training images.
-        test: Use only so many test images.
+        workers: Number of decoding threads.
+        train: Number of training images to use; None is all.
+        test: Number of test images to use; None is all.
     """
 
     folder: str | None = None
@@ -143,7 +144,7 @@ def _lazy(raw: RawSplit, options: ImageNetOptions) -> LazyImages:
 
 
 def _centre(image: "Image", size: int) -> "Image":
-    """Return the centre of the image after its shorter side was brought to ``size · 8 / 7`` (256 for 224)."""
+    """Return the centre crop of the image after resizing its shorter side to ``size · 8 / 7`` (256 for 224)."""
     from PIL.Image import Resampling
 
     shorter = round(size * 8 / 7)
@@ -154,7 +155,7 @@ def _centre(image: "Image", size: int) -> "Image":
 
 
 def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image":
-    """Return a part of 8 to 100 % of the area with sides 3:4 to 4:3 in ``size``, mirrored half of the time.
+    """Return a random crop of 8 to 100 % of the area and aspect ratio 3:4 to 4:3, resized to ``size``, mirrored half of the time.
 
     References:
         Szegedy et al. 2015 §6, as in the usual ImageNet code.
@@ -164,9 +165,9 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
     width, height = image.size
     box: tuple[int, int, int, int] | None = None
     for area, ratio, right, down in draws[:TRIES]:
-        wanted = width * height * (AREA[0] + (AREA[1] - AREA[0]) * area)
+        pixels = width * height * (AREA[0] + (AREA[1] - AREA[0]) * area)
         sides = math.exp(math.log(RATIO[0]) + (math.log(RATIO[1]) - math.log(RATIO[0])) * ratio)
-        w, h = round(math.sqrt(wanted * sides)), round(math.sqrt(wanted / sides))
+        w, h = round(math.sqrt(pixels * sides)), round(math.sqrt(pixels / sides))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(right * (width - w + 1)), int(down * (height - h + 1))
             box = (left, top, left + w, top + h)

@@ -58,10 +58,10 @@ class Normalise:
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """Crops after padding and mirrors images at random, each image by its own draws, all in one operation.
+    """Crops (after padding) and mirrors each image of a batch at random, in one indexing operation.
 
     Args:
-        pad: Pixels added on each side, of the value of a black pixel after normalisation.
+        pad: Number of pixels added on each side, with the value of a normalised black pixel.
         black: That value for each channel.
     """
 
@@ -87,8 +87,8 @@ def images(name: str, *, seed: int, fold: int, **options: Any) -> Fold:
 
     Args:
         name: A key of ``SOURCES``.
-        seed: Draws training, validation and test images where fewer than all are asked for.
-        fold: 0; these have test sets of their own.
+        seed: Draws the training images if fewer than all are requested.
+        fold: 0; these data sets have fixed test sets.
         options: Fields of ``Options``.
 
     Raises:
@@ -107,16 +107,16 @@ class Options:
     """Options of an image data set in a recipe.
 
     Args:
-        folder: A folder with the data set's files, as the hub has them, or with ``train*.npz`` and ``test*.npz`` parts
-            that hold ``images`` (N, H, W, 3) uint8 and ``labels``; None takes it from the hub.
-        split: ``"mukhoti"``, ``"wang"``, ``"plain"`` or ``"per-class"``: which training images are validated on. None,
-            here and below, is what the papers do with the data set.
-        split_seed: Of that split; 1 in Mukhoti et al.'s code, 101 … in Wang et al.'s.
-        validation: Validation images.
-        statistics: ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``: mean and deviation of the channels.
+        folder: A folder with the hub's files, or with ``train*.npz`` and ``test*.npz`` parts that contain ``images``
+            (N, H, W, 3) uint8 and ``labels``; None downloads from the hub.
+        split: ``"mukhoti"``, ``"wang"``, ``"plain"`` or ``"per-class"``: the rule that selects the validation images from the
+            training images. None, here and for ``validation`` and ``statistics``, is the papers' choice for the data set.
+        split_seed: Seed of that rule; 1 in Mukhoti et al.'s code, 101 … in Wang et al.'s.
+        validation: Number of validation images.
+        statistics: ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``: mean and standard deviation of the channels.
         augment: Whether training images are cropped and mirrored.
-        train: Use only so many training images.
-        test: Use only so many test images.
+        train: Number of training images to use; None is all.
+        test: Number of test images to use; None is all.
     """
 
     folder: str | None = None

@@ -1,4 +1,4 @@
-"""Out-of-distribution data: inputs of the same shape from other sources, used for prediction alone.
+"""Out-of-distribution data: inputs of the same shape from other sources, for prediction only.
 
 ``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
 """
@@ -18,24 +18,24 @@ from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._split import Split, TensorSplit
 from calibrant.study.data.images import SOURCES, test_pixels
 
-NOISE_STREAM = 20260103  # keeps this noise apart from other draws with the same seed
-ROWS = 4096  # images made at a time
+NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
+ROWS = 4096  # images per block
 
 
 def ood_splits(
     entries: Sequence[str | Mapping[str, Any]], *, inside: Split, seed: int, folder: str | None
 ) -> dict[str, Split]:
-    """Return the out-of-distribution sets of a recipe, by name, prepared as the test samples are.
+    """Return the out-of-distribution sets of a recipe, by name, preprocessed like the test samples.
 
     Args:
         entries: Names, or tables with a ``name`` and options.
-        inside: The test samples: they give the shape, and ``"gaussian-noise"`` is added to them.
+        inside: The test samples: they set the shape, and ``"gaussian-noise"`` is added to them.
         seed: Draws noise and samples.
-        folder: Of the data set itself: others are looked for beside it; None takes them from the hub.
+        folder: Folder of the data set; those of other data sets must have the same parent. None downloads from the hub.
 
     Raises:
-        InputError: If a name or option is unknown, a name comes twice, or the data are not dense numbers.
-        FileFormatError: If a data set is not beside the folder.
+        InputError: If a name or option is unknown, a name occurs twice, or the data are not images or rows of numbers.
+        FileFormatError: If the folder of another data set does not exist.
     """
     tables: list[dict[str, Any]] = [{"name": e} if isinstance(e, str) else dict(e) for e in entries]
     made: dict[str, Split] = {}
@@ -59,10 +59,10 @@ def ood_splits(
 
 
 def gaussian_noise(inside: TensorSplit, *, seed: int, deviation: float = 0.1) -> TensorSplit:
-    """Return the test images with noise added, clipped to [0, 1] and rounded down to bytes as CIFAR-10-C are.
+    """Return the test images with noise added, clipped to [0, 1] and rounded down to bytes as in CIFAR-10-C.
 
     Args:
-        inside: Test images (N, H, W, 3) uint8, or rows of float32, to which noise is added and nothing else is done.
+        inside: Test images (N, H, W, 3) uint8, or rows of float32, which are not clipped.
         seed: Draws the noise.
         deviation: Standard deviation on pixels in [0, 1]; 0.1 is severity 5 of CIFAR-10-C.
 
@@ -74,13 +74,13 @@ def gaussian_noise(inside: TensorSplit, *, seed: int, deviation: float = 0.1) ->
 
 
 def pure_noise(inside: TensorSplit, *, seed: int, mean: float = 0.5, deviation: float = 1.0) -> TensorSplit:
-    """Return images of noise alone, as many as there are test images.
+    """Return as many images of pure noise as there are test images.
 
     Args:
-        inside: Test images, for their number, shape and kind.
+        inside: Test images, for their number, shape and dtype.
         seed: Draws the noise.
-        mean: Of every pixel, in [0, 1].
-        deviation: Standard deviation; bytes are clipped.
+        mean: Mean of every pixel, in [0, 1].
+        deviation: Standard deviation of every pixel; values of uint8 images are clipped.
 
     References:
         Liang et al. 2018 (ODIN), Appendix.

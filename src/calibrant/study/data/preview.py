@@ -1,4 +1,4 @@
-"""What is known of a data set before its files are read: whether its options are valid, and what a network needs."""
+"""Checks of a data set's options, and its sizes, before its files are read."""
 
 import inspect
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ from calibrant.study.data.ood import MAKERS
 
 __all__ = ["example_batch", "preview"]
 
-TEXT_VOCABULARY = 8  # stands for the words of a text that has not been read
+TEXT_VOCABULARY = 8  # placeholder for the vocabulary size of texts that have not been read
 
 
 def preview(
     data: Mapping[str, Any], *, makers: Mapping[str, Any], tokenised: Mapping[str, Any], fold: int = 0
 ) -> dict[str, Any]:
-    """Return the sizes that a network needs of a data set (``classes``, ``inputs`` …), without reading a file.
+    """Return the sizes of a data set that a network needs (``classes``, ``inputs`` …), without reading a file.
 
     Args:
         data: The name of a data set and its options.
         makers: Data sets by name.
-        tokenised: Those that a tokenizer makes otherwise.
-        fold: Which fold is tested.
+        tokenised: Data sets that have another function if the option ``tokenizer`` is given.
+        fold: Index of the test fold.
 
     Raises:
         InputError: If the name or an option is unknown or has an impossible value.
@@ -52,10 +52,10 @@ def preview(
 
 
 def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return two samples without values (on the meta device) as a network receives them; None for trees.
+    """Return a batch of two samples on the meta device (without values); None for trees.
 
     Args:
-        data: The name of a data set and its options, as ``preview`` has checked them.
+        data: The name of a data set and its options, checked by ``preview``.
     """
     name = data["name"]
     if name == "digits":
@@ -70,7 +70,7 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
 
 
 def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
-    """Refuse options that the data set does not have, lacks, or that name no rule or statistics."""
+    """Raise for unknown or missing options of a data set, and for unknown names of rules and statistics."""
     if name in SOURCES or name == "imagenet":
         record = Options if name in SOURCES else ImageNetOptions
         known = dict.fromkeys((item.name for item in fields(record)), False)
@@ -95,7 +95,7 @@ def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
 
 
 def _check_outside(outside: Any, *, text: bool, numbers: bool) -> None:
-    """Refuse out-of-distribution sets that are unknown, come twice, or do not go with the data."""
+    """Raise for out-of-distribution sets that are unknown, named twice, or not available for the data."""
     if not isinstance(outside, list | tuple):
         raise InputError(f"expected a list of ood sets, got {outside!r}; write it in brackets")
     names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in outside]
@@ -113,7 +113,7 @@ def _check_outside(outside: Any, *, text: bool, numbers: bool) -> None:
 
 
 def _check_outside_options(entry: Mapping[str, Any]) -> None:
-    """Refuse options that an out-of-distribution set does not have, or impossible values of them."""
+    """Raise for unknown options of an out-of-distribution set, and for impossible values."""
     name = entry["name"]
     known = ["test"]
     if name in MAKERS:

@@ -28,16 +28,16 @@ def sst(
 ) -> Fold:
     """Return the binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
 
-    With three classes a network learns neutral nodes inside the trees too, and decides between negative (0) and positive
-    (2) only: the confidence stays the share that the decided class has among the three, as in Mukhoti et al.'s code.
+    With three classes a network is also trained on the neutral nodes inside the trees, and decides between negative (0) and
+    positive (2) only; the confidence is the probability among all three classes, as in Mukhoti et al.'s code.
 
     Args:
-        seed: Draws the training trees if ``train`` is given, and vectors of words that ``glove`` lacks.
-        fold: 0; the treebank has splits of its own.
-        folder: Holds ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree a line.
-        train: Use only so many training trees.
-        classes: 2, or 3 for the authors'.
-        glove: A file of word vectors, by its path or its name in ``folder``; a network asks for them as ``vectors``.
+        seed: Draws the training trees if ``train`` is given, and the vectors of words that are not in ``glove``.
+        fold: 0; the treebank has fixed splits.
+        folder: A folder with ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree per line.
+        train: Number of training trees to use; None is all.
+        classes: 2, or 3 as in the authors' code.
+        glove: A file of word vectors, by its path or its name in ``folder``; networks receive them as ``vectors``.
 
     Raises:
         InputError: If an option has an impossible value.
@@ -53,7 +53,7 @@ def sst(
     if glove is not None:
         file = Path(glove) if Path(glove).is_file() else place / glove
         found = read_glove(file, words=set().union(*words.values()))
-        known = known | set(found)  # the file knows words of other trees without having seen their labels
+        known = known | set(found)  # words of validation and test trees too: their vectors do not use labels
         sizes["vectors"] = table_of(found, sorted(known), seed=seed)
     index = {word: place for place, word in enumerate(sorted(known), start=1)}
     labels = BINARY if classes == 2 else TERNARY
@@ -85,11 +85,12 @@ def newsgroups(
     Args:
         seed: Draws the validation texts, and the training texts if ``train`` is given.
         fold: 0; the split is by date.
-        folder: Holds ``train*.parquet`` and ``test*.parquet`` with the columns ``text`` and ``label``.
-        vocabulary: Words kept, counted on training texts; others and padding are 0.
-        length: Words of a text kept, the first ones.
-        validation: Validation texts.
-        train: Use only so many training texts.
+        folder: A folder with ``train*.parquet`` and ``test*.parquet`` with the columns ``text`` and ``label``.
+        vocabulary: Size of the vocabulary, the most frequent words of the training texts, with 0 for padding; other
+            words are left out.
+        length: Number of words of a text that are kept, from its beginning.
+        validation: Number of validation texts.
+        train: Number of training texts to use; None is all.
 
     Raises:
         InputError: If an option has an impossible value.

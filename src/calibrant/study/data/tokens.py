@@ -22,10 +22,10 @@ BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 
 @dataclass(frozen=True)
 class Trim:
-    """Token ids (B, length) without the columns that are padding in all rows.
+    """Removes the columns of token ids (B, length) that are padding in all rows.
 
     Args:
-        pad: Id of the padding.
+        pad: Id of the padding token.
     """
 
     pad: int
@@ -46,8 +46,8 @@ def sst_tokens(
         fold: 0.
         folder: As for the trees.
         tokenizer: A folder with a tokenizer's files, or a name on the hub.
-        length: Tokens kept, the first ones.
-        train: Use only so many training sentences.
+        length: Number of tokens that are kept, from the beginning.
+        train: Number of training sentences to use; None is all.
 
     Raises:
         InputError: If an option has an impossible value.
@@ -85,9 +85,9 @@ def newsgroups_tokens(
         fold: 0.
         folder: As for words.
         tokenizer: A folder with a tokenizer's files, or a name on the hub.
-        length: Tokens kept, the first ones.
-        validation: Validation texts.
-        train: Use only so many training texts.
+        length: Number of tokens that are kept, from the beginning.
+        validation: Number of validation texts.
+        train: Number of training texts to use; None is all.
 
     Raises:
         InputError: If an option has an impossible value.
@@ -106,7 +106,7 @@ def newsgroups_tokens(
 
 
 def _tokenised(parts: Sequence[tuple[list[str], np.ndarray]], name: str, length: int, *, classes: int) -> Fold:
-    check_count(length, name="length", low=2)  # a text has a first and a last token
+    check_count(length, name="length", low=2)  # the tokenizer adds a first and a last token
     tokenizer = _load(name)
     pad = tokenizer.pad_token_id
     splits = []

@@ -34,11 +34,11 @@ def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[D
 
     Args:
         study: The study.
-        measured: What ``collect`` returned.
-        store: Where the runs are kept.
+        measured: The result of ``collect``.
+        store: Where the runs are stored.
 
     Raises:
-        InputError: If an argument is anything else.
+        InputError: If an argument is of another type.
     """
     check_study_kind(study)
     measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
@@ -46,10 +46,10 @@ def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[D
     places = list(dict.fromkeys(item.setting for item in measured))
     found = []
     for spec in study.figures:
-        wanted = [item for item in measured if not spec.objectives or item.objective in spec.objectives]
+        drawn = [item for item in measured if not spec.objectives or item.objective in spec.objectives]
         settings = [None] if spec.kind == "best" else [p for p in places if spec.setting in ("", p)]
         for place in settings:
-            items = [item for item in wanted if place is None or item.setting == place]
+            items = [item for item in drawn if place is None or item.setting == place]
             panels = tuple(KINDS[spec.kind](spec, items, store)) if items else ()
             if panels:
                 found.append(_drawing(spec, items, panels, place if len(settings) > 1 else None))

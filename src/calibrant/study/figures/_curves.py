@@ -62,15 +62,16 @@ def learned(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[P
     lines = []
     for label, runs in by_objective(items):
         epochs = [entry["epoch"] for entry in store.trajectory(runs[0].recipes[0])]
-        shares = [
-            [float(np.mean([_share(store, recipe, epoch) for recipe in run.recipes])) for epoch in epochs]
+        fractions = [
+            [float(np.mean([_learned_by(store, recipe, epoch) for recipe in run.recipes])) for epoch in epochs]
             for run in runs
         ]
-        lines.append(line_of(label, epochs, shares))
+        lines.append(line_of(label, epochs, fractions))
     return [Plot("learned for good", "epoch", "training samples %", tuple(lines), percent=True)]
 
 
-def _share(store: Store, recipe: Any, epoch: int) -> float:
+def _learned_by(store: Store, recipe: Any, epoch: int) -> float:
+    """Return the fraction of training samples classified correctly from ``epoch`` or earlier to the end."""
     since = store.learned_epochs(recipe)
     return float(((since > 0) & (since <= epoch)).double().mean())
 
@@ -79,10 +80,10 @@ def curve(label: str, runs: Sequence[Measured], store: Store, place: str) -> Lin
     """Return the entry ``place`` of the trajectory over epochs: mean over folds, then mean, minimum and maximum over seeds.
 
     Args:
-        label: In the legend.
-        runs: The same objective under each seed.
-        store: Where the trajectories are.
-        place: Keys and indices joined by dots, as ``"validation.gaps_mass.7"``.
+        label: Its label in the legend.
+        runs: Runs of one objective, one per seed.
+        store: Where the trajectories are stored.
+        place: Keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
     """
     by_seed, epochs = [], [0]
     for run in runs:

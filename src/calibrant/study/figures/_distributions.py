@@ -15,7 +15,7 @@ from calibrant.study.store import Store
 from calibrant.study.tables import Measured
 
 BARS = 40
-POINTS = 200  # of a ROC curve
+POINTS = 200  # points of a ROC curve
 
 
 def reliability(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Reliability]:

@@ -1,4 +1,4 @@
-"""The content of a study's figures: numbers with names, not drawings."""
+"""The content of a study's figures as numbers, without drawing."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ class Line:
     """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
 
     Args:
-        label: In the legend.
-        x: Places.
+        label: Its label in the legend.
+        x: Horizontal positions.
         y: Means over seeds.
-        low: Least over seeds, or empty.
-        high: Largest, or empty.
+        low: Minima over seeds, or empty.
+        high: Maxima over seeds, or empty.
     """
 
     label: str
@@ -31,13 +31,13 @@ class Plot:
     """Curves on one pair of axes.
 
     Args:
-        title: Above it.
-        x_label: Below it.
-        y_label: Beside it.
+        title: The title.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
         lines: In the order of the legend.
-        ticks: (place, text) along x where places are not the numbers themselves.
-        percent: Whether y are fractions that people read in per cent.
-        diagonal: Whether the diagonal is drawn, for chance.
+        ticks: (position, text) of ticks along x that do not show their position.
+        percent: Whether y are fractions to be shown in per cent.
+        diagonal: Whether the diagonal (chance) is drawn.
         marked: Whether every point has a mark.
     """
 
@@ -56,11 +56,11 @@ class Bars:
     """A histogram with bars stacked by group.
 
     Args:
-        title: Above it.
-        x_label: Below it.
-        y_label: Beside it.
-        edges: (B + 1,) of the bins.
-        groups: (label, heights (B,)) from the bottom, which is an order from early to late.
+        title: The title.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
+        edges: (B + 1,) edges of the bins.
+        groups: (label, heights (B,)) from bottom to top.
     """
 
     title: str
@@ -75,7 +75,7 @@ class Reliability:
     """A reliability diagram.
 
     Args:
-        title: Above it.
+        title: The title.
         predictions: Labelled.
     """
 
@@ -91,11 +91,11 @@ class Drawing:
     """The content of one figure of a study.
 
     Args:
-        name: Of the file.
+        name: Name of the file.
         title: Its heading.
-        caption: What it stands for and what it was made from.
+        caption: Its title, source, settings and number of seeds.
         panels: In reading order.
-        columns: Panels beside each other.
+        columns: Number of panels in a row.
     """
 
     name: str

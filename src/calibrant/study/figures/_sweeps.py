@@ -30,7 +30,7 @@ GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
 
 
 def sweep(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plot]:
-    """Return measures by the strength of a loss; entries with a sign share one axis, others have panels of their own."""
+    """Return measures by the strength of a loss; entries with a sign share one axis, others have separate panels."""
     together = any(len(entry) > 2 for entry in spec.sweep)
     groups = [spec.sweep] if together else [(entry,) for entry in spec.sweep]
     panels = []
@@ -107,7 +107,7 @@ def sizes(spec: FigureSpec, items: Sequence[Measured], store: Store) -> list[Plo
         lines = []
         for label, runs in by_objective(items):
             most = min(len(rows) for run in runs for rows in run.fits.validation)
-            counts = [size for size in SIZES if 2 * size <= most] + [most]  # marks stay apart
+            counts = [size for size in SIZES if 2 * size <= most] + [most]  # so that the last two marks do not overlap
             by_seed = [[_at_size(run, make, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], by_seed))
         marks = sorted({x for line in lines for x in line.x})

@@ -4,17 +4,17 @@ from typing import Any
 
 from calibrant._check import check_count, check_sequence, refuse
 
-MOST = 1 << 24  # a layer with more numbers than this has no place in memory
+MOST = 1 << 24  # largest size of a layer: larger ones do not fit in memory
 
 
 def check_sizes(**sizes: Any) -> None:
     """Raise unless every size is an integer in [1, 2²⁴].
 
     Args:
-        sizes: Sizes by the name that the message shows.
+        sizes: Sizes by their name in messages.
 
     Raises:
-        InputError: Naming the first that is not.
+        InputError: With the first that is not.
 
     Examples:
         >>> check_sizes(classes=10, hidden=128)
@@ -27,12 +27,12 @@ def check_widths(value: Any, *, name: str, count: int | None = None) -> tuple[in
     """Return ``value`` as a tuple if it is a list of sizes.
 
     Args:
-        value: What was passed.
-        name: The argument's name, for the message.
-        count: How many there must be; None for any number.
+        value: The argument.
+        name: Its name, for the message.
+        count: Required number of sizes; None for any number.
 
     Raises:
-        InputError: If it is no such list.
+        InputError: If it is not such a list.
 
     Examples:
         >>> check_widths([128, 64], name="hidden")
@@ -45,14 +45,14 @@ def check_widths(value: Any, *, name: str, count: int | None = None) -> tuple[in
 
 
 def check_odd(value: Any, *, name: str) -> int:
-    """Return ``value`` as int if it is an odd size: an even one would shift what it is applied to.
+    """Return ``value`` as int if it is an odd size: an even kernel cannot be centred.
 
     Args:
-        value: What was passed.
-        name: The argument's name, for the message.
+        value: The argument.
+        name: Its name, for the message.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is not.
 
     Examples:
         >>> check_odd(5, name="kernel")

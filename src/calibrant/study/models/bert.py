@@ -22,15 +22,15 @@ class BertClassifier(nn.Module):
         classes: K.
         weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub; None draws new
             weights.
-        config: Fields of ``transformers.BertConfig`` for new weights; what is not named is BERT-base's.
-        vocabulary: Tokens of the data.
+        config: Fields of ``transformers.BertConfig`` for new weights; the defaults are BERT-base's.
+        vocabulary: Number of tokens of the data's tokenizer.
         padding: Id of the padding token, which no other token attends to.
-        dropout: Share of the pooled numbers dropped.
+        dropout: Dropout probability of the pooled output.
 
     Raises:
         MissingExtraError: If ``transformers`` is not installed.
         FileFormatError: If there are no such weights.
-        InputError: If both or wrong fields are given, or the data have tokens that the weights do not know.
+        InputError: If both weights and a config are given, a field is invalid, or the data have more tokens than the weights.
 
     References:
         Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.

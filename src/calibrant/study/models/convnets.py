@@ -40,13 +40,13 @@ class WideResNet(nn.Module):
 
     Args:
         classes: K.
-        depth: 6·n + 4, as Zagoruyko & Komodakis count, or 6·n + 2, as Mukhoti et al. do, who leave the two shortcuts
-            out: their 26 is the others' 28.
+        depth: 6·n + 4, as counted by Zagoruyko & Komodakis, or 6·n + 2, as by Mukhoti et al., who do not count the two
+            shortcuts: 26 and 28 are the same depth.
         widen: Factor on 16, 32, 64 channels.
         norm: ``"after"``: batch norm and ReLU after each convolution, also on shortcuts, as in Mukhoti et al.'s code
             (WRN-26-10: 36,481,434 parameters, 28 batch norms, convolutions drawn from a normal distribution of variance
-            2 / (k²·outputs)); ``"before"``: as Zagoruyko & Komodakis have it (WRN-28-10: 36,479,194 parameters, 25 batch
-            norms, torch's initialisation).
+            2 / (k²·outputs)); ``"before"``: as in Zagoruyko & Komodakis (WRN-28-10: 36,479,194 parameters, 25 batch norms,
+            torch's initialisation).
 
     References:
         Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
@@ -103,7 +103,7 @@ class DenseNet(nn.Module):
 
     Args:
         classes: K.
-        growth: Channels each layer adds.
+        growth: Number of channels that each layer adds.
 
     References:
         Huang et al. 2017, Table 1.

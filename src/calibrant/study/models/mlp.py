@@ -15,11 +15,11 @@ class MLP(nn.Module):
 
     Args:
         classes: K.
-        inputs: Numbers in a sample, after flattening.
+        inputs: Size of a flattened sample.
         hidden: Width of each hidden layer.
 
     Raises:
-        InputError: If a size is no such number.
+        InputError: If a size is not an integer ≥ 1.
     """
 
     def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:

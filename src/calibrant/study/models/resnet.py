@@ -101,9 +101,9 @@ class ResNet(nn.Module):
         classes: K.
         depth: 18, 34, 50, 101 or 110 (Bottleneck 3-4-26-3).
         stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
-        pool: Side of the square that is left before the last layer: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
-        init: ``"torch"``: torch's own; ``"normal"``: convolutions drawn with variance 2 / (k²·outputs), as Mukhoti et
-            al.'s code does for Tiny-ImageNet.
+        pool: Height and width after the final average pooling: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
+        init: ``"torch"``: torch's default; ``"normal"``: convolutions drawn with variance 2 / (k²·outputs), as in Mukhoti et
+            al.'s code for Tiny-ImageNet.
 
     References:
         He et al. 2016, Table 1; Mukhoti et al. 2020, code, Net/resnet.py and Net/resnet_tiny_imagenet.py.
@@ -150,7 +150,7 @@ class ThinResNet(nn.Module):
         classes: K.
         depth: 6·n + 2, such as 8, 20, 32 or 110.
         widths: Channels of the three stages.
-        stride: Of the first convolution; 2 halves the image there, which costs a quarter of the time.
+        stride: Stride of the first convolution; 2 halves the image, which takes a quarter of the time.
 
     References:
         He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.

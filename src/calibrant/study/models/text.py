@@ -15,20 +15,20 @@ __all__ = ["DeepTextCNN", "PooledTextCNN"]
 class DeepTextCNN(nn.Module):
     """Eight layers as in Wang et al. (2021): embedding, six convolutions with pooling, one linear layer.
 
-    The paper says "8-layer 1D-CNN" and no more; widths, kernel and pooling are ours, and options.
+    The paper only states "8-layer 1D-CNN"; the defaults of widths, kernel and pooling are ours.
 
     Args:
         classes: K.
-        vocabulary: Words, index 0 being padding.
-        embedding: Numbers a word.
-        channels: Channels of every convolution.
-        kernel: Words a convolution sees, odd.
-        pools: Words that are pooled to one after each of the six convolutions; 1 pools nothing.
-        embedding_scale: Standard deviation of the initial embeddings; batch normalisation hides it in the forward pass,
-            but at 1, torch's default, Adam at 1e-3 hardly moves them.
+        vocabulary: Number of words; index 0 is padding.
+        embedding: Size of a word's embedding.
+        channels: Number of channels of every convolution.
+        kernel: Kernel size in words, odd.
+        pools: Kernel size of the max pooling after each of the six convolutions; 1 is none.
+        embedding_scale: Standard deviation of the initial embeddings; batch normalisation cancels it in the forward pass,
+            but at 1, torch's default, Adam with rate 1e-3 changes them little.
 
     Raises:
-        InputError: If a size is no such number, or ``pools`` are not six counts.
+        InputError: If a size is not an integer ≥ 1, or ``pools`` are not six.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class PooledTextCNN(nn.Module):
 
     Args:
         classes: K.
-        vocabulary: Words, index 0 being padding.
-        embedding: Numbers a word.
-        channels: Channels of every convolution.
-        kernel: Words a convolution sees, odd.
-        dropout: Share of features dropped before the last layer.
+        vocabulary: Number of words; index 0 is padding.
+        embedding: Size of a word's embedding.
+        channels: Number of channels of every convolution.
+        kernel: Kernel size in words, odd.
+        dropout: Dropout probability before the last layer.
     """
 
     def __init__(

@@ -18,15 +18,15 @@ class TreeLSTM(nn.Module):
 
     Args:
         classes: K.
-        vocabulary: Words.
-        embedding: Numbers a word.
-        hidden: Numbers a node.
-        vectors: (vocabulary, embedding) first values of the embedding, or None for random ones.
-        output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) there.
-        dropout: Part of a node's hidden numbers left out before the last layer while training; ½ in that code.
+        vocabulary: Number of words.
+        embedding: Size of a word's embedding.
+        hidden: Size of a node's hidden state.
+        vectors: (vocabulary, embedding) initial embeddings, or None for random ones.
+        output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) instead.
+        dropout: Dropout probability of the hidden state before the last layer; ½ in that code.
 
     Raises:
-        InputError: If a size is no such number, or ``vectors`` have another shape.
+        InputError: If a size is not an integer ≥ 1, or ``vectors`` have another shape.
 
     References:
         Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
@@ -55,7 +55,7 @@ class TreeLSTM(nn.Module):
         self.output_gate = output_gate
         if output_gate:
             self.node = nn.Linear(2 * hidden, 5 * hidden)  # input gate, two forget gates, output gate, update
-        else:  # a layer with a bias for each child, as in the authors' code: it draws first weights by ``hidden`` inputs
+        else:  # one layer with bias per child, as in the authors' code, so that weights are initialised for ``hidden`` inputs
             self.left = nn.Linear(hidden, 4 * hidden)  # input gate, two forget gates, update
             self.right = nn.Linear(hidden, 4 * hidden)
         self.dropout = nn.Dropout(dropout)
