@@ -2,6 +2,7 @@
 
     python -m benchmarks.wild                      # install, score, fit, measure; writes docs/results/wild.json
     python -m benchmarks.wild --only magika        # one package
+    python -m benchmarks.wild --only magika --methods HistogramBinning   # these and AutoCalibrator; others stay as recorded
     python -m benchmarks.wild --page               # print the page's tables from the record
 
 Environments and scores are kept under ``--home``: they hold other people's weights and texts, and are never committed. A
@@ -12,14 +13,15 @@ import argparse
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 
 from benchmarks.records import machine, versions
-from benchmarks.wild.measure import measured
+from benchmarks.wild.measure import AUTO, METHODS, measured
 from benchmarks.wild.packages import PACKAGES
-from benchmarks.wild.pages import details, overview
+from benchmarks.wild.pages import details, overview, top_label
 from benchmarks.wild.scores import scored
 from calibrant.errors import CalibrantWarning
 from calibrant.plot import Diagram, diagram_of
@@ -36,9 +38,11 @@ def main() -> None:
     parser.add_argument("--only", choices=[package.name for package in PACKAGES])
     parser.add_argument("--most", type=int, default=120, help="texts a language, or half as many files a type")
     parser.add_argument("--files", default="/usr", help="the folder whose files are used")
+    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS), help="all if left out")
+    parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", action="store_true", help="print the tables of the record, and measure nothing")
     options = parser.parse_args()
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"sets": {}}
+    record = json.loads(options.record.read_text()) if options.record.exists() else {"sets": {}}
     if not options.page:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", CalibrantWarning)
@@ -54,14 +58,23 @@ def main() -> None:
                 continue
             print(f"{package.name}: {len(data.val)} rows to fit on, {len(data.test)} to evaluate on", flush=True)
             pins = " ".join(package.environment.pins[:1])
-            figures, after = measured(data)
+            figures, after = measured(data, options.methods)
             found = {"pins": pins, "licence": package.licence, "what": package.what, **figures}
+            kept_methods(found, record["sets"].get(package.name))
             record["sets"][package.name] = found
-            RECORD.write_text(json.dumps(record, indent=1) + "\n")
+            options.record.write_text(json.dumps(record, indent=1) + "\n")
             draw(package.name, diagram_of(data.test), diagram_of(after))
-    print(overview(record))
-    print()
-    print(details(record))
+    print("\n\n".join(part(record) for part in (overview, top_label, details)))
+
+
+def kept_methods(found: dict[str, Any], before: dict[str, Any] | None) -> None:
+    """Add what was recorded of other methods on the same rows to ``found``, in the order of the tables."""
+    same = before is not None and all(before[key] == found[key] for key in ("pins", "val", "test", "accuracy"))
+    earlier = before["methods"] if before is not None and same else {}
+    if before is not None and same:
+        found["leak_warning"] = found["leak_warning"] or before["leak_warning"]
+    methods = earlier | found["methods"]
+    found["methods"] = {name: methods[name] for name in (*METHODS, AUTO) if name in methods}
 
 
 def draw(name: str, before: Diagram, after: Diagram) -> None:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from calibrant.evaluate import compare
 from calibrant.metrics import ECE, NLL
 from calibrant.statistics import null_band
 
-AUTO = "AutoCalibrator"
+AUTO, TOP, HISTOGRAM = "AutoCalibrator", "AutoCalibrator, top label", "HistogramBinning"
 METHODS: dict[str, Callable[[], Calibrator]] = {
     "none": calibrators.Identity,
     "TemperatureScaling": calibrators.TemperatureScaling,
@@ -27,7 +27,8 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "StructuredVectorScaling": calibrators.StructuredVectorScaling,
     "StructuredMatrixScaling": calibrators.StructuredMatrixScaling,
     "DirichletCalibration": calibrators.DirichletCalibration,
-    "HistogramBinning": calibrators.HistogramBinning,
+    HISTOGRAM: calibrators.HistogramBinning,
+    TOP: lambda: AutoCalibrator(top_label=True),
 }
 
 
@@ -43,6 +44,7 @@ class Figure:
         versus: Log-loss minus AutoCalibrator's, and its interval; None for AutoCalibrator and top-label methods.
         low: Lower end.
         high: Upper end.
+        ece_versus: ECE minus the top-label variant's, with the ends of its interval; None for that variant.
     """
 
     log_loss: float | None
@@ -52,10 +54,11 @@ class Figure:
     versus: float | None = None
     low: float | None = None
     high: float | None = None
+    ece_versus: tuple[float, float | None, float | None] | None = None
 
 
-def measured(scored: Scored) -> tuple[dict[str, Any], Predictions]:
-    """Return the figures of every method, as plain data, and the test rows through AutoCalibrator.
+def measured(scored: Scored, names: Sequence[str]) -> tuple[dict[str, Any], Predictions]:
+    """Return the figures of AutoCalibrator and the named methods, as plain data, and the test rows through AutoCalibrator.
 
     Exact zeros under a true label, which the other methods refuse, get the floor that AutoCalibrator found; doing nothing
     is shown without.
@@ -66,19 +69,23 @@ def measured(scored: Scored) -> tuple[dict[str, Any], Predictions]:
     floored = [val, test]
     if auto.floor.dim() == 0:
         floored = [replace(one, logits=with_floor(one.logits, auto.floor)) for one in (val, test)]
-    figures = {AUTO: figure}
-    for name, make in METHODS.items():
-        fit_on, on = (val, test) if name == "none" else floored
+    figures, answers = {AUTO: figure}, {AUTO: best}
+    for name in names:
+        fit_on, on = (val, test) if name in ("none", TOP) else floored
         try:
-            after, figure, warned = _through(make(), fit_on, on)
+            after, figure, warned = _through(METHODS[name](), fit_on, on)
         except CalibrantError as error:
             print(f"  {name}: {error}", flush=True)
             continue
         leak = leak or warned
-        figures[name] = figure
-        if name != "HistogramBinning" and figures[name].log_loss is not None:
+        figures[name], answers[name] = figure, after
+        if name != HISTOGRAM and figure.log_loss is not None:
             [row] = compare(best, after, metrics=[NLL()]).rows
-            figures[name] = replace(figures[name], versus=row.difference, low=row.low, high=row.high)
+            figures[name] = replace(figure, versus=row.difference, low=row.low, high=row.high)
+    for name in answers if TOP in answers else ():
+        if name != TOP:
+            [row] = compare(answers[TOP], answers[name], metrics=[ECE()]).rows
+            figures[name] = replace(figures[name], ece_versus=(row.difference, row.low, row.high))
     found = {
         "classes": scored.classes,
         "left_out": scored.left_out,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from benchmarks.wild.measure import AUTO
+from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP
 
-_SINGLE = ("AutoCalibrator", "none", "HistogramBinning")
+_SINGLE = (AUTO, TOP, "none", HISTOGRAM)
 
 
 def overview(record: dict[str, Any]) -> str:
@@ -42,6 +42,21 @@ def overview(record: dict[str, Any]) -> str:
             f"{none['ece']:.2%} → {auto['ece']:.2%}",
             f"{auto['null_high']:.2%}",
         ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def top_label(record: dict[str, Any]) -> str:
+    """Return one line a package: the ECE of histogram binning, of the pool, and of the pool with its top label corrected."""
+    columns = ("package", HISTOGRAM, AUTO, TOP, "limit if calibrated", f"{HISTOGRAM} minus {TOP}", "log-loss of both")
+    lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
+    for name, found in record["sets"].items():
+        histogram, auto, top = (found["methods"].get(key) for key in (HISTOGRAM, AUTO, TOP))
+        if top is None or histogram is None:
+            continue
+        difference, low, high = histogram["ece_versus"]
+        cells = [name, *(f"{one['ece']:.2%}" for one in (histogram, auto, top)), f"{top['null_high']:.2%}"]
+        cells += [f"{difference:+.2%} [{low:+.2%}, {high:+.2%}]", f"{_loss(auto)} → {_loss(top)}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -374,15 +374,14 @@ class Predictions:
         """Return these predictions with ``calibrator`` applied to the logits.
 
         A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the
-        decision is carried along; any other may decide anew.
+        decision is carried along, unless it keeps its own on top (``decision_on_top``); any other may decide anew.
 
         Args:
             calibrator: A fitted calibrator.
             allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
 
         Raises:
-            LeakError: If 32 or more consecutive rows are fitting rows in fitting order. Single rows that coincide warn,
-                unless as many coincide within the fitting rows.
+            LeakError: If 32 or more consecutive rows are fitting rows in fitting order. Fewer warn, unless as many recur within those.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             remedy = "fit one of calibrant.calibrators, or load it"
@@ -391,8 +390,9 @@ class Predictions:
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         if not check_flag(allow_fit_rows, name="allow_fit_rows"):
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
-        decision = self.predicted if calibrator.top_label else self.decision
+        moves = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
         beside = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        decision = self.predicted if moves else self.decision
         return replace(self, logits=calibrator(self.logits, *beside), decision=decision, given_probs=None)
 
 

@@ -29,13 +29,15 @@ class Calibrator(Learned):
     Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, declare
     learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
     Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
-    decision already taken), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
+    decision already taken), ``decision_on_top`` (with ``top_label``: that decision is its own and stays the largest, so that
+    none is carried along), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
     also gives ``affine``. ``learned_bounds`` holds (name, least, largest) of a learned buffer that has a range: a file with
     another value is refused.
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
+    decision_on_top: bool = False
     needs_features: bool = False
     learned_bounds: tuple[tuple[str, float, float], ...] = ()
 

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -131,6 +131,33 @@ def cross_fitted(
     return found
 
 
+def held_out(
+    members: Sequence[Calibrator], log_weights: Tensor, rows: RowSource, folds: int
+) -> Iterator[tuple[Chunk, Tensor]]:
+    """Yield each fold's rows with the mixture's log-probabilities (n, K), its members fitted on the other folds.
+
+    Args:
+        members: Calibrators; they are fitted, and left so. One that cannot be fitted without a fold is left out there.
+        log_weights: (M,) of the mixture.
+        rows: In memory.
+        folds: How many parts; those without rows are left out.
+    """
+    by_scores = tied(rows)
+    for fold in range(folds):
+        try:
+            held = rows.where(inside, fold, folds, by_scores)
+        except InputError:  # no row belongs to this fold
+            continue
+        stages = _Stages(_without(rows, fold, folds, by_scores), held)
+        parts = [
+            answer + log_w
+            for member, log_w in zip(members, log_weights, strict=True)
+            if (answer := stages.answered(member, _log_probs_through)) is not None
+        ]
+        if parts:
+            yield held.gathered(), torch.logsumexp(torch.stack(parts), dim=0)
+
+
 def _hopeless(found: Scores, alive: Sequence[int], part: float, far: float) -> set[int]:
     """Return the candidates whose summed gain will end ``far`` below the best one's, after this ``part`` of all folds."""
     if not alive or part >= 1 or torch.unique(found.raw).shape[0] < _DIFFERENT:
@@ -186,6 +213,11 @@ class _Stages:
 
     def losses(self, member: Calibrator) -> Tensor | None:
         """Fit ``member`` and return the held rows' losses (n,); None if it cannot be fitted, or one is not finite."""
+        losses: Tensor | None = self.answered(member, _losses_through)
+        return None if losses is None or not bool(torch.isfinite(losses).all()) else losses
+
+    def answered(self, member: Calibrator, work: Callable[[Chunk, Calibrator], Tensor]) -> Tensor | None:
+        """Fit ``member`` and return ``work(chunk, its last stage)`` of the held rows, joined; None if it cannot be fitted."""
         stages = member.parts() if isinstance(member, Chain) else [member]
         key, last = "", stages[-1]
         for stage in stages:
@@ -194,13 +226,13 @@ class _Stages:
             if rest is None or not self._fit(stage, key, rest):
                 return None
             if stage is last:
-                losses: Tensor = held.fold(_losses_through, _one, stage)
+                found: Tensor = held.fold(work, _one, stage)
                 break
             if key not in self._sources:
                 self._sources[key] = (rest.prepared(through, stage), held.prepared(through, stage))
         if isinstance(member, Chain) and rest is not None:
             member._note(rest)
-        return losses if bool(torch.isfinite(losses).all()) else None
+        return found
 
     def _fit(self, stage: Calibrator, key: str, rest: RowSource) -> bool:
         if key not in self._fitted:
@@ -233,6 +265,10 @@ def _raw_losses(chunk: Chunk) -> tuple[Tensor, Tensor]:
 
 def _losses_through(chunk: Chunk, member: Calibrator) -> Tensor:
     return F.cross_entropy(through(chunk, member).logits, chunk.labels, reduction="none").cpu()
+
+
+def _log_probs_through(chunk: Chunk, member: Calibrator) -> Tensor:
+    return torch.log_softmax(through(chunk, member).logits, dim=1)
 
 
 def _one(left: Tensor, right: Tensor) -> Tensor:

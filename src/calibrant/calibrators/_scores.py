@@ -63,6 +63,23 @@ def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> Scores:
     return Scores(x[first], np.add.reduceat(w * y, first) / mass, mass)
 
 
+def mean_bins(places: Tensor, p: Tensor, mass: Tensor, *, bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges (B − 1,) and the mean p (B,) of at most ``bins`` bins of equal mass.
+
+    Args:
+        places: (M,) ascending and distinct; one belongs to the bin in which the middle of its mass falls.
+        p: (M,) at each.
+        mass: (M,) at each.
+        bins: How many, ≥ 1.
+    """
+    middle = (mass.cumsum(0) - mass / 2) / mass.sum()
+    used, index = torch.unique((middle * bins).long().clamp_max(bins - 1), return_inverse=True)
+    total = torch.zeros(len(used), dtype=mass.dtype).index_add_(0, index, mass)
+    means = torch.zeros_like(total).index_add_(0, index, mass * p) / total
+    first = torch.nonzero(index[1:] > index[:-1])[:, 0]
+    return (places[first] + places[first + 1]) / 2, means
+
+
 def ascending(values: np.ndarray) -> np.ndarray:
     """Return the order (n,) of finite ``values``, equal ones as they stand: sorted by 2¹⁶ cells first, in less than half the time.
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,24 +11,19 @@ from torch import Tensor, nn
 
 from calibrant._beside import Features
 from calibrant._check import check_count, check_flag, refuse
+from calibrant._numerics import in_row_chunks
 from calibrant._plain import config_of, renewed, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import wrong_mass
-from calibrant.calibrators._cross_fitting import Scores, Sums, cross_fitted, quietly, undecided
+from calibrant.calibrators._cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
 from calibrant.calibrators._folds import sampled
 from calibrant.calibrators._groups import check_names, feature_names, same_names
-from calibrant.calibrators._pool import as_calibrator, by_features, usual
+from calibrant.calibrators._pool import as_calibrator, by_features, suits, usual
 from calibrant.calibrators._pool_weights import exponential, stacked
 from calibrant.calibrators._tempering import narrowed
-from calibrant.calibrators.beta import BetaCalibration
-from calibrant.calibrators.bias_scaling import BiasScaling
-from calibrant.calibrators.centred_isotonic import CentredIsotonic
+from calibrant.calibrators._top_confidence import fit_confidence, pairs_of, with_confidence
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.identity import Identity
-from calibrant.calibrators.kernel_scaling import KernelScaling
-from calibrant.calibrators.matrix import MatrixScaling
-from calibrant.calibrators.spline import SplineCalibration
-from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
@@ -42,13 +38,6 @@ FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is
 TWO_CLASSES = 4.0
 STACKED = 1000  # rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance
 LEAST = 0.01  # lighter candidates are left out of what is shipped
-_MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
-_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
-# rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
-_MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
-_KERNEL_WORK = 2e6  # rows · K up to which a kernel machine takes as long
-# beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
-_ROWS_A_CURVE = 100
 _FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
 _FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
 _NATS = 1e-4  # of log-loss: what does not matter
@@ -120,6 +109,9 @@ class AutoCalibrator(Calibrator):
 
     Args:
         keep_argmax: Try only candidates that never change the decision.
+        top_label: Then correct the decision's confidence, too, for the lowest calibration error: it becomes one of ten values
+            with about equally many rows each, by the pool's answers to rows that its members were not fitted on. The
+            decision stays the pool's; the other classes keep their proportions. Fitting takes up to twice as long.
         folds: How many parts, ≥ 2.
         candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal
             temperature scaling, alone, before structured matrix scaling with a fifth of the published ridge, before bias
@@ -136,6 +128,8 @@ class AutoCalibrator(Calibrator):
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
         weights: (M,) the shares of doing nothing and of the candidates, in order.
+        top_edges: (B − 1,) with ``top_label``, in log-odds of the pool's confidence; empty below 3 wrong rows.
+        top_values: (B,) the log-odds that each bin gets.
         floor: The log-probability that classes at −inf get before anything else, as often as they were the true one in
             the data of the fit; empty where none was, and −inf excludes a class.
 
@@ -157,17 +151,23 @@ class AutoCalibrator(Calibrator):
     errors: Tensor
     counts: Tensor
     floor: Tensor
+    top_edges: Tensor
+    top_values: Tensor
+
+    decision_on_top = True  # with top_label; without, no decision is carried either
 
     def __init__(
         self,
         *,
         keep_argmax: bool = False,
+        top_label: bool = False,
         folds: int = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
         features: Sequence[str] | Literal["all"] | None = None,
     ) -> None:
         super().__init__()
         self.keep_argmax = check_flag(keep_argmax, name="keep_argmax")
+        self.top_label = check_flag(top_label, name="top_label")
         self.folds = check_count(folds, name="folds", low=2)
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
         self.features = "all" if isinstance(features, str) and features == "all" else check_names(features)
@@ -187,7 +187,7 @@ class AutoCalibrator(Calibrator):
                 f"{[type(one).__name__ for one in tried]}; name at least one, and none that is top-label only"
             )
         self.members = nn.ModuleList([Identity(), *tried])
-        self._declare("weights", "losses", "errors", "counts", "floor")
+        self._declare("weights", "losses", "errors", "counts", "floor", "top_edges", "top_values")
         self._update_facts()
 
     @property
@@ -218,16 +218,19 @@ class AutoCalibrator(Calibrator):
         """Return what is in use, with its share."""
         used = [f"{w:.2f} {_kind(m)}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0]
         zeros = f", zeros as {math.exp(float(self.floor)):.2g}" if self.floor.dim() == 0 else ""
-        return "uses " + " + ".join(used) + zeros
+        top = f", top label in {len(self.top_values)} bins" if len(self.top_values) else ""
+        return "uses " + " + ".join(used) + zeros + top
 
     def extra_repr(self) -> str:
         """Show the settings and what is in use; candidates show themselves."""
         settings = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
+        settings += ", top_label=True" if self.top_label else ""
         settings += "" if self.features is None else f", features={self.features!r}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(prefix + "floor", torch.empty(0, dtype=torch.float64))  # version 0.1.0 had none
+        for name in ("floor", "top_edges", "top_values"):  # version 0.1.0 had none
+            state_dict.setdefault(prefix + name, torch.empty(0, dtype=torch.float64))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _members(self) -> list[Calibrator]:
@@ -246,6 +249,7 @@ class AutoCalibrator(Calibrator):
         tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
         sums, scores, every = self._compared(fresh, tried, rows)
         self._weigh(sums, scores, wrong, rows.classes)
+        self._correct(fresh, rows, enough)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
@@ -286,25 +290,20 @@ class AutoCalibrator(Calibrator):
             tried = [m == 0 or m in near for m in range(len(members))]
 
     def _suits(self, member: Calibrator, rows: RowSource) -> bool:
-        """Return whether a usual candidate is one for so many classes, and worth its time; named ones always are."""
-        classes = rows.classes
-        first, last = (member.parts()[0], member.parts()[-1]) if isinstance(member, Chain) else (member, member)
-        if not self._usual:
-            return True
-        if isinstance(last, BetaCalibration | SplineCalibration):
-            return classes == 2
-        compared = min(rows.count, 2 * max(_FEWEST, _SELECTED // classes))
-        if isinstance(last, BiasScaling):
-            return classes <= _FEW_CLASSES
-        if isinstance(last, KernelScaling):
-            return classes <= _FEW_CLASSES and rows.count * classes <= _KERNEL_WORK
-        if isinstance(last, MatrixScaling):
-            return classes <= _MATRIX_CLASSES
-        if isinstance(last, StructuredMatrixScaling) and compared * classes**2 > _MATRIX_WORK:
-            return False
-        if isinstance(first, CentredIsotonic) and classes > _FEW_CLASSES:
-            return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
-        return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
+        compared = min(rows.count, 2 * max(_FEWEST, _SELECTED // rows.classes))
+        return not self._usual or suits(member, rows=rows.count, classes=rows.classes, compared=compared)
+
+    def _correct(self, members: Sequence[Calibrator], rows: RowSource, enough: bool) -> None:
+        """Set the bins of the decision's confidence, from the pool's answers out of fold to as many rows as compared first."""
+        self.top_edges = self.top_values = torch.empty(0, dtype=torch.float64, device=rows.device)
+        if not self.top_label or not enough:
+            return
+        size = max(_FEWEST, _FIRST // rows.classes)
+        few = _held(rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count))
+        whole = few.gathered(values=4 * _SELECTED, why="AutoCalibrator(top_label=True)")
+        used = [m for m, weight in enumerate(self.weights.tolist()) if weight > 0]
+        answers = held_out([members[m] for m in used], self.weights[used].log(), MemoryRows.of_chunk(whole), self.folds)
+        self.top_edges, self.top_values = fit_confidence(pairs_of(answers), self.folds)
 
     def _weigh(self, sums: Sums, scores: Scores, wrong: float, classes: int) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
@@ -327,19 +326,23 @@ class AutoCalibrator(Calibrator):
         return self._answer(logits, features)
 
     def _answer(self, logits: Tensor, features: Features | None) -> Tensor:
+        if not len(self.top_values):
+            return self._pooled(logits, features)
+        answer = self._pooled(logits.double(), features)
+        corrected = in_row_chunks(partial(with_confidence, edges=self.top_edges, values=self.top_values), answer)
+        return narrowed(corrected, logits.dtype)
+
+    def _pooled(self, logits: Tensor, features: Features | None) -> Tensor:
         logits = with_floor(logits, self.floor) if self.floor.dim() == 0 else logits
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
         beside = [features if member.needs_features else None for _, member in used]
         if len(used) == 1:
-            alone: Tensor = used[0][1](logits, beside[0])
-            return alone
+            return torch.as_tensor(used[0][1](logits, beside[0]))
         least = torch.float64 if self.keep_argmax else torch.float32  # float32 may make ties of classes nearly equal
         wide = logits.to(torch.promote_types(logits.dtype, least))
         log_w = self.weights.to(wide.dtype).log()
-        parts = [
-            torch.log_softmax(member(wide, own), dim=1) + log_w[m]
-            for (m, member), own in zip(used, beside, strict=True)
-        ]
+        pairs = zip(used, beside, strict=True)
+        parts = [torch.log_softmax(member(wide, own), dim=1) + log_w[m] for (m, member), own in pairs]
         return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
 
 

@@ -40,6 +40,7 @@ class Chain(Calibrator):
             )
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
+        self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
         self._update_facts()
 
     def _update_facts(self) -> None:

@@ -8,7 +8,7 @@ from calibrant._numerics import rank_in
 from calibrant.calibrators._bases import line
 from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, OneVsRest
 from calibrant.calibrators._piecewise import pad
-from calibrant.calibrators._scores import Scores, summarised
+from calibrant.calibrators._scores import Scores, mean_bins, summarised
 from calibrant.rows import RowSource
 
 __all__ = ["ScalingBinning"]
@@ -62,13 +62,7 @@ class ScalingBinning(OneVsRest):
         scaled = torch.from_numpy(scores.places) * theta[0] + theta[1]
         places, inverse = torch.unique(scaled, return_inverse=True)
         mass = torch.zeros_like(places).index_add_(0, inverse, torch.from_numpy(scores.mass))
-        middle = (mass.cumsum(0) - mass / 2) / mass.sum()  # equal values stay together, where their middle falls
-        bins = (middle * self.bins).long().clamp_max(self.bins - 1)
-        used, index = torch.unique(bins, return_inverse=True)
-        total = torch.zeros(len(used), dtype=mass.dtype).index_add_(0, index, mass)
-        means = torch.zeros_like(total).index_add_(0, index, mass * torch.sigmoid(places)) / total
-        first = torch.nonzero(index[1:] > index[:-1])[:, 0]
-        edges = (places[first] + places[first + 1]) / 2
+        edges, means = mean_bins(places, torch.sigmoid(places), mass, bins=self.bins)
         return torch.cat([edges, edges.new_tensor([torch.inf])]), torch.logit(means)
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:

@@ -18,19 +18,24 @@ Data = Predictions | BinaryPairs
 AUTO = "auto"
 
 
-def make_calibrator(name: str, *, features: str | None = None) -> Calibrator:
+def make_calibrator(name: str, *, features: str | None = None, top_label: bool = False) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto`` is ``AutoCalibrator``.
 
     Args:
         name: Of the class.
         features: Columns it goes by, as typed: names between commas, or ``all``.
+        top_label: Whether ``auto`` corrects the decision's confidence, too.
 
     Raises:
-        InputError: If there is no such class, it needs arguments, or it goes by no features.
+        InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
     method = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
+    if top_label and method != "AutoCalibrator":
+        raise InputError(f"expected --method auto with --top-label, got {method}; leave one of them out")
     if features is not None:
-        return _by_features(method, features)
+        return _by_features(method, features, top_label=top_label)
+    if top_label:
+        return calibrators.AutoCalibrator(top_label=True)
     try:
         return getattr(calibrators, method)()
     except TypeError as error:
@@ -39,12 +44,12 @@ def make_calibrator(name: str, *, features: str | None = None) -> Calibrator:
         ) from error
 
 
-def _by_features(method: str, features: str) -> Calibrator:
+def _by_features(method: str, features: str, *, top_label: bool) -> Calibrator:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
         raise InputError(f"expected --features as names between commas, got {features!r}; write region,age, or all")
     if method == "AutoCalibrator":
-        return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns)
+        return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns, top_label=top_label)
     if method not in ("GroupScaling", "BoostedScaling", "FeatureScaling"):
         raise InputError(
             "expected --method auto, GroupScaling, BoostedScaling or FeatureScaling with --features, "

@@ -100,7 +100,7 @@ def fit_labels(
     from calibrant.cli._calibrators import make_calibrator
     from calibrant.splits import pick_name
 
-    request.refuse("features")
+    request.refuse("features", "top_label")
     if as_json and output == STREAM:
         raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
     name = one_file(file)

@@ -190,10 +190,8 @@ def measure_streamed(
     return found
 
 
-def fit_streamed_file(
-    path: Path, method: str | None, execution: Execution, *, features: str | None = None
-) -> Calibrator:
-    """Fit a calibrator on streamed rows, an automatic choice if none is named.
+def fit_streamed_file(path: Path, calibrator: Calibrator, execution: Execution) -> Calibrator:
+    """Fit a calibrator on streamed rows.
 
     Stopped and started again, it goes on.
 
@@ -202,10 +200,8 @@ def fit_streamed_file(
     """
     from calibrant._beside import is_beside
     from calibrant._check import refuse
-    from calibrant.cli._calibrators import AUTO, make_calibrator
     from calibrant.scale import ParquetRows, fit_streamed
 
-    calibrator = make_calibrator(method or AUTO, features=features)
     name = shown(path)
     if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
         raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
@@ -267,6 +263,7 @@ class FolderReport:
         Raises:
             InputError: If a method is named and there is no split to fit it on.
         """
+        from calibrant.cli._calibrators import AUTO, make_calibrator
         from calibrant.report import diagnose_streamed
 
         [(split, evaluated)] = parts_of(file, self.fitting.split, execution.context).items()
@@ -276,7 +273,7 @@ class FolderReport:
         if calibrator is None and self.fitting.method != "none":
             fitting = self._fitting_part(file, evaluated, execution.context)
             if fitting is not None:
-                calibrator = fit_streamed_file(fitting, self.fitting.method, execution)
+                calibrator = fit_streamed_file(fitting, make_calibrator(self.fitting.method or AUTO), execution)
             elif self.fitting.method is not None:
                 fit_split, split_name, method = self.fitting.fit_split, self.fitting.split, self.fitting.method
                 raise InputError(

@@ -44,6 +44,12 @@ class Chosen:
             "BoostedScaling or FeatureScaling (columns of numbers)."
         ),
     ] = None
+    top_label: Annotated[
+        bool,
+        typer.Option(
+            "--top-label", help="With auto: correct the decision's confidence, too, for the lowest calibration error."
+        ),
+    ] = False
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
 
 
@@ -71,6 +77,8 @@ def fit(
 
         calibrant fit predictions.npz --method TemperatureScaling -o c.safetensors --json
 
+        calibrant fit predictions.npz --top-label -o c.safetensors
+
         calibrant fit people.parquet --features region,age -o c.safetensors
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
@@ -96,7 +104,7 @@ def fit(
         data = with_logits(inputs.pick(at_path(source, path), split), file=source.shown, split=split)
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            made = make_calibrator(method, features=chosen.features)
+            made = make_calibrator(method, features=chosen.features, top_label=chosen.top_label)
             if chosen.features is not None or made.needs_features:
                 need_features(data)
             calibrator, rows = _fit_and_measure(data, made, file=source.shown, split=split)
@@ -108,9 +116,12 @@ def _fit_streamed(
     source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
 ) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
+    from calibrant.cli._calibrators import AUTO, make_calibrator
+
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
     with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
-        fitted = fit_streamed_file(place, chosen.method, execution, features=chosen.features)
+        made = make_calibrator(chosen.method or AUTO, features=chosen.features, top_label=chosen.top_label)
+        fitted = fit_streamed_file(place, made, execution)
         fitted.save(path)
     _say(fitted, [], output=output, split=part, as_json=as_json)
 
