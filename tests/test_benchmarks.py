@@ -5,9 +5,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks import growth, page, race
 from benchmarks.records import Store
+from benchmarks.worst_groups import WorstGroup, paired_worst
+
+from calibrant import Predictions
+from calibrant.evaluate import subgroups
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -94,3 +99,36 @@ def test_a_library_is_left_out_where_its_next_point_would_take_too_long(tmp_path
     assert growth.expected(store, {**key, "value": 100}, (10, 100, 1000)) == pytest.approx(1.0)
     store.add({**key, "value": 100, "skipped": "expected over 4 s"})
     assert growth.expected(store, {**key, "value": 1000}, (10, 100, 1000)) == float("inf")
+
+
+def two_calibrations(rows: int = 3000) -> tuple[Predictions, Predictions]:
+    """Return the same rows through a model that is off in one group by 0.2, and through the truth."""
+    rng = np.random.default_rng(0)
+    site, p = rng.choice(["a", "b"], rows), rng.uniform(0.3, 0.7, rows)
+    y = (rng.random(rows) < p).astype(int)
+    beside = {"site": site, "age": rng.uniform(20, 80, rows)}
+    return (
+        Predictions.from_binary_probs(p + 0.2 * (site == "b"), y, features=beside),
+        Predictions.from_binary_probs(p, y, features=beside),
+    )
+
+
+def test_the_worst_group_and_its_paired_interval() -> None:
+    off, right = two_calibrations()
+    worst = [WorstGroup.of(data).error(np.ones(len(data))) for data in (off, right)]
+    for data, found in zip((off, right), worst, strict=True):
+        assert found == pytest.approx(max(row.ece for row in subgroups(data).rows), abs=1e-12)
+    middle, low, high = paired_worst([off], [right], draws=100)
+    assert middle == pytest.approx(worst[1] - worst[0], abs=1e-5)
+    assert low < middle < high < -0.1
+    assert paired_worst([off], [off], draws=20) == [0, 0, 0]
+
+
+def test_rows_that_occur_twice_count_twice_in_the_worst_group() -> None:
+    off, _ = two_calibrations(600)
+    times = np.random.default_rng(1).integers(0, 3, 600)
+    rows = np.repeat(np.arange(600), times)
+    only = WorstGroup.of(off)
+    sites = WorstGroup(only.cells[:1], only.residual, only.large[:1])  # quantiles of ages would move
+    again = max(row.ece for row in subgroups(off[rows], ["site"]).rows)
+    assert sites.error(times.astype(float)) == pytest.approx(again, abs=1e-12)
