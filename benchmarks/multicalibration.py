@@ -247,13 +247,13 @@ def main() -> None:
         else:
             record["sets"][key] = beside(pairs, peer[key])
         print(key, json.dumps(record["sets"][key]), flush=True)
-        chosen.record.write_text(json.dumps(record, indent=1) + "\n")
+        chosen.record.write_text(json.dumps(record, indent=2) + "\n")
     if not chosen.worst and (chosen.sets is None or "ten classes" in chosen.sets):
         after, cost = ours(carried("digits", classes=True))
         test = paired([after["vector"]], [after["boosted"]])
         found = {name: figures(part) for name, part in after.items()}
         record["ten classes"] = {"cost": cost, "figures": found, "boosted less vector": test}
-    chosen.record.write_text(json.dumps(record, indent=1) + "\n")
+    chosen.record.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
