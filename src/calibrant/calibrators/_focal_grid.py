@@ -20,6 +20,7 @@ from calibrant.scores import entropy_ratio
 
 _REACH = 37.0  # e^−37 = 8.5e-17
 _PARTS = 4  # of a chunk: rows of like spread leave out like columns
+_PART_VALUES = 1 << 15  # logits below which a part costs more to begin than it saves
 _HELD = 1 << 20  # rows up to which bins of equal mass are made of every confidence
 _ANSWERS = 1 << 25  # confidences, or counts of cells, that one pass may return
 _CELLS = 1 << 16
@@ -65,7 +66,7 @@ def focal_blocks(chunk: Chunk) -> list[FocalBlock]:
     rest = others - others[:, :1]
     order = torch.argsort(rest.clamp_max(100.0).sum(dim=1))
     blocks = []
-    for part in torch.split(order, max(64, -(-len(order) // _PARTS))):
+    for part in torch.split(order, max(64, _PART_VALUES // z.shape[1], -(-len(order) // _PARTS))):
         near = rest[part]
         narrow = near.clamp_max(1e30).float()  # where float32 overflows the probability is 0 all the same
         columns = (at_label[part], correct[part], chunk.weights[part])
@@ -244,25 +245,48 @@ def _evaluate(
     lead = block.first * -beta
     odds = lead + mass.log()
     norm = F.softplus(odds)
-    log_top, log_rest = -norm, odds - norm
-    scale = lead - norm  # log probability of the runner-up
-    u_top = entropy_ratio(log_top, log_rest)
     log_label = block.label * -beta - norm
-    log_not_label = torch.log1p(-log_label.exp().clamp_max(0.5))  # used for wrong rows only, where q ≤ 1/2
-    u_label = entropy_ratio(log_label, log_not_label)
-    shared = None if all(gamma == 0 for gamma in gammas) else _powers(e, rest, beta, scale.to(dtype)[:, None])
+    plain = torch.where(block.correct, norm, -log_label), odds  # γ = 0: the log-loss, and the log-odds of another class
+    mapped = {gamma for gamma in gammas if gamma != 0}
+    shared = _Shared.of(block, -norm, odds - norm, lead - norm, log_label) if mapped else None
+    if shared is not None:
+        powers = _powers(e, rest, beta, shared.scale.to(dtype)[:, None])
     for gamma in gammas:
-        log_sum = odds
-        if gamma != 0 and shared is not None:
-            log_not_q, u = shared
-            h = torch.exp(log_not_q * -gamma).div_(u * gamma + 1).mul_(e)
-            log_sum = scale + h.sum(dim=1, dtype=torch.float64).log()
-        top = log_top - gamma * log_rest.clamp_min(-1e300) - torch.log1p(gamma * u_top) if gamma != 0 else log_top
-        excess = log_sum - top if gamma != 0 else odds
-        loss = F.softplus(excess)
-        label = log_label - gamma * log_not_label - torch.log1p(gamma * u_label)
-        loss = torch.where(block.correct, loss, loss + (top - label))
+        loss, excess = plain if shared is None or gamma == 0 else shared.at(gamma, e, *powers)
         yield (loss * block.weight).sum(), torch.sigmoid(-excess)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all γ of one temperature share (n,): log q and log(1 − q) of the top class and of the label, and u of both.
+
+    ``scale`` is the log probability of the runner-up.
+    """
+
+    correct: Tensor
+    log_top: Tensor
+    log_rest: Tensor
+    scale: Tensor
+    log_label: Tensor
+    log_not_label: Tensor
+    u_top: Tensor
+    u_label: Tensor
+
+    @classmethod
+    def of(cls, block: FocalBlock, log_top: Tensor, log_rest: Tensor, scale: Tensor, log_label: Tensor) -> "_Shared":
+        log_not_label = torch.log1p(-log_label.exp().clamp_max(0.5))  # used for wrong rows only, where q ≤ 1/2
+        u_top, u_label = entropy_ratio(log_top, log_rest), entropy_ratio(log_label, log_not_label)
+        return cls(block.correct, log_top, log_rest.clamp_min(-1e300), scale, log_label, log_not_label, u_top, u_label)
+
+    def at(self, gamma: float, e: Tensor, log_not_q: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-losses (n,) under the map of γ, and the log-odds (n,) of any class but the top one."""
+        h = torch.exp(log_not_q * -gamma).div_(u * gamma + 1).mul_(e)
+        log_sum = self.scale + h.sum(dim=1, dtype=torch.float64).log()
+        top = self.log_top - gamma * self.log_rest - torch.log1p(gamma * self.u_top)
+        label = self.log_label - gamma * self.log_not_label - torch.log1p(gamma * self.u_label)
+        excess = log_sum - top
+        loss = F.softplus(excess)
+        return torch.where(self.correct, loss, loss + (top - label)), excess
 
 
 def _powers(e: Tensor, rest: Tensor, beta: float, scale: Tensor) -> tuple[Tensor, Tensor]:
