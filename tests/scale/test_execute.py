@@ -1,6 +1,7 @@
 """Several processes and a Ray cluster give the bits of one process; a killed worker costs a retry, not an answer."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -52,6 +53,10 @@ def die_once(shard: Shard, *, marker: str) -> int:
 def die_always(shard: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return shard
+
+
+def many_tensors(shard: int) -> list[torch.Tensor]:
+    return [torch.tensor([shard, i]) for i in range(200)]
 
 
 def complain(shard: Shard) -> int:
@@ -115,6 +120,19 @@ list(processes(1)(double, [1]))
     done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, timeout=120, check=False)
     assert "WorkerError: expected worker processes to start" in done.stderr
     assert "in a file that can be imported" in done.stderr
+
+
+@pytest.mark.slow
+def test_tensors_from_processes_hold_no_files_open() -> None:
+    crew = processes(1)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        held = list(crew(many_tensors, range(3)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [part[-1].tolist() for part in held] == [[0, 199], [1, 199], [2, 199]]
+    crew.close()
 
 
 @pytest.fixture(scope="module")

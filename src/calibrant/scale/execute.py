@@ -86,8 +86,9 @@ class Processes:
         pool = self._started()
         waiting: deque[Any] = deque()
         try:
+            job = pickle.dumps(function)
             for shard in shards:
-                waiting.append(pool.submit(function, shard))
+                waiting.append(pool.submit(_pickled, job, shard))
                 if len(waiting) >= 2 * self.workers:  # bounds the results held in memory
                     yield self._result(waiting.popleft())
             while waiting:
@@ -109,7 +110,7 @@ class Processes:
             self._pool = None
 
     def _result(self, future: Any) -> Any:
-        found = future.result()
+        found = pickle.loads(future.result())
         self._answered = True
         return found
 
@@ -239,6 +240,18 @@ def _on_ray(ray: Any, function: Callable[[Any], Any], shards: Sequence[Any]) -> 
                 "run it again: what was finished is kept"
             ) from error
         yield result
+
+
+def _pickled(job: bytes, shard: Any) -> bytes:
+    """Return the result of a pickled function as bytes.
+
+    Handed over as objects, PyTorch would open a file for each tensor and keep it open as long as the tensor is held.
+    """
+    try:
+        function = pickle.loads(job)
+    except (AttributeError, ImportError) as error:
+        raise WorkerError(_START) from error
+    return pickle.dumps(function(shard))
 
 
 def _work(function: Callable[[Any], Any], shard: Any) -> Any:
