@@ -8,11 +8,14 @@ import pytest
 import torch
 
 from calibrant import Predictions
+from calibrant._kernels import cpu
 from calibrant._leakage import (
     RUN,
     WHOLE,
+    LeakCheck,
     _odd_numbers,
     _windows,
+    fewest_lone_rows,
     hash_rows,
     joined,
     part_of,
@@ -171,3 +174,64 @@ def test_the_smallest_hashes_are_those_of_a_full_sort_where_few_rows_differ_too(
         single, times = part_of(hashes)[4:]
         assert torch.equal(single, value[: 1 << 14])
         assert torch.equal(times, count[: 1 << 14])
+
+
+@pytest.mark.parametrize("count", [500, 90_000])
+@pytest.mark.parametrize("size", [1, 5, 31])
+def test_rows_in_small_parts_are_checked_across_them(count: int, size: int) -> None:
+    old, labels = rows(count, seed=1), torch.arange(count) % 3
+    sketch = Identity().fit(old, labels).fit_rows
+    mixed = torch.cat([rows(50, seed=2), old[100 : 100 + RUN], rows(20, seed=3)])
+    check = LeakCheck(sketch)
+    with pytest.raises(LeakError, match=r"from row (50|5\d|6[0-6])"):
+        for part in mixed.split(size):
+            check.see(part)
+    fresh = LeakCheck(sketch)
+    for part in rows(200, seed=4).split(size):
+        fresh.see(part)
+    fresh.end()
+
+
+def test_parts_give_one_warning_with_the_figures_of_all_rows() -> None:
+    old = rows(100, seed=0)
+    check = LeakCheck(fitted_on(old).fit_rows)
+    for part in torch.cat([rows(69, seed=1), old[: RUN - 1]]).split(7):
+        check.see(part)
+    with pytest.warns(DuplicateRowsWarning, match=r"31 of 100 rows \(31.00%\)"):
+        check.end()
+
+
+@pytest.mark.parametrize("count", [1000, 200_000])
+def test_as_many_lone_rows_as_said_give_a_warning(count: int) -> None:
+    old, generator = rows(count, seed=5), torch.Generator().manual_seed(0)
+    sketch = fitted_on(old).fit_rows
+    fewest = fewest_lone_rows(sketch, 5000)
+
+    def warned(leaked: int, seed: int) -> bool:
+        check = LeakCheck(sketch)
+        mixed = torch.cat([rows(5000 - leaked, seed=seed), old[torch.randperm(count, generator=generator)[:leaked]]])
+        check.see(mixed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check.end()
+        return bool(caught)
+
+    found = sum(warned(fewest, 100 + seed) for seed in range(40))
+    if count <= WHOLE:
+        assert found == 40
+        assert not warned(fewest - 1, 7)
+    else:
+        assert found >= 34  # 38 expected of a probability of .95, standard error 1.4
+        assert not warned(0, 7)
+
+
+def test_compiled_hashes_are_those_of_pytorch() -> None:
+    pytest.importorskip("numba", reason="optional package 'numba' is not installed")
+    for shape in ((20_000, 10), (2000, 130), (70_000, 2)):
+        logits = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+        logits[3, 0], logits[4, 1], logits[5, 0] = -0.0, -torch.inf, 0.0
+        assert cpu.serves(logits)
+        for kind in (torch.float32, torch.float64, torch.float16):
+            some = logits.to(kind)
+            plain = torch.cat([hash_rows(part) for part in some.split(500)])
+            assert torch.equal(hash_rows(some, None), plain)

@@ -28,19 +28,24 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @cache
-def _loops() -> tuple[ModuleType, ModuleType, ModuleType] | None:
+def _loops() -> tuple[ModuleType, ...] | None:
     """Return the modules of loops, or None without a Numba that runs here."""
     try:
-        from calibrant._kernels import _bin_loops, _loops, _moment_loops
+        from calibrant._kernels import _bin_loops, _hash_loops, _logistic_loops, _loops, _moment_loops
     except ImportError:  # not installed, or not for this NumPy
         return None
-    return _loops, _moment_loops, _bin_loops
+    return _loops, _moment_loops, _bin_loops, _hash_loops, _logistic_loops
 
 
-def serves(values: Tensor) -> bool:
-    """Return whether the compiled loops accept ``values``: a large floating CPU tensor, eager, with Numba installed."""
+def serves(values: Tensor, *, work: int = 1) -> bool:
+    """Return whether the compiled loops accept ``values``: a large floating CPU tensor, eager, with Numba installed.
+
+    Args:
+        values: What a loop would read.
+        work: How much longer than an exponential PyTorch takes per array element.
+    """
     return (
-        values.numel() >= LEAST
+        values.numel() * work >= LEAST
         and values.device.type == "cpu"
         and type(values) is Tensor
         and values.dtype in _DTYPES
@@ -122,6 +127,50 @@ def temperature_moments(
         sums += parts.sum(dim=0)
     first, second = sums.tolist()
     return first, second
+
+
+def row_hashes(logits: Tensor, odd: Tensor, *, step: int) -> Tensor:
+    """Return (N,) int64 Σ_k b_k · odd_k mod 2⁶⁴, mixed with its upper bits; b_k are the bits of every ``step``-th column as float32.
+
+    Args:
+        logits: (N, K) which ``serves`` has accepted.
+        odd: (⌈K / step⌉,) int64.
+        step: ≥ 1.
+    """
+    found = torch.empty(logits.shape[0], dtype=torch.int64)
+    for some, block in _blocks(logits):
+        rows = max(1, _BLOCK // logits.shape[1]) if block.dtype == torch.float64 else block.shape[0]
+        for bits, hashes in zip(block.split(rows), found[some].split(rows), strict=True):
+            inputs = [bits.float().view(torch.int32)]
+            _run(_loop(3, "row_hashes"), inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
+    return found
+
+
+def logistic_sums(
+    features: Tensor, hit: Tensor, weight: Tensor, theta: Tensor, high: Tensor, low: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P), all weighted.
+
+    Args:
+        features: (N, C, P) float64 which ``serves`` has accepted.
+        hit: (N, C) bool.
+        weight: (N,) float64.
+        theta: (C, P) float64.
+        high: (C,) target of hits.
+        low: (C,) target of the other rows.
+    """
+    rows, classes, size = features.shape
+    upper = torch.triu_indices(size, size)
+    width = 1 + size + upper.shape[1]
+    parts = torch.empty(-(-rows // _SEGMENT), classes * width, dtype=torch.float64)
+    constants = [one.contiguous().numpy() for one in (theta, high, low)] + [_SEGMENT]
+    inputs = [features, hit.view(torch.uint8), weight]
+    _run(_loop(4, "logistic_sums"), inputs, constants, [parts], unit=_SEGMENT, segment=_SEGMENT)
+    sums = parts.sum(dim=0).view(classes, width)
+    hessian = sums.new_empty(classes, size, size)
+    hessian[:, upper[0], upper[1]] = sums[:, 1 + size :]
+    hessian[:, upper[1], upper[0]] = sums[:, 1 + size :]
+    return sums[:, 0].contiguous(), sums[:, 1 : 1 + size].contiguous(), hessian
 
 
 def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:

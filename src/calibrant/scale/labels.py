@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from calibrant._check import refuse
-from calibrant._leakage import check_not_fitted_on
+from calibrant._leakage import LeakCheck
 from calibrant._places import as_path, shown
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.evaluate import LabelSums
@@ -38,7 +38,7 @@ def evaluate_multilabel_streamed(
     Raises:
         FileFormatError: If a file cannot be read or holds no such predictions.
         InputError: If what it holds is not valid, or there are no rows or no labels.
-        LeakError: If a batch holds consecutive rows of the fit.
+        LeakError: If consecutive rows of the fit are found.
 
     Examples:
         >>> import pathlib, tempfile
@@ -54,13 +54,16 @@ def evaluate_multilabel_streamed(
         raise refuse("a MultiLabelCalibrator", type(calibrator).__name__, "load it with MultiLabelCalibrator.load")
     sums: LabelSums | None = None
     names: tuple[str, ...] = ()
+    check = None if calibrator is None or allow_fit_rows else LeakCheck(calibrator.fit_rows)
     for data in multilabel_batches(source, columns=columns, label=label, kind=kind):
         if calibrator is not None:
-            if not allow_fit_rows:
-                check_not_fitted_on(data.logits, calibrator.fit_rows)
+            if check is not None:
+                check.see(data.logits)
             data = data.calibrated_by(calibrator, allow_fit_rows=True)
         part: Any = LabelSums.of(data)
         sums, names = part if sums is None else sums + part, data.names
+    if check is not None:
+        check.end()
     if sums is None:
         raise refuse("at least one row", f"none in {shown(as_path(source))}", "check how the rows were selected")
     return sums, names
