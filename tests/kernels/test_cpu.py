@@ -18,6 +18,8 @@ from calibrant import Predictions
 from calibrant._kernels import cpu, threads
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators._bases import line
+from calibrant.calibrators._one_vs_rest import FeatureChunk, logistic_sums
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
 
 pytest.importorskip("numba", reason="optional package 'numba' is not installed")
@@ -326,3 +328,27 @@ def test_without_numba_pytorch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Predictions.from_logits(torch.randn(10, 2)).confidence.shape == (10,)
     finally:
         cpu._loops.cache_clear()
+
+
+@pytest.mark.parametrize(("rows", "classes", "size"), [(1, 1, 1), (130, 1, 2), (9000, 3, 3), (70, 2, 5)])
+def test_logistic_sums_are_those_of_pytorch(
+    rows: int, classes: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    features = 3 * torch.randn(rows, classes, size, generator=generator, dtype=torch.float64)
+    features[0] = 100.0  # far beyond where the logistic function is 1 in float64
+    chunk = FeatureChunk(
+        features,
+        torch.rand(rows, classes, generator=generator) < 0.4,
+        torch.rand(rows, generator=generator, dtype=torch.float64) + 0.1,
+    )
+    theta = torch.randn(classes, size, generator=generator, dtype=torch.float64)
+    high, low = torch.full((classes,), 0.99, dtype=torch.float64), torch.full((classes,), 0.02, dtype=torch.float64)
+    for scale in (1.0, 20.0, 0.0):
+        found = logistic_sums(chunk, scale * theta, line, (), high, low)
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu, "serves", lambda values, work=1: False)
+            expected = logistic_sums(chunk, scale * theta, line, (), high, low)
+        for one, other in zip(found, expected, strict=True):
+            largest = max(float(other.abs().max()), 100 * scale * rows * size)  # softplus(s) − target · s cancels
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14 * largest)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant._kernels import cpu
 from calibrant._numerics import in_row_chunks
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
@@ -17,6 +18,7 @@ from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 _TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, features at most 1
+_HELD = 1 << 24  # features that are held in memory: 128 MiB
 _SAMPLE, _NEAR = 8192, 1e-3  # rows of a sample that gives the starting point, and the tolerance there
 
 Basis = Callable[..., Tensor]
@@ -54,9 +56,21 @@ class LogOddsChunk:
         names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
         return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.weights)
 
-    def thinned(self, step: int) -> "LogOddsChunk":
-        """Return every ``step``-th row."""
-        return LogOddsChunk(self.log_odds[::step], self.hit[::step], self.weight[::step])
+
+@dataclass(frozen=True)
+class FeatureChunk:
+    """Features (n, C, P) of log-odds, whether each class is the label (n, C) bool, and the rows' weights (n,)."""
+
+    features: Tensor
+    hit: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, chunk: "LogOddsChunk | FeatureChunk", basis: Basis, extras: tuple[Tensor, ...]) -> "FeatureChunk":
+        """Return the features that ``basis`` makes of log-odds; features that are there already stay as they are."""
+        if isinstance(chunk, FeatureChunk):
+            return chunk
+        return cls(basis(chunk.log_odds, *extras), chunk.hit > 0, chunk.weight)
 
     def mass(self) -> Tensor:
         """Return Σ weights."""
@@ -131,6 +145,7 @@ class LogisticFit:
         Raises:
             FitError: If there is no finite optimum, which a positive ridge excludes.
         """
+        log_odds = self._held(log_odds)
         scale = log_odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
         hits = log_odds.total(hit_mass)
         high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
@@ -154,33 +169,56 @@ class LogisticFit:
 
         bounds, start = None if self.lowest is None else (lowest, torch.full_like(lowest, torch.inf)), centre
         if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
-            thin = log_odds.prepared(LogOddsChunk.thinned, log_odds.count // _SAMPLE)
-            some = partial(function, source=thin, weight=float(thin.total(LogOddsChunk.mass)))
+            thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, self.basis, self.extras)
+            some = partial(function, source=thin, weight=float(thin.total(FeatureChunk.mass)))
             start = newton(some, start, tolerance=_NEAR, enough=math.inf, bounds=bounds, polish=False).x
         whole = partial(function, source=log_odds, weight=mass)
         return newton(whole, start, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds).x / scale
 
+    def _held(self, log_odds: RowSource) -> RowSource:
+        """Return the rows with their features, where these fit into memory; elsewhere every pass makes them anew."""
+        entries = log_odds.count * (log_odds.classes if log_odds.classes > 2 else 1) * len(self.centre)
+        if not isinstance(log_odds, MemoryRows) or entries > _HELD:
+            return log_odds
+        return log_odds.prepared(FeatureChunk.of, self.basis, self.extras)
 
-def largest_features(chunk: LogOddsChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
+
+def _thinned(chunk: LogOddsChunk | FeatureChunk, step: int, basis: Basis, extras: tuple[Tensor, ...]) -> FeatureChunk:
+    """Return every ``step``-th row."""
+    if isinstance(chunk, FeatureChunk):
+        return FeatureChunk(chunk.features[::step], chunk.hit[::step], chunk.weight[::step])
+    some = LogOddsChunk(chunk.log_odds[::step], chunk.hit[::step], chunk.weight[::step])
+    return FeatureChunk.of(some, basis, extras)
+
+
+def largest_features(chunk: LogOddsChunk | FeatureChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
     """Return the largest |feature| (C, P)."""
-    return basis(chunk.log_odds, *extras).abs().amax(dim=0)
+    return FeatureChunk.of(chunk, basis, extras).features.abs().amax(dim=0)
 
 
-def hit_mass(chunk: LogOddsChunk) -> Tensor:
+def hit_mass(chunk: LogOddsChunk | FeatureChunk) -> Tensor:
     """Return the weight (C,) of each class's rows."""
-    return chunk.weight @ chunk.hit
+    return chunk.weight @ chunk.hit.double()
 
 
 def logistic_sums(
-    chunk: LogOddsChunk, theta: Tensor, basis: Basis, extras: tuple[Tensor, ...], high: Tensor, low: Tensor
+    chunk: LogOddsChunk | FeatureChunk,
+    theta: Tensor,
+    basis: Basis,
+    extras: tuple[Tensor, ...],
+    high: Tensor,
+    low: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P)."""
-    features = basis(chunk.log_odds, *extras).transpose(0, 1)  # (C, n, P)
+    ready = FeatureChunk.of(chunk, basis, extras)
+    if cpu.serves(ready.features, work=8):
+        return cpu.logistic_sums(ready.features, ready.hit, ready.weight, theta, high, low)
+    features = ready.features.transpose(0, 1)  # (C, n, P)
     s = (features @ theta[:, :, None])[:, :, 0]  # (C, n)
-    target = torch.where(chunk.hit.T > 0, high[:, None], low[:, None])
+    target = torch.where(ready.hit.T, high[:, None], low[:, None])
     p = torch.sigmoid(s)
     loss = torch.nn.functional.softplus(s) - target * s
-    gap = (p - target) * chunk.weight
-    curvature = p * torch.sigmoid(-s) * chunk.weight
+    gap = (p - target) * ready.weight
+    curvature = p * torch.sigmoid(-s) * ready.weight
     gradient = (gap[:, None, :] @ features)[:, 0]
-    return loss @ chunk.weight, gradient, (features * curvature[:, :, None]).mT @ features
+    return loss @ ready.weight, gradient, (features * curvature[:, :, None]).mT @ features
