@@ -1,6 +1,7 @@
 """The one check of data that is to be measured."""
 
 from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 
@@ -10,6 +11,14 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 
 Data = Predictions | BinaryPairs
+
+
+class Summed(Protocol):
+    """What is a function of a sum over rows."""
+
+    def state(self, data: Data) -> Any:
+        """Return the state, which adds."""
+
 
 MOST_REPEATED = 1 << 26  # numbers: half a gigabyte
 
@@ -152,3 +161,13 @@ def _counted(data: Data, *, what: object) -> Data:
         keep(data, counted_rows=None if bool(positive.all()) else data[positive])
     known: Data | None = vars(data)["counted_rows"]
     return data if known is None else known
+
+
+def states_of(data: Data, metrics: tuple[Summed, ...]) -> tuple[Any, ...]:
+    """Return the state of each metric: what a row source sums for all of them in one pass.
+
+    Args:
+        data: Rows in memory, of which the source has more.
+        metrics: Metrics that are sums.
+    """
+    return tuple(metric.state(data) for metric in metrics)

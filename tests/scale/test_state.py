@@ -9,7 +9,7 @@ from calibrant import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE, NLL
 from calibrant.scale import sum_metrics
-from calibrant.scale.state import add_states, state_from_plain, state_to_plain
+from calibrant.scale.state import has_fields, is_plain, state_from_plain, state_to_plain
 
 
 def data(n: int) -> Predictions:
@@ -27,13 +27,18 @@ def test_every_bit_survives(metric: ECE) -> None:
     assert state_to_plain(back) == state_to_plain(state)
 
 
-def test_states_of_shards_add_and_nothing_is_neutral() -> None:
-    metric = NLL()
-    parts = [{metric: metric.state(data(n))} for n in (10, 20)]
-    assert add_states({}, parts[0]) == parts[0]
-    assert metric.value(add_states(*parts)[metric]) == pytest.approx(metric(Predictions.cat([data(10), data(20)])))
+def test_tensors_and_tuples_need_no_other_state_to_be_read() -> None:
+    state = (torch.tensor([0.1, torch.inf]), (torch.tensor(3), 2.5, "a", None))
+    plain = json.loads(json.dumps(state_to_plain(state)))
+    assert is_plain(state)
+    assert not is_plain(({1: 2},))
+    assert not has_fields(plain)
+    assert has_fields(state_to_plain((NLL().state(data(3)),)))
+    back = state_from_plain(plain)
+    assert torch.equal(back[0], state[0])
+    assert back[1] == state[1]
 
 
 def test_another_metrics_state_is_refused() -> None:
-    with pytest.raises(FileFormatError, match="state of the same metrics"):
+    with pytest.raises(FileFormatError, match="a saved sum of the same kind, got another"):
         state_from_plain(state_to_plain(NLL().state(data(5))), ECE().state(data(5)))

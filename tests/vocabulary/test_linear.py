@@ -8,7 +8,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
-from calibrant.errors import DuplicateRowsWarning, InputError
+from calibrant.errors import DuplicateRowsWarning, InputError, LeakError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, SpiegelhalterZ
 from calibrant.vocabulary import LinearLogits
 
@@ -122,3 +122,13 @@ def test_metrics_that_are_no_list_are_refused(metrics: Any) -> None:
     hidden, weight, bias, labels = layer()
     with pytest.raises(InputError, match=r"expected (a list of metrics|metrics that are sums)"):
         LinearLogits(hidden, weight, bias).measure(metrics, labels)
+
+
+def test_the_leakage_check_looks_across_chunks_of_few_rows() -> None:
+    generator = torch.Generator().manual_seed(3)
+    hidden, weight = torch.randn(80, 4, generator=generator), torch.randn(6, 4, generator=generator)
+    labels = torch.randint(0, 6, (80,), generator=generator)
+    source = LinearLogits(hidden, weight, chunk=10)
+    fitted = source.fit_temperature(labels)
+    with pytest.raises(LeakError, match="32 or more consecutive rows"):
+        source.nll(labels, calibrator=fitted)

@@ -35,10 +35,10 @@ from calibrant.report.sums import (
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.report.verdict import MARGIN, check_margin, verdict_of
 from calibrant.report.words import summary
-from calibrant.scale.checkpoint import Checkpoint, States, calibrator_identity, check_calibrator
+from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.rows import ParquetRows
-from calibrant.scale.stream import Progress, collect_states
+from calibrant.scale.stream import Progress, States, metric_passes, sums_of
 from calibrant.statistics import error_interval, normal_quantile, wilson
 
 __all__ = ["diagnose_streamed"]
@@ -107,14 +107,12 @@ def diagnose_streamed(
     passes = [None] if calibrator is None else [None, calibrator]
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
     metrics: list[list[SumMetric[Any]]] = [[*_metrics(), Digest(), *gain], _metrics()]
-    done = [
-        Checkpoint(_second_file(checkpoint, "after") if chosen else checkpoint, rows, metrics[i], chosen)
-        for i, chosen in enumerate(passes)
-    ]
-    states, total = [], (len(passes) + has_features(rows)) * rows.rows
+    done, total = [], (len(passes) + has_features(rows)) * rows.rows
     for i, chosen in enumerate(passes):
+        file = _second_file(checkpoint, "after") if chosen else checkpoint
         report = None if progress is None else _PassProgress(progress, i * rows.rows, total)
-        states.append(collect_states(rows, metrics[i], done[i], calibrator=chosen, executor=executor, progress=report))
+        done.append(metric_passes(rows, metrics[i], chosen, executor=executor, checkpoint=file, progress=report))
+    states = [sums_of(done[i], metrics[i], chosen) for i, chosen in enumerate(passes)]
     of_all = None if progress is None else _PassProgress(progress, len(passes) * rows.rows, total)
     groups = audit_streamed(rows, calibrator, executor=executor, progress=of_all)
     for one in done:

@@ -25,7 +25,7 @@ from calibrant._check import (
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
 from calibrant.errors import InputError
 
-__all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "chunks_of", "reduced"]
+__all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "added", "chunks_of", "reduced"]
 
 Work = Callable[..., Any]
 Join = Callable[[Any, Any], Any]
@@ -133,7 +133,7 @@ class RowSource(ABC):
 
     def total(self, work: Work, *parameters: Any) -> Any:
         """Return Σ work(chunk, *parameters): a tensor, or a tuple of them."""
-        return self.fold(work, _added, *parameters)
+        return self.fold(work, added, *parameters)
 
     def largest(self, work: Work, *parameters: Any) -> Tensor:
         """Return the entrywise maximum of ``work(chunk, *parameters)``."""
@@ -142,7 +142,7 @@ class RowSource(ABC):
 
     def totals(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the total of each question ``(work, *parameters)``: all of them in one pass."""
-        return list(self.fold(_answers, _added, tuple(questions)))
+        return list(self.fold(_answers, added, tuple(questions)))
 
     def once(self, work: Work, join: Join, *parameters: float | str) -> Any:
         """Return ``fold`` of these, and keep it: for what several fits ask of one source, and that is small beside its logits."""
@@ -154,7 +154,7 @@ class RowSource(ABC):
 
     def collected(self, work: Work, *parameters: Any) -> list[Any]:
         """Return the list of ``work(chunk, *parameters)`` of all chunks, in order."""
-        found: list[Any] = self.fold(_listed, _added, work, parameters)
+        found: list[Any] = self.fold(_listed, added, work, parameters)
         return found
 
     @cached_property
@@ -353,9 +353,10 @@ def _check_facts(classes: Any, count: Any, device: Any) -> None:
     check_kind(device, torch.device, name="device", remedy="pass logits.device")
 
 
-def _added(left: Any, right: Any) -> Any:
+def added(left: Any, right: Any) -> Any:
+    """Return the sum of two results: whatever adds, and tuples entry by entry."""
     if isinstance(left, tuple):
-        return tuple(_added(a, b) for a, b in zip(left, right, strict=True))
+        return tuple(added(a, b) for a, b in zip(left, right, strict=True))
     return left + right
 
 

@@ -1,6 +1,5 @@
 """Rows on disk as a row source: each requested sum is a pass over the shards, recorded in a journal so that a fit resumes."""
 
-import base64
 import hashlib
 import json
 import os
@@ -10,24 +9,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._leakage import LeakCheck
 from calibrant._places import atomic_write
 from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError, InputError
+from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, RowSource, chunks_of
 from calibrant.rows.source import reduced
 from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
+from calibrant.scale.state import has_fields, is_plain, state_from_plain, state_to_plain
 
-__all__ = ["ParquetSource", "PassProgress"]
+__all__ = ["LabelledChunks", "ParquetSource", "PassProgress", "Passes", "Pieces", "shard_result"]
 
 PassProgress = Callable[[int, int, int], None]
-_KEPT = 1 << 20  # largest result in bytes that the journal keeps; larger ones are recomputed when a fit resumes
+_KEPT = 1 << 20  # largest result in bytes that a fit keeps; larger ones are recomputed when it resumes
 
+Units = Callable[[ParquetRows, Shard], Iterator[Any]]
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -40,6 +42,7 @@ class Passes:
         executor: Runs the shards.
         journal: The JSON file, or None to cache in memory only.
         progress: Called with (passes begun, rows done in this pass, total rows).
+        most: Largest result in bytes that is kept.
 
     Raises:
         FileFormatError: If the file is no journal, or belongs to other data or another fit.
@@ -53,18 +56,23 @@ class Passes:
         executor: Executor = in_turn,
         journal: str | os.PathLike[str] | None = None,
         progress: PassProgress | None = None,
+        most: int = _KEPT,
     ) -> None:
-        self.rows, self.executor, self.progress, self.count = rows, executor, progress, 0
+        self.rows, self.executor, self.progress, self.count, self.most = rows, executor, progress, 0, most
         self.journal = None if journal is None else Path(journal)
         self._identity = {**data_identity(rows), "fit": fit}
         self._results: dict[str, Any] = {}
         self._open: tuple[str, int, Any] = ("", 0, None)  # key of the current request, shards done, their joined result
+        # results of a journal, and its last open request, as JSON until they are asked for again
+        self._loaded: dict[str, Any] = {}
+        self._stopped: tuple[str, int, Any] = ("", 0, None)
         if self.journal is not None and self.journal.exists():
             self._load(self.journal)
 
-    def part(self, steps: tuple[Step, ...], work: Callable[..., Any], join: Callable[..., Any], parameters: Any) -> Any:
-        """Return ``work`` of all chunks, joined in order, None without rows; a repeated request returns the cached result."""
-        key = digest_of((steps, work, join, parameters))
+    def part(self, job: "Job") -> Any:
+        """Return the job's result for all shards, joined in order, None without rows; a repeated request returns the cached result."""
+        key = digest_of((job.units, job.steps, job.work, job.join, job.parameters))
+        self._restore(key, job)
         if key in self._results:
             return self._results[key]
         self.count += 1
@@ -72,14 +80,13 @@ class Passes:
         left = self.rows.shards[begun:]
         finished = self.rows.rows - sum(shard.rows for shard in left)
         self._report(finished)
-        job = partial(shard_result, rows=self.rows, steps=steps, work=work, join=join, parameters=parameters)
-        for shard, part in zip(left, self.executor(job, left), strict=True):
-            result = part if result is None else result if part is None else join(result, part)
+        for shard, part in zip(left, self.executor(partial(shard_result, self.rows, job), left), strict=True):
+            result = part if result is None else result if part is None else job.join(result, part)
             begun, finished = begun + 1, finished + shard.rows
             self._open = (key, begun, result)
             self._save()
             self._report(finished)
-        if _size(result) <= _KEPT:
+        if _size(result) <= self.most:
             self._results[key] = result
         return result
 
@@ -92,24 +99,64 @@ class Passes:
         if self.progress is not None:
             self.progress(self.count, finished, self.rows.rows)
 
+    def _restore(self, key: str, job: "Job") -> None:
+        """Read what the journal holds of a request, the whole result or that of the shards before the stop."""
+        if key in self._loaded:
+            self._results[key] = self._read(self._loaded.pop(key), job)
+        elif key == self._stopped[0]:
+            (_, done, plain), self._stopped = self._stopped, ("", 0, None)
+            self._open = (key, done, self._read(plain, job))
+
+    def _read(self, plain: Any, job: "Job") -> Any:
+        if not has_fields(plain):
+            return state_from_plain(plain)
+        parts = (shard_result(self.rows, job, shard) for shard in self.rows.shards)
+        return state_from_plain(
+            plain, next((part for part in parts if part is not None), None)
+        )  # which gives the classes
+
     def _save(self) -> None:
-        if self.journal is None or _size(self._open[2]) > _KEPT or not _is_kept(self._open[2]):
+        if self.journal is None or _size(self._open[2]) > self.most or not is_plain(self._open[2]):
             return
-        results = {key: _to_plain(value) for key, value in self._results.items() if _is_kept(value)}
+        results = {key: state_to_plain(value) for key, value in self._results.items() if is_plain(value)}
         key, done, value = self._open
-        content = {"identity": self._identity, "results": results, "open": [key, done, _to_plain(value)]}
-        self.journal.parent.mkdir(parents=True, exist_ok=True)
+        opened = [key, done, state_to_plain(value)]
+        content = {"identity": self._identity, "results": self._loaded | results, "open": opened}
+        self.journal.parent.mkdir(
+            parents=True, exist_ok=True
+        )  # only now, so that invalid inputs leave no folder behind
         with atomic_write(self.journal) as file:
             file.write(json.dumps(content).encode())
 
     def _load(self, journal: Path) -> None:
         content = read_checkpoint(journal, self._identity, keys=("results", "open"))
         try:
-            self._results = {key: _from_plain(value) for key, value in content["results"].items()}
             key, done, value = content["open"]
-            self._open = (str(key), int(done), _from_plain(value))
+            self._loaded, self._stopped = dict(content["results"]), (str(key), int(done), value)
+            for plain in (value, *self._loaded.values()):
+                if not has_fields(plain):
+                    state_from_plain(plain)
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise FileFormatError(f"expected a checkpoint, got something else in {journal}; delete it") from error
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is computed of every shard.
+
+    Args:
+        units: Yields what a shard is worked on in: chunks of labelled rows, or predictions.
+        steps: Functions applied to every unit, in order.
+        work: Pure function of what results.
+        join: Associative, of two results.
+        parameters: Further arguments of ``work``.
+    """
+
+    units: Units
+    steps: tuple[Step, ...]
+    work: Callable[..., Any]
+    join: Callable[..., Any]
+    parameters: tuple[Any, ...]
 
 
 class ParquetSource(RowSource):
@@ -117,11 +164,13 @@ class ParquetSource(RowSource):
 
     Args:
         passes: Reads the rows and caches the results.
-        steps: Functions applied to every chunk, in order.
+        steps: Functions applied to every unit, in order.
+        units: Yields the rows of a shard; None gives labelled chunks, as fits take them.
     """
 
-    def __init__(self, passes: Passes, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(self, passes: Passes, steps: tuple[Step, ...] = (), units: Units | None = None) -> None:
         self.passes, self.steps = passes, steps
+        self.units = LabelledChunks() if units is None else units
         self.classes, self.count = passes.rows.classes, passes.rows.rows
         self.weighted = passes.rows.weight_kind is not None
         self.device = torch.device("cpu")
@@ -138,49 +187,71 @@ class ParquetSource(RowSource):
 
     def part(self, work: Callable[..., Any], join: Callable[..., Any], *parameters: Any) -> Any:
         """Return ``work(chunk, *parameters)`` of all chunks, joined in order, by one pass; None without rows."""
-        return self.passes.part(self.steps, work, join, parameters)
+        return self.passes.part(Job(self.units, self.steps, work, join, parameters))
 
     def prepared(self, make: Callable[..., Any], *parameters: Any) -> "ParquetSource":
         """Return a source whose chunks are ``make(chunk, *parameters)``, recomputed in each pass."""
-        made = ParquetSource(self.passes, (*self.steps, (make, parameters)))
+        made = ParquetSource(self.passes, (*self.steps, (make, parameters)), self.units)
         made.count, made.rough = self.count, self.rough
         return made
 
 
-def shard_result(
-    shard: Shard,
-    *,
-    rows: ParquetRows,
-    steps: tuple[Step, ...],
-    work: Callable[..., Any],
-    join: Callable[..., Any],
-    parameters: tuple[Any, ...],
-) -> Any:
-    """Return ``work`` of a shard's chunks, joined in order; None if no row remains."""
+def shard_result(rows: ParquetRows, job: Job, shard: Shard) -> Any:
+    """Return what ``job`` makes of a shard's units, joined in order; None if no row remains."""
     with torch.no_grad():
-        results = (work(chunk, *parameters) for chunk in _chunks(rows, shard, steps))
-        return reduced(join, results)
+        return reduced(job.join, (job.work(made, *job.parameters) for made in _prepared(rows, job, shard)))
 
 
-def _chunks(rows: ParquetRows, shard: Shard, steps: tuple[Step, ...]) -> Iterator[Any]:
-    start = 0
-    for piece in rows.read(shard):
-        if piece.labels is None:
-            raise InputError("expected a column label to fit on, got none; add it")
-        weight = None if piece.weights is None else piece.weights.double()
-        place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
-        whole = Chunk(piece.logits, piece.labels, weight, piece.groups, piece.features or {}, start, place)
-        start += len(piece)
-        if weight is not None:
-            whole = whole.where(weight > 0)
-            if not len(whole):
+def _prepared(rows: ParquetRows, job: Job, shard: Shard) -> Iterator[Any]:
+    for unit in job.units(rows, shard):
+        made: Any = unit
+        for make, parameters in job.steps:
+            made = None if made is None else make(made, *parameters)
+        if made is not None:
+            yield made
+
+
+@dataclass(frozen=True)
+class LabelledChunks:
+    """Yields the labelled rows of positive weight of a shard, in chunks that stay in the cache."""
+
+    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Chunk]:
+        start = 0
+        for piece in rows.read(shard):
+            if piece.labels is None:
+                raise InputError("expected a column label to fit on, got none; add it")
+            weight = None if piece.weights is None else piece.weights.double()
+            place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
+            whole = Chunk(piece.logits, piece.labels, weight, piece.groups, piece.features or {}, start, place)
+            start += len(piece)
+            if weight is not None:
+                whole = whole.where(weight > 0)
+            if len(whole):
+                yield from chunks_of(whole)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Yields the rows of positive weight of a shard as predictions, in pieces of bounded size.
+
+    Args:
+        calibrator: Applied to them, after a check that it was not fitted on them; or None.
+    """
+
+    calibrator: Calibrator | None = None
+
+    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Predictions]:
+        check = None if self.calibrator is None else LeakCheck(self.calibrator.fit_rows)
+        for whole in rows.read(shard):
+            piece = whole if whole.weights is None else whole[whole.weights > 0]
+            if not len(piece):
                 continue
-        for chunk in chunks_of(whole):
-            made: Any = chunk
-            for make, parameters in steps:
-                made = None if made is None else make(made, *parameters)
-            if made is not None:
-                yield made
+            if self.calibrator is not None and check is not None:
+                check.see(piece.logits, piece.labels)
+                piece = piece.calibrated_by(self.calibrator, allow_fit_rows=True)
+            yield piece
+        if check is not None:
+            check.end()
 
 
 def _counted(chunk: Chunk) -> tuple[Tensor, Tensor]:
@@ -210,7 +281,7 @@ class _Digest:
             for item in value:
                 self.add(item)
         elif is_dataclass(value) and not isinstance(value, type):
-            self._text(type(value).__qualname__)
+            self._text(f"{type(value).__module__}.{type(value).__qualname__}")
             for one in fields(value):
                 self.add(getattr(value, one.name))
         elif callable(value):
@@ -239,28 +310,3 @@ def _size(value: Any) -> int:
     if isinstance(value, tuple | list):
         return sum(_size(item) for item in value)
     return sum(_size(getattr(value, one.name)) for one in fields(value)) if is_dataclass(value) else 0
-
-
-def _is_kept(value: Any) -> bool:
-    """Return whether the journal can hold ``value``: tensors, and tuples of them. Other results are recomputed."""
-    return isinstance(value, Tensor) or (isinstance(value, tuple) and all(map(_is_kept, value)))
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        array = value.detach().cpu().contiguous().numpy()
-        return {
-            "dtype": str(array.dtype),
-            "shape": list(array.shape),
-            "bytes": base64.b64encode(array.tobytes()).decode(),
-        }
-    if isinstance(value, tuple):
-        return [_to_plain(item) for item in value]
-    raise TypeError(f"a result of tensors was expected, not {type(value).__name__}")
-
-
-def _from_plain(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return tuple(_from_plain(item) for item in plain)
-    array = np.frombuffer(base64.b64decode(plain["bytes"]), dtype=np.dtype(plain["dtype"])).reshape(plain["shape"])
-    return torch.from_numpy(array.copy())

@@ -1,24 +1,33 @@
-"""Metric states as plain JSON, so that long computations can stop, move between machines and resume."""
+"""Sums as plain JSON, so that long computations can stop, move between machines and resume."""
 
+import base64
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import FileFormatError
-from calibrant.metrics import SumMetric
 
-__all__ = ["state_from_plain", "state_to_plain"]
+__all__ = ["has_fields", "is_plain", "state_from_plain", "state_to_plain"]
+
+
+def is_plain(state: Any) -> bool:
+    """Return whether ``state_to_plain`` accepts ``state``: numbers, texts, tensors, and tuples and dataclasses of them."""
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        return all(is_plain(getattr(state, field.name)) for field in dataclasses.fields(state))
+    if isinstance(state, tuple):
+        return all(map(is_plain, state))
+    return state is None or isinstance(state, Tensor | int | float | str)
 
 
 def state_to_plain(state: Any) -> Any:
-    """Return a state (numbers, tensors, tuples and dataclasses of them) as JSON data; floats keep every bit."""
+    """Return a state as JSON data; every bit of its numbers is kept."""
     if isinstance(state, Tensor):
-        kind = "int" if state.dtype == torch.int64 else "float"
-        values = state.tolist() if kind == "int" else [value.hex() for value in state.double().reshape(-1).tolist()]
-        return {kind: values, "shape": list(state.shape)}
+        array = state.detach().cpu().contiguous().numpy()
+        content = base64.b64encode(array.tobytes()).decode()
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": content}
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
         return {"fields": [state_to_plain(getattr(state, field.name)) for field in dataclasses.fields(state)]}
     if isinstance(state, tuple):
@@ -28,47 +37,46 @@ def state_to_plain(state: Any) -> Any:
     return state
 
 
-def state_from_plain(plain: Any, like: Any) -> Any:
-    """Return the state that ``state_to_plain`` made ``plain`` from; ``like`` is a state of the same metric.
+def has_fields(plain: Any) -> bool:
+    """Return whether ``plain`` is of a state with dataclasses in it, which needs another such state to be read."""
+    if not isinstance(plain, dict):
+        return False
+    return "fields" in plain or any(map(has_fields, plain.get("items", ())))
+
+
+def state_from_plain(plain: Any, like: Any = None) -> Any:
+    """Return the state that ``state_to_plain`` made ``plain`` from.
+
+    Args:
+        plain: JSON data.
+        like: A state of the same request, whose classes are taken; None where it ``has_fields`` of no class.
 
     Raises:
         FileFormatError: If ``plain`` does not have the structure of ``like``.
     """
     try:
-        return _rebuild(plain, like)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return _rebuilt(plain, like)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(
-            f"expected a saved state of the same metrics, got another ({error}); delete the checkpoint"
+            f"expected a saved sum of the same kind, got another ({error}); delete the checkpoint"
         ) from error
 
 
-def _rebuild(plain: Any, like: Any) -> Any:
-    if isinstance(like, Tensor) or (
-        isinstance(plain, Mapping) and "shape" in plain
-    ):  # the second case: sums of weights, which ``like`` does not have
-        if "int" in plain:
-            return torch.tensor(plain["int"], dtype=torch.int64).reshape(plain["shape"])
-        values = [float.fromhex(value) for value in plain["float"]]
-        return torch.tensor(values, dtype=torch.float64).reshape(plain["shape"])
-    if dataclasses.is_dataclass(like) and not isinstance(like, type):
-        fields = dataclasses.fields(like)
-        values = [
-            _rebuild(item, getattr(like, field.name)) for item, field in zip(plain["fields"], fields, strict=True)
-        ]
-        return type(like)(*values)
-    if isinstance(like, tuple):
-        items = plain["items"]
-        likes = like if len(like) == len(items) else like[:1] * len(items)
-        return tuple(_rebuild(item, one) for item, one in zip(items, likes, strict=True))
-    if isinstance(plain, Mapping) and "number" in plain:
+def _rebuilt(plain: Any, like: Any) -> Any:
+    if not isinstance(plain, dict):
+        if isinstance(plain, list):
+            raise TypeError("a number was expected")
+        return plain
+    if "bytes" in plain:
+        array = np.frombuffer(base64.b64decode(plain["bytes"]), dtype=np.dtype(plain["dtype"]))
+        return torch.from_numpy(array.reshape(plain["shape"]).copy())
+    if "number" in plain:
         return float.fromhex(plain["number"])
-    if isinstance(plain, Mapping | list):
-        raise TypeError("a number was expected")
-    return plain
-
-
-def add_states(left: Mapping[SumMetric[Any], Any], right: Mapping[SumMetric[Any], Any]) -> dict[SumMetric[Any], Any]:
-    """Return the sum of two mappings of states by metric; an empty mapping is the identity."""
-    if not left or not right:
-        return dict(left or right)
-    return {metric: left[metric] + right[metric] for metric in left}
+    if "items" in plain:
+        items = plain["items"]
+        likes = like if like is not None and len(like) == len(items) else [like[0] if like else None] * len(items)
+        return tuple(_rebuilt(item, one) for item, one in zip(items, likes, strict=True))
+    if not dataclasses.is_dataclass(like) or isinstance(like, type):
+        raise TypeError("a record was not expected")
+    fields = zip(plain["fields"], dataclasses.fields(like), strict=True)
+    return type(like)(*(_rebuilt(item, getattr(like, field.name)) for item, field in fields))

@@ -3,22 +3,27 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from calibrant._arguments import check_kind, check_list_of
 from calibrant._check import refuse
+from calibrant._data import states_of
+from calibrant._places import as_path
+from calibrant._plain import to_plain
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Metric, SumMetric
-from calibrant.scale.checkpoint import Checkpoint, States, check_calibrator
+from calibrant.rows.source import added
+from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
+from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_result
 from calibrant.scale.rows import ParquetRows, Shard, rows_of
-from calibrant.scale.state import add_states
 
-__all__ = ["StreamedFigure", "collect_states", "evaluate_streamed", "shard_states", "sum_metrics"]
+__all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "shard_states", "sum_metrics", "sums_of"]
 
 Progress = Callable[[int, int], None]
+States = dict[SumMetric[Any], Any]
+_KEPT = 1 << 30  # bytes of states that a checkpoint keeps: bins of every class of a large vocabulary
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,10 @@ def shard_states(
     """
     check_kind(rows, ParquetRows, name="rows", remedy="make them with ParquetRows(path)")
     check_kind(shard, Shard, name="shard", remedy="pass one of rows.shards")
-    _check_sums(metrics)
+    chosen = tuple(_check_sums(metrics))
     check_calibrator(calibrator)
-    states: States = {}
-    for whole in rows.read(shard):
-        piece = whole if whole.weights is None else whole[whole.weights > 0]
-        if not len(piece):
-            continue
-        data = piece if calibrator is None else piece.calibrated_by(calibrator)
-        states = add_states(states, {metric: metric.state(data) for metric in metrics})
-    return states
+    found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (chosen,)), shard)
+    return {} if found is None else dict(zip(chosen, found, strict=True))
 
 
 def evaluate_streamed(
@@ -95,42 +94,44 @@ def evaluate_streamed(
     chosen = sum_metrics() if metrics is None else _check_sums(metrics)
     check_calibrator(calibrator)
     check_execution(executor, progress)
-    done = Checkpoint(checkpoint, rows, chosen, calibrator)
-    states = collect_states(rows, chosen, done, calibrator=calibrator, executor=executor, progress=progress)
-    done.remove()
+    passes = metric_passes(rows, chosen, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
+    states = sums_of(passes, chosen, calibrator)
+    passes.remove()
     return finish(states, chosen, rows.rows)
 
 
-def collect_states(
+def metric_passes(
     rows: ParquetRows,
     metrics: Sequence[SumMetric[Any]],
-    done: Checkpoint,
+    calibrator: Calibrator | None,
     *,
-    calibrator: Calibrator | None = None,
-    executor: Executor = in_turn,
-    progress: Progress | None = None,
-) -> States:
-    """Return the metric states over all shards, resuming from ``done`` and updating it after every shard.
+    executor: Executor,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> Passes:
+    """Return a pass over ``rows`` that sums the states of ``metrics``, resuming from ``checkpoint``; see ``evaluate_streamed``."""
+    what = f"{[to_plain(metric) for metric in metrics]} of {calibrator and calibrator_identity(calibrator)}"
+    journal = None if checkpoint is None else as_path(checkpoint, name="checkpoint")
+    report = None if progress is None else _Done(progress)
+    return Passes(rows, what, executor=executor, journal=journal, progress=report, most=_KEPT)
 
-    Args:
-        rows: The data set.
-        metrics: Metrics that are sums.
-        done: The checkpoint of this pass.
-        calibrator: Applied to every piece first, or None.
-        executor: Runs the shards.
-        progress: Called with (rows done, total rows).
-    """
-    finished = sum(shard.rows for shard in rows.shards if shard.name in done.names)
-    left = [shard for shard in rows.shards if shard.name not in done.names]
-    work = partial(shard_states, rows, metrics=metrics, calibrator=calibrator)
-    if progress is not None and finished:
-        progress(finished, rows.rows)
-    for shard, states in zip(left, executor(work, left), strict=True):
-        done.add(shard, states)
-        finished += shard.rows
-        if progress is not None:
-            progress(finished, rows.rows)
-    return done.states
+
+def sums_of(passes: Passes, metrics: Sequence[SumMetric[Any]], calibrator: Calibrator | None) -> States:
+    """Return the metrics' states over all rows of positive weight, empty where there are none."""
+    source = ParquetSource(passes, units=Pieces(calibrator))
+    found = source.part(states_of, added, tuple(metrics))
+    return {} if found is None else dict(zip(metrics, found, strict=True))
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Reports the progress of a single pass, once a shard is done."""
+
+    report: Progress
+
+    def __call__(self, begun: int, done: int, total: int) -> None:
+        if done:
+            self.report(done, total)
 
 
 def _check_sums(metrics: Any) -> list[SumMetric[Any]]:

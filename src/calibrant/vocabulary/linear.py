@@ -9,6 +9,8 @@ from torch import Tensor
 from calibrant._arguments import check_kind
 from calibrant._beside import check_features
 from calibrant._check import as_tensor, check_labels, refuse, shown
+from calibrant._data import states_of
+from calibrant._leakage import LeakCheck
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.metrics import Metric, SumMetric
 from calibrant.predictions import BinaryPairs, Predictions
@@ -67,6 +69,9 @@ class LinearLogits:
     ) -> Iterator[Predictions]:
         """Yield the predictions of each chunk with their part of ``labels`` (N,), checked.
 
+        With a calibrator the leakage check looks across chunks, so that chunks of fewer than 32 rows are checked as well. It
+        compares bits: a fit by other chunks, whose matrix products may be rounded otherwise, can escape it.
+
         Args:
             labels: (N,) integers in [0, K).
             calibrator: A fitted calibrator to apply, or None.
@@ -74,17 +79,24 @@ class LinearLogits:
 
         Raises:
             InputError: If labels or features are not valid, or the calibrator is for another number of classes.
+            LeakError: If 32 or more consecutive rows are fitting rows in fitting order.
         """
         if calibrator is not None:
             check_kind(calibrator, Calibrator, name="calibrator", remedy="pass a fitted one, or leave it out")  # type: ignore[type-abstract]
         y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
         columns = check_features(features, rows=len(self))
+        check = None if calibrator is None else LeakCheck(calibrator.fit_rows)
         for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
             with torch.no_grad():
                 logits = linear_logits(self.hidden[rows], self.weight, self.bias)
             beside = None if columns is None else {name: column[rows] for name, column in columns.items()}
             part = Predictions.from_logits(logits, y[rows], unchecked_kind=True, features=beside)
-            yield part if calibrator is None else part.calibrated_by(calibrator)
+            if calibrator is not None and check is not None:
+                check.see(part.logits, part.labels)
+                part = part.calibrated_by(calibrator, allow_fit_rows=True)
+            yield part
+        if check is not None:
+            check.end()
 
     def rows(self, labels: Any, *, features: Mapping[str, Any] | None = None) -> LazyRows:
         """Return the rows as a source for ``fit_from`` of any calibrator; each pass of a fit recomputes the logits.
@@ -173,10 +185,12 @@ class LinearLogits:
             raise refuse(
                 "metrics that are sums", f"{shown(other)}, which is not", "leave it out, or call it on Predictions"
             )
-        states: list[Any] = []
-        for part in self.predictions(labels, calibrator=calibrator, features=features):
-            found = [metric.state(part) for metric in sums]
-            states = [a + b for a, b in zip(states, found, strict=True)] if states else found
+
+        def parts() -> Iterator[Predictions]:
+            return self.predictions(labels, calibrator=calibrator, features=features)
+
+        rows = LazyRows(parts, classes=self.classes, count=len(self), device=self.hidden.device)
+        states = rows.total(states_of, tuple(sums))
         return [metric.value(state) for metric, state in zip(sums, states, strict=True)]
 
     def fit_temperature(self, labels: Any) -> TemperatureScaling:
