@@ -217,7 +217,7 @@ def logistic_sums(
     s = (features @ theta[:, :, None])[:, :, 0]  # (C, n)
     target = torch.where(ready.hit.T, high[:, None], low[:, None])
     p = torch.sigmoid(s)
-    loss = torch.nn.functional.softplus(s) - target * s
+    loss = -torch.nn.functional.logsigmoid(-s) - target * s  # softplus drops e^−s beyond s = 20
     gap = (p - target) * ready.weight
     curvature = p * torch.sigmoid(-s) * ready.weight
     gradient = (gap[:, None, :] @ features)[:, 0]
