@@ -18,7 +18,7 @@ _SHARES = (*np.geomspace(1e-9, 0.1, 17).tolist(), *np.linspace(0.15, 0.95, 9).to
 _STARTS = 3  # local minima of the grid from which Newton's method sets out
 
 
-def fit_mixture(rows: RowSource, prior: float | None) -> tuple[float, float]:
+def mixture_minimum(rows: RowSource, prior: float | None) -> tuple[float, float]:
     """Return the (T, ε) that minimise the mixture's log-loss with one imagined row of uniform part, −log ε, and the prior.
 
     The problem is not convex. 41 temperatures with 27 ε each are tried in one pass; Newton's method in (log T, log ε) goes

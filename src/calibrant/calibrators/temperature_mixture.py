@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._mixture import fit_mixture
+from calibrant.calibrators._mixture import mixture_minimum
 from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform, narrowed
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
@@ -76,7 +76,7 @@ class TemperatureMixture(Calibrator):
 
     def _fit(self, rows: RowSource) -> None:
         if self.mixing == "fit":
-            temperature, share = fit_mixture(rows, self.prior)
+            temperature, share = mixture_minimum(rows, self.prior)
         else:
             temperature = fit_temperature(rows, self.prior)
             share = 1 / (rows.mass + 1) if isinstance(self.mixing, str) else self.mixing
