@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.wild import __main__ as wild
-from benchmarks.wild.measure import AUTO, measured
+from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP, measured
 from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
-from benchmarks.wild.pages import details, overview
+from benchmarks.wild.pages import details, overview, top_label
 from benchmarks.wild.scores import split
 
 from calibrant.metrics import NLL
@@ -75,6 +75,14 @@ def test_zeros_are_floored_for_all_and_the_automatic_choice_is_compared_with_eac
         methods["TemperatureScaling"]["versus"], abs=1e-9
     )
     assert methods[AUTO]["ece"] < methods["none"]["ece"]
+    difference, low, high = methods[HISTOGRAM]["ece_versus"]
+    assert low < high
+    assert difference == pytest.approx(methods[HISTOGRAM]["ece"] - methods[TOP]["ece"], abs=1e-9)
+    [line] = top_label({"sets": {"p": found}}).splitlines()[2:]
+    assert f"{methods[TOP]['ece']:.2%}" in line
+    found |= {"pins": "p==1", "methods": {AUTO: methods[AUTO]}}
+    wild.kept_methods(found, {**found, "methods": {"none": methods["none"]}})
+    assert list(found["methods"]) == ["none", AUTO]
 
 
 def test_a_package_that_cannot_be_run_is_skipped_and_said_so(

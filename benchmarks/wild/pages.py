@@ -54,9 +54,9 @@ def top_label(record: dict[str, Any]) -> str:
         histogram, auto, top = (found["methods"].get(key) for key in (HISTOGRAM, AUTO, TOP))
         if top is None or histogram is None:
             continue
-        difference, low, high = histogram["ece_versus"]
+        difference, low, high = (f"{value:+.2%}" for value in histogram["ece_versus"])
         cells = [name, *(f"{one['ece']:.2%}" for one in (histogram, auto, top)), f"{top['null_high']:.2%}"]
-        cells += [f"{difference:+.2%} [{low:+.2%}, {high:+.2%}]", f"{_loss(auto)} → {_loss(top)}"]
+        cells += [f"{difference} [{low}, {high}]", f"{_loss(auto)} → {_loss(top)}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
