@@ -222,7 +222,11 @@ def test_the_scale_of_weights_does_not_matter_and_counts_are_near_repetitions() 
             "at most 255 names in the feature 'x', got 300; merge",
         ),
         (BoostedScaling, {"x": [float("inf")] * 300}, "finite numbers or NaN in the feature 'x'"),
-        (lambda: BoostedScaling(["absent"]), {"x": [1.0] * 300}, "expected the feature 'absent', got 'x'; pass that"),
+        (
+            lambda: BoostedScaling(["absent"]),
+            {"x": [1.0] * 300},
+            "expected the feature 'absent', got 'x'; pass it by the name it had in fit",
+        ),
         (lambda: BoostedScaling("x"), {}, r'write \["region", "sex"\]'),
         (lambda: BoostedScaling(depth=9), {}, "depth as an integer of at most 8"),
         (lambda: BoostedScaling(most_trees=0), {}, "most_trees as an integer ≥ 1"),

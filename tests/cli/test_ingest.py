@@ -130,7 +130,7 @@ def test_a_pair_in_both_orders_is_ingested(home: Path, run: Any) -> None:
         (["--from", "openai", "--as", "rating", "--low", "-1"], "expected --low as an integer"),
         (["--from", "openai", "--as", "rating", "--high", "12"], "expected --high as an integer"),
         (["--from", "openai", "--options", "A,B", "--labels", "."], "got the folder .; name a file inside it"),
-        (["--from", "other", "--options", "A,B"], "expected arguments as calibrant ingest --help lists them"),
+        (["--from", "other", "--options", "A,B"], "expected arguments as in calibrant ingest --help"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
