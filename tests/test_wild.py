@@ -113,5 +113,6 @@ def test_the_page_is_what_the_record_gives() -> None:
     page = (ROOT / "docs" / "wild.md").read_text()
     assert overview(record) in page
     assert details(record) in page
+    assert top_label(record) in page
     for name in record["sets"]:
         assert (ROOT / "docs" / "images" / f"wild-{name}.svg").exists()
