@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -178,3 +179,16 @@ def test_names_are_coded_in_their_order_whatever_holds_them(kind: type, names: l
     expected, numbers = np.unique(values, return_inverse=True)
     assert known.tolist() == expected.tolist()
     assert code.tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("positives", [0, 3])
+def test_few_clusters_with_the_event_do_not_shrink_its_variance(positives: int) -> None:
+    y = [1] * positives + [0] * (500 - positives)  # of ten expected
+    rows, clusters = (
+        subgroups(BinaryPairs.from_probs([0.02] * 500, y, groups=groups), {"site": ["a"] * 500}).rows[0]
+        for groups in (None, list(range(500)))
+    )
+    z = (10 - positives) / np.sqrt(500 * 0.02 * 0.98)
+    expected = 2 * stats.t(499).sf(z)
+    assert clusters.p == pytest.approx(expected, rel=1e-6)  # before: 5e-5 of three, 0 of none
+    assert clusters.high - clusters.low >= 0.99 * (rows.high - rows.low)

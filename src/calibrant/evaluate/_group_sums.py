@@ -109,7 +109,7 @@ def covariance_of(rows: EventRows, found: Sequence[GroupSums]) -> Floats:
                 * np.bincount(rows.cluster[inside], weights=rows.share[inside], minlength=count)
                 / one.mass
             )
-        return np.asarray(sums.T @ sums * (count / (count - 1)))
+        return _at_least_of_rows(sums.T @ sums * (count / (count - 1)), found)
     covariance = np.zeros((len(found), len(found)))
     for first in partitions:
         for second in partitions:
@@ -120,6 +120,20 @@ def covariance_of(rows: EventRows, found: Sequence[GroupSums]) -> Floats:
                 for j, other in places[id(second)]:
                     covariance[i, j] = table[at, other]
     return covariance
+
+
+def _at_least_of_rows(covariance: Floats, found: Sequence[GroupSums]) -> Floats:
+    """Return the covariance with each variance at least that of independent rows, and the same correlations.
+
+    Where few clusters have the event, the estimated variance is small in just those samples that have too few of them, whose gap is
+    large. Rows of a cluster vary together, so that the variance of independent rows, which is known if calibrated, is a lower end.
+    """
+    own = np.diag(covariance)
+    least = np.maximum(own, [one.noise for one in found])
+    factor = np.sqrt(least / np.where(own > 0, own, least.clip(min=1e-300)))
+    raised = covariance * np.outer(factor, factor)
+    np.fill_diagonal(raised, least)
+    return np.asarray(raised)
 
 
 def largest_drawn(covariance: Floats, *, degrees: int | None, draws: int, seed: int) -> Floats:
@@ -146,6 +160,7 @@ def gap_error(group: GroupSums, rows: EventRows) -> float:
     centred = rows.p[inside] - rows.y[inside] - group.gap / group.mass
     if rows.cluster is not None:
         sums = np.bincount(rows.cluster[inside], weights=share * centred)
-        return float(np.sqrt((sums**2).sum() * (rows.degrees + 1) / rows.degrees)) if rows.degrees else 0.0
+        clustered = float(np.sqrt((sums**2).sum() * (rows.degrees + 1) / rows.degrees)) if rows.degrees else 0.0
+        return max(clustered, math.sqrt(group.noise) / group.mass)
     each = share**2 if rows.weight is not None and rows.weight.is_floating_point() else share**2 / rows.times[inside]
     return max(float(np.sqrt((each * centred**2).sum())), math.sqrt(group.noise) / group.mass)
