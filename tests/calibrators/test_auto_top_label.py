@@ -133,8 +133,10 @@ def test_the_representation_names_it() -> None:
 
 @pytest.mark.slow
 def test_it_keeps_the_contract_of_a_calibrator() -> None:
-    check_calibrator(small(top_label=True))
-    check_calibrator(AutoCalibrator(top_label=True, keep_argmax=True))
+    check_calibrator(small(top_label=True), exact=0.2)
+    check_calibrator(
+        AutoCalibrator(top_label=True, keep_argmax=True), exact=0.2
+    )  # repeated rows lie in several folds, and a bin holds few rows
 
 
 def test_weights_count_as_rows_left_out_or_once() -> None:
