@@ -65,7 +65,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def others() -> Iterator[list[Executor]]:
-    os.environ["RAY_worker_niceness"] = "0"  # 15 unless told otherwise: beside another busy process they would wait
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray spells it so; 15 would wait for any other process
     ray = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     paths = os.pathsep.join([str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[2])])
     ray.init(
@@ -76,7 +76,7 @@ def others() -> Iterator[list[Executor]]:
     yield [pool, ray_cluster()]
     pool.close()
     ray.shutdown()
-    del os.environ["RAY_worker_niceness"]
+    del os.environ["RAY_worker_niceness"]  # noqa: SIM112
 
 
 @pytest.fixture
