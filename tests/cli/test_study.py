@@ -121,6 +121,20 @@ def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, argument
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_dry_run_of_all_studies_counts_a_shared_training_once(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrant.study.presets", lambda: [str(small), str(small)])
+    dry = run("study", "run", "--all", "--dry-run", "--store", tmp_path / "runs")
+    assert dry.stdout.splitlines()[-1] == "all studies: 8 different trainings (8 shared ones counted once), 0 finished"
+
+
+def test_a_study_without_a_paper_scale_is_described_at_its_largest(run: Run) -> None:
+    done = run("study", "describe", "interpolation", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == run("study", "describe", "interpolation", "--scale", "gpu", "--json").stdout
+
+
 def test_all_studies_run_a_seed_at_a_time_and_a_broken_one_does_not_stop_the_others(
     run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,3 +219,20 @@ def test_what_is_described_is_what_is_run() -> None:
     assert here["loss over a batch"] == "sum; SST Tree-LSTM: sum × 0.04; Brier (most networks): mean"
     ours = {choice.name: choice.here for choice in describe(load_study("adafocal-table", scale="paper"))}
     assert ours["rate falls"] == "× 0.1 at epochs 150, 250"
+
+
+def test_the_coefficients_of_every_setting_are_described() -> None:
+    here = {choice.name: choice.here for choice in describe(load_study("wang-table1", scale="paper"))}
+    assert (
+        "Label smoothing: smoothing 0.01 | CIFAR-10: smoothing 0.05 | CIFAR-100: smoothing 0.09; "
+        in here["coefficients"]
+    )
+    assert here["objectives"].endswith("L1, Focal (weight outside the gradient)")
+
+
+@pytest.mark.parametrize("name", ["mukhoti-table1", "komisarenko-table1", "adafocal-table"])
+def test_what_the_authors_code_does_to_images_and_networks_has_its_file(name: str) -> None:
+    choices = {choice.name: choice for choice in describe(load_study(name, scale="paper"))}
+    for choice in ("split", "statistics", "augmentation", "initialisation", "epoch kept"):
+        assert choices[choice].code, choice
+        assert ".py" in choices[choice].source, choice

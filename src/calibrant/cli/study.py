@@ -132,6 +132,7 @@ def run(
         if dry_run:
             for one in chosen_studies:
                 _say_what_would_run(one, kept, scale, how)
+            _say_total(chosen_studies, kept)
             return
         run_all(chosen_studies, kept, how)
         return
@@ -153,7 +154,13 @@ def run(
 def describe_(
     context: typer.Context,
     name: Name,
-    scale: Scale = "paper",
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=among(lambda: ["cpu", "gpu", "paper"]),
+            help="cpu, gpu or paper; if left out, the largest that the study has.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Compare every choice of a study with the paper and with its authors' code.
@@ -167,7 +174,7 @@ def describe_(
     from calibrant.study import describe
 
     _refuse_scale(context, name)
-    chosen = load_study(name, scale=scale)
+    chosen = load_study(name, scale=scale or _largest_scale(name))
     choices = describe(chosen)
     if as_json:
         typer.echo(
@@ -281,6 +288,25 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> 
     )
     for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
         typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
+
+
+def _say_total(studies: list[Study], kept: Store) -> None:
+    """Print how many trainings all studies need, each counted once."""
+    counted = sum(1 for one in studies for _ in one.cells())
+    distinct = {cell.recipe.fingerprint: cell.recipe for one in studies for cell in one.cells()}
+    finished = sum(kept.finished(recipe) for recipe in distinct.values())
+    shared = counted - len(distinct)
+    typer.echo(
+        f"all studies: {len(distinct)} different trainings ({shared} shared ones counted once), {finished} finished"
+    )
+
+
+def _largest_scale(name: str) -> str:
+    """Return the scale that is described unless one is named: paper, or the largest of a study without it."""
+    from calibrant.study.load import SCALES, scales_of
+
+    scales = scales_of(name)
+    return next((scale for scale in reversed(SCALES) if scale in scales), SCALES[-1])
 
 
 def _load(

@@ -222,20 +222,24 @@ def _objectives(study: Study, cells: Sequence[Cell]) -> str:
     texts = []
     for objective in study.objectives:
         loss = objective.loss
-        weight = ", weight detached" if loss.get("detach_weight") else ""
         focal = str(loss.get("type")) in ("FocalLoss", "InverseFocalLoss")
-        attached = ", weight inside the gradient" if focal and not weight else ""
-        texts.append(f"{objective.label}{weight or attached}")
+        place = "outside" if loss.get("detach_weight") else "inside"
+        texts.append(f"{objective.label} (weight {place} the gradient)" if focal else objective.label)
     return ", ".join(texts)
 
 
 def _coefficients(study: Study, cells: Sequence[Cell]) -> str:
-    texts = {}
-    for cell in cells:
-        numbers = [f"{key} {value:g}" for key, value in cell.recipe.loss.items() if _is_number(value)]
-        if numbers:
-            texts[cell.objective] = f"{cell.objective}: {', '.join(numbers)}"
-    return "; ".join(texts.values()) + ("; not chosen on test data here" if texts else "")
+    """Return the numbers of each objective's loss, and the settings that have others."""
+    texts = []
+    for label in dict.fromkeys(cell.objective for cell in cells):
+        said = _grouped([cell for cell in cells if cell.objective == label], _numbers)
+        if said:
+            texts.append(f"{label}: {said.replace('; ', ' | ')}")
+    return "; ".join(texts) + ("; not chosen on test data here" if texts else "")
+
+
+def _numbers(cell: Cell) -> str:
+    return ", ".join(f"{key} {value:g}" for key, value in cell.recipe.loss.items() if _is_number(value))
 
 
 def _is_number(value: Any) -> bool:
