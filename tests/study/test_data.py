@@ -107,6 +107,16 @@ def test_images_come_in_parts_and_are_normalised_as_asked(tmp_path: Path) -> Non
     assert np.array_equal(fold.validation.inputs.numpy(), whole[held])  # type: ignore[attr-defined]
 
 
+def test_more_images_than_there_are_cannot_be_requested(tmp_path: Path) -> None:
+    write_images(tmp_path)
+    data = {"name": "cifar10", "folder": str(tmp_path), "validation": 5}
+    assert len(load_fold({**data, "train": 45, "test": 10}).train) == 45
+    with pytest.raises(InputError, match=r"expected train in 1 … 45 images of cifar10 .*, got 46; ask for fewer"):
+        load_fold({**data, "train": 46})
+    with pytest.raises(InputError, match=r"expected test in 1 … 10 images of cifar10 .*, got 11; ask for fewer"):
+        load_fold({**data, "test": 11})
+
+
 def test_every_augmented_image_is_a_window_of_the_padded_one_or_its_mirror() -> None:
     pixels = torch.arange(16 * 3 * 64, dtype=torch.float32).reshape(16, 3, 8, 8) % 251
     augment = CropAndFlip(pad=2, black=(-1.0, -2.0, -3.0))

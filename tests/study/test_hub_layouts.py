@@ -219,8 +219,29 @@ def test_broken_parts_are_named(tmp_path: Path) -> None:
         ({"images": pixels[:3], "labels": np.zeros(4)}, r"expected images \(4, 32, 32, 3\) uint8 in"),
         ({"images": pixels.astype(float), "labels": np.zeros(4)}, r"got \(4, 32, 32, 3\) float64"),
         ({"images": pixels, "labels": np.full(4, 10)}, r"expected labels in 0 … 9, got 10 … 10"),
+        (
+            {"images": pixels, "labels": np.full(4, 0.5)},
+            r"expected labels \(N,\) of whole numbers in .*, got \(4,\) float64",
+        ),
+        (
+            {"images": pixels, "labels": np.full(4, "3")},
+            r"expected labels \(N,\) of whole numbers in .*, got \(4,\) <U1",
+        ),
+        ({"images": pixels[:0], "labels": np.zeros(0, dtype=int)}, r"N ≥ 1, got \(0,\) int64"),
     ):
         np.savez(tmp_path / "train.npz", **arrays)  # type: ignore[arg-type]
         refuse(tmp_path, said)
         with pytest.raises(FileFormatError):
             load_fold({"name": "svhn", "folder": str(tmp_path)})
+
+
+def test_a_folder_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
+    for part in (0, 2):
+        shard(tmp_path / f"train-0000{part}-of-00003.parquet", side=32, labels=[0] * 8, image="img")
+    shard(tmp_path / "test-00000-of-00001.parquet", side=32, labels=[0] * 8, image="img")
+    refuse(
+        tmp_path,
+        r"expected 3 files of the split 'train' in .*, got 2 \(the first missing: train-00001-of-00003.parquet\)",
+    )
+    shard(tmp_path / "train-00001-of-00003.parquet", side=32, labels=[0] * 8, image="img")
+    assert len(load_fold({"name": "cifar10", "folder": str(tmp_path), "validation": 4}).train) == 20

@@ -74,7 +74,7 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_pat
     model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match="expected word vectors of 100 numbers, got 3; set embedding to that"):
+    with pytest.raises(InputError, match="expected word vectors of 100 numbers, got 3; set embedding to 3"):
         TreeLSTM(2, 6, vectors=vectors)
 
 

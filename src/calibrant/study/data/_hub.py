@@ -1,6 +1,7 @@
 """Labelled images through Hugging Face ``datasets``: from the hub, from its files in a folder, or from one folder per class."""
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from calibrant.errors import FileFormatError, MissingExtraError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+SHARD = re.compile(r"(?P<split>.+)-(?P<part>\d{5})-of-(?P<total>\d{5})\.parquet")
 IMAGE_COLUMNS = ("img", "image")
 OTHER_NAMES = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
 
@@ -103,6 +105,8 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
     path, config = _place(source, folder)
     names_of_split = OTHER_NAMES[source.test if split == "test" else split]
     where = f"{folder or f'{source.hub} on the hub'}"
+    if folder is not None:
+        _check_shards(Path(path), names_of_split)
     try:
         names = datasets.get_dataset_split_names(path, config)
         chosen = next((name for name in names_of_split if name in names), None)
@@ -142,6 +146,22 @@ def _place(source: Source, folder: str | None) -> tuple[str, str | None]:
     if source.config is not None and (Path(folder) / source.config).is_dir():
         return str(Path(folder) / source.config), None
     return folder, None
+
+
+def _check_shards(folder: Path, splits: Sequence[str]) -> None:
+    """Raise if files of a split are missing, whose names say how many there are: the others would be read as if they were all."""
+    present: dict[tuple[Path, str, int], set[int]] = {}
+    for file in folder.rglob("*-of-*.parquet"):
+        named = SHARD.fullmatch(file.name)
+        if named and named["split"] in splits:
+            present.setdefault((file.parent, named["split"], int(named["total"])), set()).add(int(named["part"]))
+    for (place, split, total), parts in present.items():
+        missing = sorted(set(range(total)) - parts)
+        if missing:
+            raise FileFormatError(
+                f"expected {total} files of the split {split!r} in {place}, got {len(parts)} (the first missing: {split}-"
+                f"{missing[0]:05d}-of-{total:05d}.parquet); get the data again"
+            )
 
 
 def _column(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from calibrant._check import check_choice
 from calibrant._files import read_arrays
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._hub import Source, check_classes, raw_split
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._requests import check_name, check_only_fold, check_options, data_folder, options_from
@@ -137,12 +137,14 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
     rule = source.rule if options.split is None else options.split
     fit, held = split_rows(len(labels), validation=count, rule=rule, seed=options.split_seed, labels=labels)
     if options.train is not None:
+        _check_enough(options.train, len(fit), "train", name)
         fit = np.random.default_rng(seed).permutation(fit)[: options.train]
     prepare = Normalise(mean, deviation)
     whole = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(labels), prepare)
     test_pixels, test_labels = _read(name, "test", options.folder)
     test = TensorSplit(torch.from_numpy(test_pixels), torch.from_numpy(test_labels), prepare)
     if options.test is not None:
+        _check_enough(options.test, len(test), "test", name)
         test = test[torch.from_numpy(np.random.default_rng(0).permutation(len(test))[: options.test])]
     black = tuple(-m / d for m, d in zip(mean, deviation, strict=True))
     return Fold(
@@ -152,6 +154,15 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
         sizes={"classes": source.classes, "inputs": 3 * source.size**2},
         augment=CropAndFlip(PAD, black) if options.augment else None,  # type: ignore[arg-type]
     )
+
+
+def _check_enough(requested: int, found: int, split: str, name: str) -> None:
+    """Raise if fewer images are there than the recipe names: its record would be that of another experiment."""
+    if requested > found:
+        raise InputError(
+            f"expected {split} in 1 … {found} images of {name} (those found, without validation images), got {requested}; ask for "
+            "fewer, or complete the data"
+        )
 
 
 def test_pixels(name: str, folder: str | None) -> np.ndarray:
@@ -192,6 +203,11 @@ def _read_part(part: Path, source: Source) -> tuple[np.ndarray, np.ndarray]:
     shape = (len(labels), source.size, source.size, 3)
     if pixels.dtype != np.uint8 or pixels.shape != shape:
         raise FileFormatError(
-            f"expected images {shape} uint8 in {part}, got {pixels.shape} {pixels.dtype}; convert them"
+            f"expected images {shape} uint8 in {part}, one for each label, got {pixels.shape} {pixels.dtype}; convert them"
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
+        raise FileFormatError(
+            f"expected labels (N,) of whole numbers in {part}, N ≥ 1, got {labels.shape} {labels.dtype}; convert them, or get the "
+            "data again"
         )
     return pixels, check_classes(labels.astype(np.int64), source.classes, str(part))

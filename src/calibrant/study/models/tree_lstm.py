@@ -85,6 +85,8 @@ def _check_vectors(vectors: Tensor, *, vocabulary: int, embedding: int) -> None:
     """Raise unless ``vectors`` are (vocabulary, embedding) floating numbers."""
     rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
     if numbers != embedding:
-        raise InputError(f"expected word vectors of {embedding} numbers, got {numbers}; set embedding to that")
+        raise InputError(
+            f"expected word vectors of {embedding} numbers, got {numbers}; set embedding to {numbers}, or get vectors of {embedding}"
+        )
     if rows != vocabulary:
         raise InputError(f"expected word vectors of {vocabulary} words, got {rows}; set vocabulary to that")
