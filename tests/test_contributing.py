@@ -1,5 +1,6 @@
 """What CONTRIBUTING.md says of the tree and of ``make`` holds."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -28,8 +29,9 @@ def test_the_tree_names_what_exists_and_every_public_part() -> None:
 
 
 def planned(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", "--dry-run", "--assume-old=.venv/dev", "test", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    command = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/dev", "test", *arguments]
+    outside = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_one_family_is_tested_alone_and_a_mistyped_one_is_refused() -> None:
