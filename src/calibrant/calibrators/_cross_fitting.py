@@ -103,16 +103,10 @@ def cross_fitted(
     alive = [m for m, yes in enumerate(tried) if yes and m > 0]
     failed: set[int] = set()
     found = Scores(torch.empty(0).double(), torch.empty(0, len(members)).double(), torch.empty(0).double(), 0)
-    by_scores = tied(rows)
-    for fold in range(folds):
-        try:
-            held = rows.where(inside, fold, folds, by_scores)
-        except InputError:  # no row belongs to this fold
-            continue
+    for fold, held, stages in _fold_by_fold(rows, folds):
         raw, weight = held.fold(_raw_losses, _both)
         gain = torch.full((len(raw), len(members)), math.nan, dtype=torch.float64)
         gain[:, 0] = 0.0
-        stages = _Stages(_without(rows, fold, folds, by_scores), held)
         for m in alive:
             losses = stages.losses(members[m])
             if losses is None:
@@ -142,13 +136,7 @@ def held_out(
         rows: In memory.
         folds: How many parts; those without rows are left out.
     """
-    by_scores = tied(rows)
-    for fold in range(folds):
-        try:
-            held = rows.where(inside, fold, folds, by_scores)
-        except InputError:  # no row belongs to this fold
-            continue
-        stages = _Stages(_without(rows, fold, folds, by_scores), held)
+    for _, held, stages in _fold_by_fold(rows, folds):
         parts = [
             answer + log_w
             for member, log_w in zip(members, log_weights, strict=True)
@@ -193,6 +181,17 @@ def undecided(found: Scores, members: Sequence[Calibrator], nats: float) -> list
     doubtful = near & ((error > nats) | (allowance > _YIELD))
     doubtful[[0, best]] = False
     return [m for m in range(1, len(members)) if bool(near[m])] if bool(doubtful.any()) else []
+
+
+def _fold_by_fold(rows: RowSource, folds: int) -> Iterator[tuple[int, RowSource, "_Stages"]]:
+    """Yield each fold that has rows, these rows, and the fits on those of the other folds."""
+    by_scores = tied(rows)
+    for fold in range(folds):
+        try:
+            held = rows.where(inside, fold, folds, by_scores)
+        except InputError:  # no row belongs to this fold
+            continue
+        yield fold, held, _Stages(_without(rows, fold, folds, by_scores), held)
 
 
 def _without(rows: RowSource, fold: int, folds: int, by_scores: bool) -> RowSource | None:
