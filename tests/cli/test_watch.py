@@ -1,4 +1,4 @@
-"""``calibrant watch``: quiet, alarm, error; restarts, late labels and a new calibrator."""
+"""``calibrant watch``: quiet, alarm, error; restarts, delayed labels and a new calibrator."""
 
 import json
 from pathlib import Path

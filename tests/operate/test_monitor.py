@@ -141,7 +141,7 @@ def test_rows_given_twice_are_refused_and_the_state_is_as_before(reference: Pred
         (lambda: monitor.update(first, ids=range(100), time=6), "100 rows that this state has already"),
         (lambda: monitor.update(second, ids=range(50, 150), time=6), "50 rows that this state has already"),
         (lambda: monitor.update(second, ids=[1] * 100, time=6), "100 different ids"),
-        (lambda: monitor.update(second, time=4), "put late labels into a monitor of their own"),
+        (lambda: monitor.update(second, time=4), "put delayed labels into a monitor of their own"),
         (lambda: monitor.update(second), "a time with every batch or with none"),
         (lambda: monitor.update(second, time=datetime(2026, 1, 1)), "a time with a time zone"),
         (lambda: monitor.update(second, time=math.nan), "a time as seconds"),

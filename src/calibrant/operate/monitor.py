@@ -91,7 +91,7 @@ class Monitor:
             ids: (N,) names or integers of the rows, in every batch or in none; an id seen before is refused. Without ids a
                 batch that was already added is refused.
             time: Time of the batch, as seconds since 1970 or a datetime with a time zone, not earlier than that of the last
-                batch; in every batch or in none. Add late labels to a separate monitor and merge it.
+                batch; in every batch or in none. Add delayed labels to a separate monitor and merge it.
 
         Raises:
             InputError: If an argument is not valid; the state is then unchanged.
@@ -111,7 +111,7 @@ class Monitor:
             raise refuse(
                 f"a time from {show_time(last)} on",
                 show_time(when),
-                "put late labels into a monitor of their own and merge it",
+                "put delayed labels into a monitor of their own and merge it",
             )
         if state.blocks and (ids is None) != (len(state.ids) == 0):
             raise refuse("ids with every batch or with none", "both", "pass ids as in the batches before")
@@ -134,7 +134,7 @@ class Monitor:
         """Add the rows of another monitor of the same reference, in order of time, and return the status.
 
         Args:
-            other: A monitor of another worker, or of late labels.
+            other: A monitor of another worker, or of delayed labels.
 
         Raises:
             InputError: If it has another reference, or rows that this one has; the state is then unchanged.
