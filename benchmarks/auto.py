@@ -8,7 +8,8 @@
 Every row is one case: a set, a number of validation rows, a resample. Each is fitted on those rows and evaluated on up to
 2,000 fixed test rows of the same set. Rows go to ``--out`` as they are found; rows already there are kept, so that a
 stopped run goes on where it was. The table is printed at the end, and with ``--record docs/results/auto.json`` its figures are
-written there, in place of those of the same half; ``benchmarks.auto_page`` makes the page's tables of them.
+written there, in place of those of the same half; ``benchmarks.auto_page`` makes the page's tables of them. With ``--first 59``
+only later resamples are run, and their figures joined with those that the record has of the earlier ones.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def half_of(name: str) -> str:
     return "chosen" if any(family in name for family in CHOSEN) else "judged"
 
 
-def cases(folder: Path, half: str, resamples: int) -> Iterator[Case]:
+def cases(folder: Path, half: str, draws: range) -> Iterator[Case]:
     """Yield set, size, resample, validation logits and labels, test logits and labels; whole resamples of all sets in turn."""
     loaded = {}
     for path in sorted((folder / "logits").glob("*.npz")):
@@ -99,16 +100,17 @@ def cases(folder: Path, half: str, resamples: int) -> Iterator[Case]:
                 )
             kept = torch.from_numpy(np.random.default_rng(1).permutation(len(labels))[:TEST_ROWS])
             loaded[path.stem] = (z, y, test[kept], labels[kept])
-    for name, (z, y, test, labels) in loaded.items():
-        yield name, "full", 0, z, y, test, labels
-    for draw in range(resamples):
+    if draws.start == 0:
+        for name, (z, y, test, labels) in loaded.items():
+            yield name, "full", 0, z, y, test, labels
+    for draw in draws:
         for name, (z, y, test, labels) in loaded.items():
             order = torch.from_numpy(np.random.default_rng(draw).permutation(len(y)))
             for size in SIZES:
                 yield name, str(size), draw, z[order[:size]], y[order[:size]], test, labels
 
 
-def calibrated_cases(resamples: int) -> Iterator[Case]:
+def calibrated_cases(draws: range) -> Iterator[Case]:
     """Yield rows of models whose probabilities are the truth, as ``cases`` does; every draw has rows of its own."""
 
     def logits(name: str, rows: int, generator: torch.Generator) -> Tensor:
@@ -118,7 +120,7 @@ def calibrated_cases(resamples: int) -> Iterator[Case]:
             return 2 * torch.randn(rows, 4, generator=generator).double()
         return 2 * torch.randn(rows, 10, generator=generator).double() - 0.35 * torch.arange(10)
 
-    for draw in range(resamples):
+    for draw in draws:
         for name in CALIBRATED:
             for size in CALIBRATED_SIZES:
                 generator = torch.Generator().manual_seed(1000 * draw + size)
@@ -200,15 +202,57 @@ def harm(one: dict[str, float]) -> str:
     return f"{100 * one['harmed']:.1f} %, {100 * one['change_99']:+.1f} %"
 
 
-def keep(path: Path, part: str, rows: Sequence[Row]) -> None:
-    """Write the figures of ``rows`` into the record at ``path`` as its part ``part``; other parts stay."""
+def joined(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    """Return the figures of the cases of both; the change that 1 % exceed is the larger of the two, a bound on that of all."""
+    cases = one["cases"] + other["cases"]
+    mean = {
+        name: round((one["cases"] * one[name] + other["cases"] * other[name]) / cases, 6)
+        for name in ("loss", "harmed", "beyond_harm")
+    }
+    return {"cases": cases, **mean} | {name: max(one[name], other[name]) for name in ("change_99", "worst")}
+
+
+def joined_sizes(one: Summary, other: Summary) -> Summary:
+    """Return the figures of the cases of both, by size and method; what one lacks is the other's."""
+    found: Summary = {}
+    for size in dict.fromkeys([*one, *other]):
+        first, second = one.get(size, {}), other.get(size, {})
+        found[size] = {
+            method: joined(first[method], second[method])
+            if method in first and method in second
+            else (first | second)[method]
+            for method in dict.fromkeys([*first, *second])
+        }
+    return found
+
+
+def keep(path: Path, part: str, rows: Sequence[Row], *, first: int = 0) -> None:
+    """Write the figures of ``rows`` into the record at ``path`` as its part ``part``; other parts stay.
+
+    Args:
+        path: JSON.
+        part: Which half, and sets if not all.
+        rows: Of whole resamples.
+        first: Their first resample; from 1 on the figures are joined with those of the record, which are of the ones before.
+
+    Raises:
+        SystemExit: If the record's part does not end where ``rows`` begin.
+    """
     record = json.loads(path.read_text()) if path.exists() else {"parts": {}}
     sets = sorted({row["set"] for row in rows})
+    found, by_set = summary(rows), {name: summary([row for row in rows if row["set"] == name]) for name in sets}
+    if first:
+        old = record["parts"].get(part, {"draws": 0})
+        if old["draws"] != first:
+            raise SystemExit(f"expected {first} resamples of {part} in {path}, got {old['draws']}; run from there on")
+        found = joined_sizes(old["all"], found)
+        by_set = {name: joined_sizes(old["sets"][name], one) for name, one in by_set.items()}
     record["parts"][part] = {
         "machine": machine(),
         "versions": {name: number for name, number in versions().items() if name in ("python", "calibrant", "torch")},
-        "all": summary(rows),
-        "sets": {name: summary([row for row in rows if row["set"] == name]) for name in sets},
+        "draws": 1 + max(row["draw"] for row in rows),
+        "all": found,
+        "sets": by_set,
     }
     text = json.dumps(record, indent=1, ensure_ascii=False)
     beside = path.with_suffix(".partial")
@@ -235,8 +279,11 @@ def main() -> None:
     parser.add_argument("--half", choices=("judged", "chosen", "calibrated"), default="judged")
     parser.add_argument("--only", nargs="*", default=[], help="names of sets; others are left out")
     parser.add_argument("--resamples", type=int, default=100)
+    parser.add_argument(
+        "--first", type=int, default=0, help="leave out the full sets and the resamples before this one"
+    )
     parser.add_argument("--out", type=Path, default=Path("auto.jsonl"))
-    parser.add_argument("--record", type=Path, help="write the figures into this record, too")
+    parser.add_argument("--record", type=Path, help="write the figures into this record, too; with --first join them")
     parser.add_argument(
         "--every", action="store_true", help="all methods on the resampled sets too: four times the time"
     )
@@ -247,7 +294,8 @@ def main() -> None:
     done = {(row["set"], row["size"], row["draw"]) for row in rows}
     start = time.process_time()
     made = options.half == "calibrated"
-    found = calibrated_cases(options.resamples) if made else cases(options.data, options.half, options.resamples)
+    draws = range(options.first, options.resamples)
+    found = calibrated_cases(draws) if made else cases(options.data, options.half, draws)
     with options.out.open("a") as out:
         for name, size, draw, *data in found:
             if (name, size, draw) not in done and (not options.only or name in options.only):
@@ -256,7 +304,7 @@ def main() -> None:
                 rows.append({"set": name, "size": size, "draw": draw, "losses": loss, "errors": error})
                 print(json.dumps(rows[-1]), file=out, flush=True)
     if options.record:
-        keep(options.record, " ".join([options.half, *options.only]), rows)
+        keep(options.record, " ".join([options.half, *options.only]), rows, first=options.first)
     if made:
         for name in CALIBRATED:
             print(f"\n{name}\n\n{table(summary([row for row in rows if row['set'] == name]))}")

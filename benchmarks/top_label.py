@@ -108,7 +108,7 @@ def main() -> None:
     rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     done = {(row["half"], row["set"], row["size"], row["draw"]) for row in rows}
     with options.out.open("a") as out:
-        for case in cases(options.data, options.half, options.resamples):
+        for case in cases(options.data, options.half, range(options.resamples)):
             name, size, draw, *_ = case
             if size in options.sizes and (options.half, name, size, draw) not in done:
                 row = {"half": options.half, "set": name, "size": size, "draw": draw, "figures": measured(case)}

@@ -48,8 +48,29 @@ def test_the_standard_error_is_that_of_the_paired_difference() -> None:
     assert errors["TemperatureScaling"] == pytest.approx(float(gap.std()) / 200**0.5, abs=1e-12)
 
 
+def test_later_resamples_join_those_of_the_record(tmp_path: Path) -> None:
+    rows = [row(0.003 * draw**2 - 0.01, 1e-4, name=name) | {"draw": draw} for draw in range(7) for name in "ab"]
+    rows = [one | {"losses": one["losses"] | {"none": 1.0 - 0.01 * (one["set"] == "b")}} for one in rows]
+    rows.append(row(0.1, 0.1, size="full"))
+    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
+    auto.keep(whole, "judged", rows)
+    auto.keep(parts, "judged", [one for one in rows if one["draw"] < 4])
+    with pytest.raises(SystemExit, match="expected 5 resamples of judged in .*, got 4; run from there on"):
+        auto.keep(parts, "judged", rows, first=5)
+    auto.keep(parts, "judged", [one for one in rows if one["draw"] >= 4], first=4)
+    one, other = (json.loads(path.read_text())["parts"]["judged"] for path in (whole, parts))
+    assert one["draws"] == other["draws"] == 7
+    for found, expected in ((other["all"], one["all"]), (other["sets"]["b"], one["sets"]["b"])):
+        assert found.keys() == expected.keys()
+        ours, theirs = found["100"]["AutoCalibrator"], expected["100"]["AutoCalibrator"]
+        assert {name: ours[name] for name in ("cases", "worst")} == {name: theirs[name] for name in ("cases", "worst")}
+        for name in ("loss", "harmed", "beyond_harm"):
+            assert ours[name] == pytest.approx(theirs[name], abs=2e-5)
+        assert ours["change_99"] >= theirs["change_99"]
+
+
 def test_calibrated_models_have_draws_of_their_own_at_every_size() -> None:
-    found = list(auto.calibrated_cases(2))
+    found = list(auto.calibrated_cases(range(2)))
     assert len(found) == 2 * len(auto.CALIBRATED) * len(auto.CALIBRATED_SIZES)
     sizes = {int(size) for _, size, *_ in found}
     assert sizes == {50, 100, 300, 1000}
