@@ -55,7 +55,7 @@ def test_later_resamples_join_those_of_the_record(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
     auto.keep(whole, "judged", rows)
     auto.keep(parts, "judged", [one for one in rows if one["draw"] < 4])
-    with pytest.raises(SystemExit, match="expected 5 resamples of judged in .*, got 4; run from there on"):
+    with pytest.raises(SystemExit, match=r"expected 5 resamples of judged in .*, got 4; run from there on"):
         auto.keep(parts, "judged", rows, first=5)
     auto.keep(parts, "judged", [one for one in rows if one["draw"] >= 4], first=4)
     one, other = (json.loads(path.read_text())["parts"]["judged"] for path in (whole, parts))
