@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from benchmarks.wild import __main__ as wild
+from benchmarks.wild.labelled import own, write_labelled
 from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP, measured
 from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
 from benchmarks.wild.pages import details, overview, top_label
@@ -106,6 +109,33 @@ def test_scripts_exist_and_do_not_hide_the_package_they_import() -> None:
         assert script.exists()
         assert f"import {script.stem}" not in script.read_text()
         assert all("==" in pin or "@" in pin[1:] for pin in package.environment.pins)
+        assert "==" in package.environment.measured or "@" in package.environment.measured[1:]
+
+
+def test_reviews_are_the_sentences_that_are_not_neutral(tmp_path: Path) -> None:
+    (tmp_path / "sst").mkdir()
+    trees = ("(4 (2 A) (3 joy))", "(2 (2 Plain) (2 talk))", "(0 (1 -LRB-) (0 dull))")
+    for name in ("dev", "test"):
+        (tmp_path / "sst" / f"{name}.txt").write_text("\n".join(trees[:2] if name == "dev" else trees[2:]))
+    write_labelled("reviews", tmp_path, tmp_path / "reviews.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "reviews.jsonl").read_text().splitlines()]
+    assert sorted((row["text"], row["label"]) for row in rows) == [("( dull", "negative"), ("A joy", "positive")]
+    assert {row["message"] for row in rows} == {hashlib.sha256(row["text"].encode()).hexdigest() for row in rows}
+
+
+def test_a_post_that_is_scored_trains_no_head(tmp_path: Path) -> None:
+    (tmp_path / "20news").mkdir()
+    same, other = ("words of a post " * 10).strip(), ("more words " * 20).strip()
+    assert own(f"From: someone\n> said before\n{same}\n") == same
+    for name, texts in (("train", [f"Subject: x\n\n{same}", other, "short"]), ("test", [same])):
+        table = pa.table({"text": texts, "label": list(range(len(texts)))})
+        pq.write_table(table, tmp_path / "20news" / f"{name}.parquet")
+    write_labelled("posts", tmp_path, tmp_path / "posts.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "posts.jsonl").read_text().splitlines()]
+    assert [(row["part"], row["text"], row["label"]) for row in rows] == [("train", other, "1"), ("test", same, "0")]
+    for kind in ("reviews", "posts"):
+        with pytest.raises(RuntimeError, match=f"could not read {kind} in .*--data"):
+            write_labelled(kind, tmp_path / "none", tmp_path / "none.jsonl")
 
 
 def test_the_page_is_what_the_record_gives() -> None:

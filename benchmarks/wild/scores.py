@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.wild.labelled import write_labelled
 from benchmarks.wild.packages import TEXTS, Package
 from calibrant import Predictions
 
@@ -32,33 +33,37 @@ class Scored:
     test: Predictions
 
 
-def scored(package: Package, home: Path, *, most: int, files: str) -> Scored:
+def scored(package: Package, home: Path, *, most: int, files: str, data: Path = Path("../shared/data")) -> Scored:
     """Return a package's scores, made at the first call.
 
     Args:
         package: Which.
         home: Where environments and scores are kept.
-        most: Rows a label.
+        most: Texts a language, or files a type.
         files: The folder whose files are used.
+        data: The folder with reviews and posts.
 
     Raises:
         RuntimeError: If it cannot be installed or run.
     """
     home.mkdir(parents=True, exist_ok=True)
     out = home / f"{package.name}-{most}{package.environment.suffix}"
-    texts = home / f"texts-{most}.jsonl"
+    texts = home / f"{package.data}-{most}.jsonl"
     if package.data == "texts" and not texts.exists():
         TEXTS.run(home, [str(texts), str(most)])
+    if package.data in ("reviews", "posts") and not texts.exists():
+        write_labelled(package.data, data, texts)
     if not out.exists():
-        data = [str(texts)] if package.data == "texts" else [files, str(most)]
-        package.environment.run(home, [*data, str(out)])
+        given = [files, str(most)] if package.data == "files" else [str(texts)]
+        package.environment.run(home, [*given, str(out)])
     if out.suffix == ".json":
         arrays = {key: np.array(values) for key, values in json.loads(out.read_text(encoding="utf-8")).items()}
     else:
         with np.load(out) as file:
             arrays = dict(file)
-    if package.data == "texts":
+    if package.data != "files":
         rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").splitlines()]
+        rows = [row for row in rows if row.get("part", "test") == "test"]
         arrays |= {key: np.array([row[key] for row in rows]) for key in ("label", "message")}
     return split(arrays)
 
