@@ -2,10 +2,10 @@
 
     python -m benchmarks.calibrators --sets             # test log-loss and ECE of every method, paired intervals, summary
     python -m benchmarks.calibrators --sets --only cifar10-resnet110
-    python -m benchmarks.calibrators --sets --peers     # those of probmetrics beside them, --most-classes 20
     python -m benchmarks.calibrators --speed            # scikit-learn and probmetrics beside, interleaved rounds
 
-Methods are fitted on the validation split and judged on the test split of each set.
+Methods are fitted on the validation split and judged on the test split of each set. ``benchmarks.beside_probmetrics`` runs the
+calibrators of probmetrics on the same sets.
 """
 
 import argparse
@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.probmetrics_methods import peers
 from calibrant import Predictions, calibrators
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
@@ -251,8 +250,6 @@ def main() -> None:
     parser.add_argument("--sets", action="store_true", help="every method on every set")
     parser.add_argument("--only", nargs="*", default=[], help="names of sets")
     parser.add_argument("--methods", nargs="*", default=[], help="names of methods")
-    parser.add_argument("--peers", action="store_true", help="probmetrics' methods too, where it is installed")
-    parser.add_argument("--slow-peers", action="store_true", help="also its temperatures by gradient steps")
     parser.add_argument("--draws", type=int, default=400, help="bootstrap draws of the intervals; 0 for none")
     parser.add_argument("--most-classes", type=int, default=10_000, help="leave out sets with more classes")
     parser.add_argument("--speed", action="store_true", help="the temperature fit against other libraries")
@@ -263,8 +260,6 @@ def main() -> None:
         names = arguments.only or sorted(path.stem for path in folder().glob("*.npz"))
         names = [name for name in names if load_set(name)["val"][0].shape[1] <= arguments.most_classes]
         chosen = methods(arguments.methods)
-        if arguments.peers or arguments.slow_peers:
-            chosen |= peers(slow=arguments.slow_peers)
         summarise({name: run_set(name, chosen, draws=arguments.draws) for name in names})
     if arguments.speed:
         for classes in (100, 1000):

@@ -5,7 +5,6 @@ installed, or take two classes only, are refused with their own words. Each is f
 probabilities turn into float64 probabilities themselves.
 """
 
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -46,12 +45,6 @@ NAMES = (
     "ETSCalibrator",
     "KernelCalibrator",
 )
-SLOW = (
-    "torchunc-ts",
-    "guo-ts",
-    "autogluon-ts",
-    "autogluon-inv-ts",
-)  # temperatures by gradient steps: with --slow-peers
 
 
 class PeerCalibrator(Calibrator):
@@ -94,14 +87,10 @@ def _make(name: str) -> Any:
     return factory.get_calibrator(name, svs_print_init_info=False, sms_print_init_info=False)
 
 
-def peers(*, slow: bool = False) -> dict[str, Callable[[], Calibrator]]:
-    """Return probmetrics' methods by name, each with its defaults; none where it is not installed."""
-    try:
-        version = importlib.metadata.version("probmetrics")
-    except importlib.metadata.PackageNotFoundError:
-        return {}
+def peers() -> dict[str, Callable[[], Calibrator]]:
+    """Return makers of probmetrics' methods, each with its defaults, by ``probmetrics NAME``."""
 
     def maker(name: str) -> Callable[[], Calibrator]:
         return lambda: PeerCalibrator(name)
 
-    return {f"probmetrics {version} {name}": maker(name) for name in NAMES if slow or name not in SLOW}
+    return {f"probmetrics {name}": maker(name) for name in NAMES}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from benchmarks.wild import __main__ as wild
+from benchmarks.wild import packages
 from benchmarks.wild.labelled import own, write_labelled
 from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP, measured
 from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
@@ -101,6 +102,12 @@ def test_a_package_that_cannot_be_run_is_skipped_and_said_so(
     shown = capsys.readouterr().out
     assert shown.startswith("broken: skipped, could not run none.py: ")
     assert not (tmp_path / "wild.json").exists()
+
+
+def test_a_package_that_takes_too_long_is_skipped_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_MINUTES", 0.001)
+    with pytest.raises(RuntimeError, match=r"could not wait: not done after 0\.001 minutes"):
+        packages._run([sys.executable, "-c", "import time; time.sleep(10)"], "wait")
 
 
 def test_scripts_exist_and_do_not_hide_the_package_they_import() -> None:

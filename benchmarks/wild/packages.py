@@ -157,14 +157,17 @@ PACKAGES = (
 
 
 def _run(command: Sequence[str], what: str, settings: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=60 * _MINUTES,
-        check=False,
-        env=None if settings is None else dict(settings),
-    )
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60 * _MINUTES,
+            check=False,
+            env=None if settings is None else dict(settings),
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"could not {what}: not done after {_MINUTES} minutes") from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise RuntimeError(f"could not {what}: {last}")
