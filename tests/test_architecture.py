@@ -18,6 +18,7 @@ _check
 _arguments
 _plain
 _numerics
+_newton
 _kernels
 _leakage
 _memory

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from calibrant._newton import Derivatives, newton
 from calibrant.calibrators import (
     DirichletCalibration,
     MatrixScaling,
@@ -21,7 +22,6 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators._affine import AffineChunk, Ridge, fit_affine
 from calibrant.calibrators._lbfgs import lbfgs
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.errors import FitError, InputError
 from calibrant.rows import Chunk, MemoryRows
 

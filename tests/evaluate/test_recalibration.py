@@ -1,5 +1,7 @@
 """What needs a fit: optimal ECE, refinement, slope and intercept, and the panel of parts."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -73,6 +75,34 @@ def test_a_calibrated_model_has_slope_1() -> None:
 def test_outcomes_told_apart_perfectly_have_no_slope(outcomes: list[int]) -> None:
     with pytest.raises(FitError, match="without a finite maximum"):
         calibration_line(BinaryPairs.from_probs([0.6, 0.7, 0.9], outcomes))
+
+
+@pytest.mark.parametrize("rows", [30, 50_000])
+def test_separable_outcomes_have_no_slope_at_any_size(rows: int) -> None:
+    p = torch.linspace(0.01, 0.99, rows, dtype=torch.float64)
+    with pytest.raises(FitError, match="without a finite maximum"):
+        calibration_line(BinaryPairs.from_probs(p, p > 0.5))
+    with pytest.raises(FitError, match="without a finite maximum"):  # intercept and slope cannot be told apart
+        calibration_line(BinaryPairs.from_probs(torch.full((rows,), 0.7), torch.arange(rows) % 3 == 0))
+
+
+@pytest.mark.parametrize("kind", [None, "frequency", "sampling"])
+@pytest.mark.parametrize("extreme", [False, True])
+def test_the_line_is_where_the_summed_scores_vanish(kind: Any, extreme: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    p = torch.rand(4000, generator=generator, dtype=torch.float64)
+    p = 1 - 1e-4 * p if extreme else p  # a thousandth as much curvature
+    y = (torch.rand(4000, generator=generator, dtype=torch.float64) < p * 0.99).long()
+    counts = torch.randint(1, 5, (4000,), generator=generator)
+    weights = None if kind is None else counts if kind == "frequency" else counts.double() / 3
+    line = calibration_line(BinaryPairs.from_probs(p, y, weights=weights, weight_kind=kind))
+    score = torch.logit(p, eps=1e-12)
+    once = torch.ones(4000, dtype=torch.float64) if weights is None else weights.double()
+    residual = once * (torch.sigmoid(line.intercept.estimate + line.slope.estimate * score) - y)
+    assert abs(float(residual.sum())) < 1e-8
+    assert abs(float((residual * score).sum())) < 1e-7
+    large = once * (torch.sigmoid(line.in_the_large.estimate + score) - y)
+    assert abs(float(large.sum())) < 1e-8
 
 
 def test_the_panel_of_parts_is_the_panel_of_each_part() -> None:

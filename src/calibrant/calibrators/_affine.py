@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
-from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from calibrant._check import refuse
+from calibrant._newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
-from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 _NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
+from calibrant._newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._log_temperature import T_HIGH, T_LOW
-from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 _TOLERANCE, _ENOUGH = 1e-9, 1e-5  # of a gradient entry of the mean log-loss

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calibrant._newton import Derivatives, newton
 from calibrant.calibrators._folds import fold_by_scores
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 _TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._newton import Derivatives, newton
 from calibrant.calibrators._chunks import check_label_logits
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 _LOW, _HIGH, _POINTS = math.log(0.02), math.log(50.0), 41  # of log T: where the search begins

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from calibrant._check import check_number
 from calibrant._kernels import cpu
+from calibrant._newton import Derivatives, newton
 from calibrant._numerics import in_row_chunks
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 _TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, features at most 1

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from calibrant._beside import Features, join_columns
 from calibrant._check import check_choice, check_count, check_flag, check_number, refuse, shown
+from calibrant._newton import Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._groups import check_names, need_column
 from calibrant.calibrators._hinges import Hinges, Sources, from_bytes, hinges_of, sources_of, to_bytes
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.calibrators._profiles import (
     LOGIT_FEATURES,
     Profiles,

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_number
+from calibrant._newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._affine import apply_affine, keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
-from calibrant.calibrators._newton import ROUGH, Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["BiasScaling"]

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from calibrant._beside import Features, check_column
 from calibrant._check import check_flag, check_number, refuse, shown
+from calibrant._newton import Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._groups import check_names
-from calibrant.calibrators._newton import Derivatives, newton
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["FeatureScaling"]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant._check import check_count, check_number
+from calibrant._newton import ROUGH
 from calibrant.calibrators._affine import keep_excluded, log_probs_of
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._lbfgs import lbfgs
-from calibrant.calibrators._newton import ROUGH
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["KernelScaling"]

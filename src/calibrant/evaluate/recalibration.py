@@ -12,6 +12,7 @@ from calibrant._arguments import check_level, check_seed
 from calibrant._beside import fitting_weights
 from calibrant._check import check_choice, check_count, check_number, refuse, shown
 from calibrant._data import Data, need_predictions, need_rows
+from calibrant._newton import Derivatives, newton
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError
@@ -20,6 +21,16 @@ from calibrant.predictions import Predictions
 from calibrant.statistics import Interval, PairedTest, mean_of, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
+
+_TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and of the sum of its terms' sizes
+_ENOUGH = 1e-9  # of the mean gradient
+_FLAT = (
+    100  # of the tolerance: scores are at most 27.6, so curvature falls to less than this where the gradient vanishes
+)
+_NO_MAXIMUM = (
+    "expected outcomes that the confidence does not tell apart perfectly, got a likelihood without a finite maximum; "
+    "there is no calibration slope for such data"
+)
 
 
 @dataclass(frozen=True)
@@ -242,37 +253,40 @@ def calibration_line(data: Data, *, level: float = 0.95) -> CalibrationLine:
 
 
 def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), by damped Newton steps.
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C).
 
     Of sampling weights the covariance is the sandwich of the weighted scores.
+
+    Raises:
+        FitError: If the likelihood has no finite maximum.
     """
     once = torch.ones_like(y) if weight is None else weight.double()
     sampled = weight is not None and weight.is_floating_point()
     once = once * (y.shape[0] / once.sum()) if sampled else once
-    beta = torch.zeros(design.shape[1], dtype=torch.float64)
 
-    def loss(at: Tensor) -> Tensor:
-        linear = design @ at + offset
-        return (once * (torch.nn.functional.softplus(linear) - y * linear)).sum()
+    def scores(p: Tensor) -> Tensor:
+        return design * (once * (p - y))[:, None]
 
-    for _ in range(100):
-        p = torch.sigmoid(design @ beta + offset)
-        scores = design * (once * (p - y))[:, None]
-        slope = scores.sum(dim=0)
+    def derivatives(points: Tensor) -> Derivatives:
+        linear = design @ points[0] + offset
+        p = torch.sigmoid(linear)
+        value = (once * (torch.nn.functional.softplus(linear) - y * linear)).sum()
         curvature = (design * (once * p * (1 - p))[:, None]).T @ design
-        step, info = torch.linalg.solve_ex(curvature, slope)
-        if int(info) != 0 or not bool(torch.isfinite(step).all()):
-            break
-        if float(slope @ step) < 1e-16 * max(1.0, float(loss(beta))):
-            if float(torch.linalg.eigvalsh(curvature)[0]) < 1e-9:  # flat: the maximum lies at infinity
-                break
-            inverse = torch.linalg.inv(curvature)
-            return beta, inverse @ (scores.T @ scores) @ inverse if sampled else inverse
-        size, here = 1.0, loss(beta)
-        while loss(beta - size * step) > here and size > 1e-10:
-            size /= 2
-        beta = beta - size * step
-    raise FitError(
-        "expected outcomes that the confidence does not tell apart perfectly, got a likelihood without a finite maximum; "
-        "there is no calibration slope for such data"
-    )
+        return Derivatives(value[None], scores(p).sum(dim=0)[None], curvature[None])
+
+    # of the summed gradient, of which rounding leaves this much
+    tolerance = max(_TOLERANCE, _ROUNDING * float((once * design.abs().amax(dim=1)).sum()))
+    try:
+        start = torch.zeros(1, design.shape[1], dtype=torch.float64)
+        beta = newton(derivatives, start, tolerance=tolerance, enough=_ENOUGH * float(once.sum())).x
+    except FitError as error:
+        raise FitError(_NO_MAXIMUM) from error
+    curvature = derivatives(beta).hessian[0]
+    # where the maximum is at infinity, the curvature falls with the gradient
+    if not float(torch.linalg.eigvalsh(curvature)[0]) > _FLAT * tolerance:
+        raise FitError(_NO_MAXIMUM)
+    inverse = torch.linalg.inv(curvature)
+    if sampled:
+        terms = scores(torch.sigmoid(design @ beta[0] + offset))
+        return beta[0], inverse @ (terms.T @ terms) @ inverse
+    return beta[0], inverse
