@@ -18,9 +18,11 @@ from calibrant.errors import InputError
 from calibrant.plot import diagram_of, risk_curve
 from calibrant.report import Model, diagnose_streamed, streamed_audit, sums, write_report
 from calibrant.report.diagnosis import by_class, by_group
+from calibrant.report.for_whom import audit
 from calibrant.report.render import Section, diagnose
 from calibrant.report.sums import ByGroup, FineCells, coarse_bins
 from calibrant.scale import in_turn, rows
+from calibrant.scale.rows import ParquetRows
 
 
 def make(home: Path, *, groups: bool = False, parts: int = 3) -> Predictions:
@@ -240,6 +242,61 @@ def test_for_whom_is_of_a_random_sample_of_many_rows(tmp_path: Path, monkeypatch
     assert 800 < sum(rows_of_site.values()) < 1000
     assert found.last.rows[0].group == "site = b"
     assert diagnose_streamed(tmp_path / "data", draws=0).before[0].value == metrics.Accuracy()(data)  # of all rows
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_stopped_pass_for_groups_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int
+) -> None:
+    survey(tmp_path / "data", classes)
+    expected = diagnose_streamed(tmp_path / "data", draws=0)
+    read: list[str] = []
+
+    def stop(done: int, total: int) -> None:
+        if done > 3 * 600 + 1200 - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        diagnose_streamed(tmp_path / "data", draws=0, checkpoint=tmp_path / "c.json", progress=stop)
+    assert sorted(file.name for file in tmp_path.glob("c*.json")) == ["c.groups.json", "c.json"]
+    reading = rows.ParquetRows.read
+    monkeypatch.setattr(
+        rows.ParquetRows, "read", lambda self, shard: (read.append(shard.name), reading(self, shard))[1]
+    )
+    found = diagnose_streamed(tmp_path / "data", draws=0, checkpoint=tmp_path / "c.json")
+    assert found.audit == expected.audit
+    assert set(read) == {"part-0.parquet#0", "part-2.parquet#0"}  # the first for its types, the last was left
+    assert list(tmp_path.glob("c*.json")) == []
+
+
+def weighted(home: Path, weights: torch.Tensor) -> tuple[Predictions, ParquetRows]:
+    rng = np.random.default_rng(0)
+    z, site = torch.from_numpy(rng.normal(size=(len(weights), 3))), rng.choice(["a", "b"], len(weights))
+    labels = torch.from_numpy(rng.integers(0, 3, len(weights)))
+    data = Predictions.from_logits(z, labels, weights=weights, weight_kind="frequency", features={"site": site})
+    calibrant.save_predictions(home / "weighted.parquet", {"all": data})
+    return data, ParquetRows(home / "weighted.parquet")
+
+
+def test_groups_of_rows_with_weights_are_those_of_memory(tmp_path: Path) -> None:
+    data, source = weighted(tmp_path, torch.arange(900) % 4)
+    found = streamed_audit.audit_streamed(streamed_audit.audit_passes(source, None, executor=in_turn), None)
+    memory = audit(data.top_label(), None, data.features)
+    assert found is not None
+    assert found.before is not None
+    assert memory.before is not None
+    assert [(row.group, row.n, row.gap) for row in found.before.rows] == [
+        (row.group, row.n, pytest.approx(row.gap, abs=1e-12)) for row in memory.before.rows
+    ]
+    assert found.basis == "Computed on all 675 rows."
+
+
+def test_a_sample_without_rows_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, source = weighted(tmp_path, torch.ones(50, dtype=torch.int64))
+    monkeypatch.setattr(streamed_audit, "MOST_ROWS", 1e-9)
+    found = streamed_audit.audit_streamed(streamed_audit.audit_passes(source, None, executor=in_turn), None)
+    assert found is not None
+    assert found.verdicts == ["Groups are not tested: no row of positive weight was taken."]
 
 
 def test_without_features_there_is_no_such_section_and_no_pass(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from calibrant.report.diagnosis import BINS, PANELS, Part, worst_first
 from calibrant.report.for_whom import found_for_whom
 from calibrant.report.model import Subject
 from calibrant.report.render import Section, before_after
-from calibrant.report.streamed_audit import audit_streamed, has_features
+from calibrant.report.streamed_audit import audit_passes, audit_streamed, has_features
 from calibrant.report.sums import (
     ByGroup,
     Digest,
@@ -86,8 +86,8 @@ def diagnose_streamed(
         split: Name of the split.
         draws: Simulation draws for limits if calibrated; 0 leaves them and the intervals out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
-        checkpoint: A JSON file that is updated after every shard, and a second one in the same folder for the pass with
-            the calibrator; a repeated call resumes from them. They are removed at the end.
+        checkpoint: A JSON file that is updated after every shard, and in the same folder one for the pass with the
+            calibrator and one for that of groups; a repeated call resumes from them. They are removed at the end.
         executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``.
         progress: Called with (rows done, total rows) of all passes together.
 
@@ -114,8 +114,10 @@ def diagnose_streamed(
         done.append(metric_passes(rows, metrics[i], chosen, executor=executor, checkpoint=file, progress=report))
     states = [sums_of(done[i], metrics[i], chosen) for i, chosen in enumerate(passes)]
     of_all = None if progress is None else _PassProgress(progress, len(passes) * rows.rows, total)
-    groups = audit_streamed(rows, calibrator, executor=executor, progress=of_all)
-    for one in done:
+    file = _second_file(checkpoint, "groups")
+    sample = audit_passes(rows, calibrator, executor=executor, checkpoint=file, progress=of_all)
+    groups = audit_streamed(sample, calibrator)
+    for one in (*done, *([] if sample is None else [sample])):
         one.remove()
     section = _section(shown, states, class_names, draws=draws, margin=margin)
     return replace(section, audit=groups, words=section.words + found_for_whom(groups))

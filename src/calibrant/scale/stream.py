@@ -19,7 +19,7 @@ from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_result
 from calibrant.scale.rows import ParquetRows, Shard, rows_of
 
-__all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "shard_states", "sum_metrics", "sums_of"]
+__all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "one_pass", "shard_states", "sum_metrics", "sums_of"]
 
 Progress = Callable[[int, int], None]
 States = dict[SumMetric[Any], Any]
@@ -111,9 +111,31 @@ def metric_passes(
 ) -> Passes:
     """Return a pass over ``rows`` that sums the states of ``metrics``, resuming from ``checkpoint``; see ``evaluate_streamed``."""
     what = f"{[to_plain(metric) for metric in metrics]} of {calibrator and calibrator_identity(calibrator)}"
+    return one_pass(rows, what, executor=executor, checkpoint=checkpoint, progress=progress, most=_KEPT)
+
+
+def one_pass(
+    rows: ParquetRows,
+    what: str,
+    *,
+    executor: Executor,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: Progress | None,
+    most: int,
+) -> Passes:
+    """Return a single pass over ``rows`` that reports its progress once a shard is done, and resumes from ``checkpoint``.
+
+    Args:
+        rows: The data set.
+        what: Description of the request; a checkpoint of another one is refused.
+        executor: Runs the shards.
+        checkpoint: The JSON file, or None.
+        progress: Called with (rows done, total rows).
+        most: Largest result in bytes that the checkpoint keeps.
+    """
     journal = None if checkpoint is None else as_path(checkpoint, name="checkpoint")
     report = None if progress is None else _Done(progress)
-    return Passes(rows, what, executor=executor, journal=journal, progress=report, most=_KEPT)
+    return Passes(rows, what, executor=executor, journal=journal, progress=report, most=most)
 
 
 def sums_of(passes: Passes, metrics: Sequence[SumMetric[Any]], calibrator: Calibrator | None) -> States:
