@@ -44,6 +44,7 @@ from calibrant.statistics import (
     two_sample_test,
     wilson,
 )
+from calibrant.statistics.hall import skewed_ends, transformed
 from calibrant.statistics.means import Spread, _ends
 
 
@@ -374,3 +375,16 @@ def test_the_interval_of_a_share_holds_it() -> None:
         for successes in (0, 1, count):
             for found in (wilson(successes, count), share_interval(successes, count)):
                 assert found.low <= found.estimate <= found.high
+
+
+@pytest.mark.parametrize("skew", [-0.3, -1e-3, 0.0, 1e-9, 0.25])
+@pytest.mark.parametrize("quantile", [1.0, 1.96, 3.1])
+def test_the_ends_of_a_skewed_mean_are_where_halls_transformation_is_the_quantile(skew: float, quantile: float) -> None:
+    ends = skewed_ends(0.4, 0.05, skew, quantile)
+    for end, expected in zip(ends, (quantile, -quantile), strict=True):
+        t = (0.4 - end) / 0.05
+        assert t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6 == pytest.approx(
+            expected, rel=1e-6
+        )  # the limit skew → 0
+        assert transformed(t, skew) == pytest.approx(expected, rel=1e-6)
+    assert (0.4 - ends[0] < ends[1] - 0.4) == (skew > 1e-6)

@@ -13,6 +13,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate._partition import _coded
 from calibrant.metrics import ECE
+from calibrant.statistics import mean_interval
 
 
 def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> BinaryPairs:
@@ -122,6 +123,37 @@ def test_no_more_false_alarms_than_promised(shift: float) -> None:
         held += all(row.all_low <= 0 <= row.all_high for row in found.rows)
     assert alarms <= 6  # 2 expected; 7 or more have probability .003
     assert held >= 33
+
+
+def test_the_interval_of_a_rare_events_gap_is_that_of_a_skewed_mean() -> None:
+    rng = np.random.default_rng(8)
+    p = 1 / (1 + np.exp(-rng.normal(-4.0, 1.0, 4000)))
+    y = (rng.random(4000) < p).astype(int)
+    data = BinaryPairs.from_probs(p / 2, y)  # the variance that this model gives is smaller than that of the rows
+    (row,) = subgroups(data, {"all": ["x"] * 4000}, draws=500).rows
+    expected, length = mean_interval(data.p - data.y), row.high - row.low
+    assert (row.low, row.high) == pytest.approx(
+        (expected.low, expected.high), abs=1e-3 * length
+    )  # normal, not Student's t
+    assert row.gap - row.low > 1.1 * (row.high - row.gap)
+    assert row.gap - row.all_low > 1.1 * (row.all_high - row.gap)
+    # the interval is symmetric where the model's own variance is the larger one, and for sampling weights
+    larger = BinaryPairs.from_probs(p * 2, y)
+    sampled = BinaryPairs.from_probs(p / 2, y, weights=rng.uniform(1, 3, 4000), weight_kind="sampling")
+    for symmetric in (larger, sampled):
+        (row,) = subgroups(symmetric, {"all": ["x"] * 4000}, draws=500).rows
+        assert row.gap - row.low == pytest.approx(row.high - row.gap, rel=1e-9)
+
+
+def test_a_repeated_row_is_one_of_weight_two_in_the_interval_of_a_gap() -> None:
+    rng = np.random.default_rng(9)
+    p, times = rng.uniform(0.02, 0.1, 1500), rng.integers(1, 4, 1500)
+    y = (rng.random(1500) < p).astype(int)
+    counted = BinaryPairs.from_probs(p, y, weights=times, weight_kind="frequency")
+    repeated = BinaryPairs.from_probs(p.repeat(times), y.repeat(times))
+    rows = [subgroups(one, {"all": ["x"] * len(one)}, draws=500).rows[0] for one in (counted, repeated)]
+    for end in ("low", "high", "all_low", "all_high"):
+        assert getattr(rows[0], end) == pytest.approx(getattr(rows[1], end), rel=1e-9)
 
 
 def test_small_groups_are_left_out_and_counted() -> None:

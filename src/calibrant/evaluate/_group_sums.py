@@ -153,14 +153,26 @@ def largest_drawn(covariance: Floats, *, degrees: int | None, draws: int, seed: 
     return np.sort(found)
 
 
-def gap_error(group: GroupSums, rows: EventRows) -> float:
-    """Return the standard error of the gap, whether or not the group is calibrated; not below the one if it is."""
+def gap_spread(group: GroupSums, rows: EventRows) -> tuple[float, float]:
+    """Return the standard error of the gap, whether or not the group is calibrated, and the skewness to correct its interval for.
+
+    The standard error is at least that of a calibrated group. The skewness is that of the rows' (or clusters') own contributions:
+    few events make the gap skewed, so that a symmetric interval misses on one side. It is 0 where the symmetric interval covers
+    better in simulation: for sampling weights, whose few large ones make the estimated skewness noise, and where the standard error
+    is that of a calibrated group, which does not vary with the outcomes.
+    """
     inside = group.parts.code == group.at
     share = rows.share[inside] / group.mass
-    centred = rows.p[inside] - rows.y[inside] - group.gap / group.mass
+    part = share * (rows.p[inside] - rows.y[inside] - group.gap / group.mass)
+    sampled = rows.weight is not None and rows.weight.is_floating_point()
+    times, factor = np.ones(1), 1.0
     if rows.cluster is not None:
-        sums = np.bincount(rows.cluster[inside], weights=share * centred)
-        clustered = float(np.sqrt((sums**2).sum() * (rows.degrees + 1) / rows.degrees)) if rows.degrees else 0.0
-        return max(clustered, math.sqrt(group.noise) / group.mass)
-    each = share**2 if rows.weight is not None and rows.weight.is_floating_point() else share**2 / rows.times[inside]
-    return max(float(np.sqrt((each * centred**2).sum())), math.sqrt(group.noise) / group.mass)
+        part = np.bincount(rows.cluster[inside], weights=part)
+        factor = (rows.degrees + 1) / rows.degrees if rows.degrees else 0.0
+    elif not sampled:
+        times = rows.times[inside]
+        part = part / times
+    square, cube = (float((times * part**power).sum()) for power in (2, 3))
+    error, calibrated = math.sqrt(square * factor), math.sqrt(group.noise) / group.mass
+    skew = cube / square**1.5 if error > calibrated and not sampled else 0.0
+    return max(error, calibrated), skew

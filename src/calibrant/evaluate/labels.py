@@ -116,7 +116,8 @@ def label_table(
     A label's statistic is its gap over the standard error that it has if it is calibrated, which follows from its probabilities
     alone, taken to the normal distribution by its skewness (Cornish & Fisher). How the labels of a row vary together is not known
     even of a calibrated model: their correlations are those of the residuals p − y. The largest statistic is compared with that
-    of ``draws`` normal ones with these correlations: the chance of a false alarm for any label is at most 1 − ``level``.
+    of ``draws`` normal ones with these correlations: the chance of a false alarm for any label is at most 1 − ``level``. The
+    intervals of a gap are corrected for the skewness of its rows (Hall), except with sampling weights.
 
     Args:
         predictions: Labelled predictions of several labels a row; ``groups`` and weights count.
@@ -137,7 +138,7 @@ def label_table(
         ('dog', 0.45, True)
 
     References:
-        Westfall & Young 1993 (the maximum statistic); Cornish & Fisher 1938.
+        Westfall & Young 1993 (the maximum statistic); Cornish & Fisher 1938; Hall 1992, Eq. 2.5 (intervals).
     """
     check_count(minimum, name="minimum")
     check_sampling(draws=draws, seed=seed, level=check_level(level), low=100)

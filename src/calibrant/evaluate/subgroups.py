@@ -13,7 +13,7 @@ from calibrant._arguments import check_level, check_sampling
 from calibrant._beside import Column
 from calibrant._check import check_count
 from calibrant._data import Data, need_rows
-from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_error, largest_drawn
+from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_spread, largest_drawn
 from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.evaluate._verdict import verdict_on
 from calibrant.predictions import BinaryPairs
@@ -22,12 +22,16 @@ from calibrant.statistics import (
     corrected_error,
     interval_ends,
     need_groups,
+    skewed_ends,
     table_error,
 )
 
 __all__ = ["Subgroup", "Subgroups", "subgroups"]
 
 FEWEST_EVENTS = 5.0  # Σ p (1 − p) of a group, below which its gap is far from normal
+# Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
+# interval much longer than coverage needs.
+_MOST_SKEW = 0.6
 _GATE_DRAWS = 400  # of a group's ECE if calibrated
 
 
@@ -121,7 +125,8 @@ def subgroups(
     A group's statistic is its gap over the standard error that it has if the model is calibrated, taken to the normal
     distribution by its exact skewness (Cornish & Fisher). The largest over all groups is compared with that of ``draws`` sets of
     normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
-    1 − ``level`` however many there are. Rows of one cluster (``groups``) are not taken for independent, and weights count.
+    1 − ``level`` however many there are. Rows of one cluster (``groups``) are not taken for independent, and weights count. The
+    intervals of a gap are corrected for the skewness of its rows (Hall), except with sampling weights.
 
     The event is the second class for two classes, else that the decision is right; for pairs it is their outcome. For
     another class k pass ``predictions.one_vs_rest(k)``.
@@ -149,7 +154,8 @@ def subgroups(
         ('site = b', 0.25, True)
 
     References:
-        Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938.
+        Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938; Hall 1992, Eq. 2.5
+        (intervals).
     """
     check_count(depth, name="depth")
     check_count(minimum, name="minimum")
@@ -230,9 +236,10 @@ def group_row(
     above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
     adjusted = max(p, min((above + 1) / (len(largest) + 1), count * p))
     confidence, rate = (float(sums.sum()) / group.table.total for sums in (group.table.sum_p, group.table.sum_y))
-    gap, error = group.gap / group.mass, gap_error(group, rows)
-    half = float(law.ppf((1 + level) / 2)) * error
-    ece, low, high = _ece(group, rows, level=level, seed=seed)
+    gap, spread = group.gap / group.mass, gap_spread(group, rows)
+    low, high = _gap_ends(gap, *spread, float(law.ppf((1 + level) / 2)))
+    all_low, all_high = _gap_ends(gap, *spread, wide)
+    ece, ece_low, ece_high = _ece(group, rows, level=level, seed=seed)
     names = group.parts.names[group.at]
     return Subgroup(
         " and ".join(f"{column} = {value}" for column, value in names),
@@ -241,16 +248,23 @@ def group_row(
         confidence,
         rate,
         gap,
-        max(gap - half, -1.0),
-        min(gap + half, 1.0),
-        max(gap - wide * error, -1.0),
-        min(gap + wide * error, 1.0),
-        ece,
         low,
         high,
+        all_low,
+        all_high,
+        ece,
+        ece_low,
+        ece_high,
         p,
         min(adjusted, 1.0),
     )
+
+
+def _gap_ends(gap: float, error: float, skew: float, quantile: float) -> tuple[float, float]:
+    """Return both ends of the interval of a gap, corrected for its skewness."""
+    held = math.copysign(min(abs(skew), _MOST_SKEW / quantile), skew)
+    low, high = skewed_ends(gap, error, held, quantile)
+    return max(low, -1.0), min(high, 1.0)
 
 
 def _ece(group: GroupSums, rows: EventRows, *, level: float, seed: int) -> tuple[float, float | None, float | None]:

@@ -14,6 +14,7 @@ from calibrant.statistics.binned import (
     table_error,
 )
 from calibrant.statistics.clusters import centred_sums, cluster_error, cluster_sums, clustered_gaps, sampled_errors
+from calibrant.statistics.hall import skewed_ends
 from calibrant.statistics.interval import (
     HasInterval,
     HasRows,
@@ -75,6 +76,7 @@ __all__ = [
     "redraw",
     "sampled_errors",
     "share_interval",
+    "skewed_ends",
     "squared_error",
     "squared_gaps",
     "table_error",

@@ -1,13 +1,8 @@
 """Intervals and tests of means over rows or groups of rows, corrected for skewness.
 
 A mean over N rows is Σ_u c_u with one contribution c_u per unit (a row, or a group of rows). Everything here is computed from
-these contributions, which include the weights. With the standard error s = √Σ (c_u − c̄)² and the skewness
-a = Σ (c_u − c̄)³ / s³ of the mean, Student's T = (mean − truth) / s is itself skewed: its lower tail is longer where few
-large rows decide. Hall's monotone transformation removes this to the next order,
-
-    g(T) = T + a T² / 3 + a² T³ / 27 + a / 6                                                (Hall 1992, Eq. 2.5)
-
-and g(T) is compared with Student's t. For a count of x rare events it gives nearly the exact Poisson interval from x ≈ 5 on.
+these contributions, which include the weights: the standard error s = √Σ (c_u − c̄)² and the skewness a = Σ (c_u − c̄)³ / s³ of
+the mean. Hall's transformation g(T) of Student's T = (mean − truth) / s is compared with Student's t.
 """
 
 import math
@@ -22,6 +17,7 @@ from calibrant._data import count_of, need_rows
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._results import Interval, PairedTest
+from calibrant.statistics.hall import skewed_ends, transformed
 
 __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
@@ -174,9 +170,7 @@ def _sampled_error(rows: Tensor, weight: Tensor, found: Contributions, error: fl
 
 
 def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
-    quantile = student_quantile((1 + level) / 2, spread.units - 1)
-    low, high = (mean - spread.error * _inverse(q, spread.skew) for q in (quantile, -quantile))
-    return low, high
+    return skewed_ends(mean, spread.error, spread.skew, student_quantile((1 + level) / 2, spread.units - 1))
 
 
 def paired_test(
@@ -259,20 +253,8 @@ def test_of(mean: float, spread: Spread, *, level: float) -> PairedTest:
     if spread.error == 0:
         return PairedTest(mean, mean, mean, 1.0 if mean == 0 else 0.0)
     low, high = _ends(mean, spread, level=level)
-    statistic = _transformed(mean / spread.error, spread.skew)
+    statistic = transformed(mean / spread.error, spread.skew)
     return PairedTest(mean, low, high, float(2 * stdtr(spread.units - 1, -abs(statistic))))
-
-
-def _transformed(statistic: float, skew: float) -> float:
-    """Return g(T) of the module's docstring."""
-    return statistic + skew * statistic**2 / 3 + skew**2 * statistic**3 / 27 + skew / 6
-
-
-def _inverse(quantile: float, skew: float) -> float:
-    """Return the T with g(T) = ``quantile``, from g(T) − a/6 = ((1 + a T/3)³ − 1) / a."""
-    if abs(skew) < 1e-6:  # the limit a → 0, where the formula below would divide rounding errors by a
-        return quantile
-    return 3 * (math.cbrt(1 + skew * (quantile - skew / 6)) - 1) / skew
 
 
 def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | None = None) -> float:
