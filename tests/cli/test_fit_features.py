@@ -46,6 +46,7 @@ def test_the_command_line_refuses_in_one_sentence(tmp_path: Path, run: Run) -> N
     for options, text in (
         (["--features", "absent"], "expected the feature 'absent'"),
         (["--features", "site,,noise"], "names between commas"),
+        (["--features", "site,site"], "got ['site', 'site']; name each once, or write all for all features"),
         (
             ["--features", "site", "--method", "TemperatureScaling"],
             "auto, GroupScaling, BoostedScaling or FeatureScaling",
@@ -74,6 +75,23 @@ def test_features_that_are_not_there_are_refused(tmp_path: Path, run: Run) -> No
             assert f"expected {text}, got none" in said
             assert said.endswith("name the columns feature:NAME")
             assert not (tmp_path / "c.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_groups_of_a_streamed_folder_are_refused_and_the_help_says_so(tmp_path: Path, run: Run, command: str) -> None:
+    (tmp_path / "folder").mkdir()
+    save_predictions(tmp_path / "folder" / "a.parquet", {"all": sample(200)})
+    words = [command, tmp_path / "folder", "--by", "site"]
+    one = run(*words, *(["-o", tmp_path / "r.html"] if command == "report" else []))
+    assert one.exit_code == 2
+    assert "got --by for" in one.stderr
+    assert " ".join(one.stderr.split()).endswith("which is streamed; leave it out")
+    if command == "evaluate":
+        two = run(*words, "--draws", "50")
+        assert "got --draws and --by for" in two.stderr
+        assert " ".join(two.stderr.split()).endswith("which is streamed; leave them out")
+    said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
+    assert "Not for a streamed folder" in said
 
 
 def test_a_stream_is_calibrated_by_its_features(tmp_path: Path, run: Run) -> None:

@@ -127,6 +127,7 @@ _REMEDIES = (
     (r"pass labels \(in a file: add the array labels\)", "add the array labels, name their column by --label, or their file by --labels"),
     (r"or divide each row by its sum if it was rounded", "or add --normalize if they were rounded"),
     (r"call them by their kind, probs", "use --kind probs --normalize"),
+    (r"name each once, or leave columns out for all", "name each once, or write all for all features"),
     (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
     (r"missing='(\w+)'", r"--missing \1"),
     (r"pass skip_failed=True", "add --skip-failed"),

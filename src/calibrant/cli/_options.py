@@ -364,17 +364,23 @@ def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
     return found
 
 
-def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, remedy: str = "leave it out") -> None:
+def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, remedy: str = "") -> None:
     """Refuse options that would have no effect.
 
     Args:
         context: Of the command.
         names: The parameters that have none.
         where: Why, after "for": "the folder x, which is streamed".
-        remedy: What to do instead.
+        remedy: What to do instead; empty to leave them out.
 
     Raises:
         InputError: If one of them stands on the command line.
     """
     if found := typed(context, names):
-        raise InputError(f"expected only options that have an effect, got {' and '.join(found)} for {where}; {remedy}")
+        raise InputError(
+            f"expected only options that have an effect, got {' and '.join(found)} for {where}; {remedy or _leave_out(found)}"
+        )
+
+
+def _leave_out(options: Sequence[str]) -> str:
+    return "leave it out" if len(options) == 1 else "leave them out"

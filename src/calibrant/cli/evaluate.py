@@ -51,7 +51,10 @@ class Measured:
     ] = None
     bins: Annotated[int | None, typer.Option(min=1, help="Bins of every metric that has some.")] = None
     by: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN,…", help="Also each group of these columns; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN,…", help="Also each group of these columns; may be repeated. Not for a streamed folder."
+        ),
     ] = None
     draws: Annotated[
         int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")

@@ -64,7 +64,8 @@ class Extras:
         list[str] | None,
         typer.Option(
             metavar="COLUMN,…",
-            help="Also: the groups of these columns; those of all features if left out, none: no groups.",
+            help="Also: the groups of these columns; those of all features if left out; none: no groups. Not for a streamed "
+            "folder, whose report shows the groups of all features.",
         ),
     ] = None
 
