@@ -87,11 +87,11 @@ class Sums:
 def cross_fitted(
     members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource, folds: int, *, far: float
 ) -> Scores:
-    """Return how candidates do on rows they were not fitted on.
+    """Return the candidates' gains in log-loss on rows that they were not fitted on.
 
-    In every fold candidates are fitted roughly, chains that begin alike share their first stages, and a search starts at
-    the answer of the fold before. A candidate is given up when it is so far behind that its summed gain over all rows
-    will, within 3 standard errors, end ``far`` below the best one's.
+    In every fold candidates are fitted at low precision, chains with the same first stages share them, and a search starts at
+    the solution of the previous fold. A candidate is dropped when its predicted summed gain over all rows is, by more than 3
+    standard errors, ``far`` below that of the best one.
 
     Args:
         members: Candidates; the first does nothing. They are fitted, and left so.

@@ -20,7 +20,7 @@ def pad(rows: list[Tensor]) -> Tensor:
 
 
 class PiecewiseOneVsRest(OneVsRest):
-    """One vs rest by isotonic regression: subclasses say which knots stand for a pooled block."""
+    """One vs rest by isotonic regression: subclasses define the knots that represent a pooled block."""
 
     preserves_argmax = False
     learned_bounds = (("places", -1e4, 1e4), ("values", 0.0, 1.0), ("share", 0.0, 1.0))

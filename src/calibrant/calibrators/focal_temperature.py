@@ -45,12 +45,12 @@ class FocalTemperatureScaling(Calibrator):
             step. Without a ``grid`` the best temperature at γ = 0 is tried as well, also beyond the grid's ends.
         prior: Standard deviation of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
             all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", which then
-            begins at the best temperature with γ = 0, or at its own answer where it was fitted before.
+            starts at the best temperature with γ = 0, or at its previous solution if it was fitted before.
 
     Attributes:
         temperature: The fitted T.
         gamma: The fitted γ.
-        objective: The criterion's value at the answer, on the data of the fit.
+        objective: The criterion's value at the solution, on the data of the fit.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -142,7 +142,7 @@ class FocalTemperatureScaling(Calibrator):
         return Best(value, gamma, temperature)
 
     def _candidates(self, rows: RowSource, search: Search, temps: list[float]) -> list[Best]:
-        """Return the best of the search that was chosen, and the best temperatures alone that stand beside it."""
+        """Return the best pair of the chosen search, and the best temperatures with γ = 0 that compete with it."""
         by_loss, off_grid = search.grid.binning is None, self.search == "continuous"
         if self.search == "line":
             found = [search.line(self.gammas, temps), search.best([0.0], temps)]

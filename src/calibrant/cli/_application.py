@@ -202,7 +202,7 @@ def _without(typed: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _with_file(found: re.Match[str]) -> str:
-    """Return " && calibrant evaluate scores.csv" for the file that was made of the one that stands on the command line."""
+    """Return " && calibrant evaluate scores.csv" for the file that was converted from the typed one."""
     typed = [found["file"] if word == found["old"] else word for word in ARGUMENTS.get()]
     return f" && calibrant {shlex.join(typed)}" if found["file"] in typed else found[0]
 

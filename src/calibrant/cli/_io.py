@@ -87,7 +87,7 @@ def say_evidence(evidence: Evidence, *, err: bool = False) -> None:
 
 @contextmanager
 def readable(name: str) -> Iterator[str]:
-    """Give a path to read for ``name``: itself, or what stands on stdin if it is ``-``."""
+    """Yield a path to read for ``name``: itself, or a copy of stdin if it is ``-``."""
     if name != STREAM:
         yield name
         return

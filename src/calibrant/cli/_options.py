@@ -28,7 +28,7 @@ FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, 
 
 
 def among(names: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
-    """Return what the shell's completion calls: the names, made when it asks, that begin as what is typed does."""
+    """Return the callback of the shell's completion, which returns the names that begin with the typed text."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
@@ -318,7 +318,7 @@ def column_names(by: Sequence[str] | None) -> list[str] | None:
     """Return the names that ``--by`` gives, with commas or repeated; None where it is left out.
 
     Raises:
-        InputError: If a name is empty or stands there twice.
+        InputError: If a name is empty or repeated.
     """
     if by is None:
         return None
@@ -354,7 +354,7 @@ def read_names(path: str) -> list[str]:
 
 
 def typed(context: typer.Context, names: Sequence[str]) -> list[str]:
-    """Return which of the parameters ``names`` stand on the command line, as they are spelled there: ``--class-dim``."""
+    """Return which of the parameters ``names`` were typed, in the spelling of the command line: ``--class-dim``."""
     flags = {parameter.name: max(parameter.opts, key=len) for parameter in context.command.params}
     found = []
     for name in names:
@@ -374,7 +374,7 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
         remedy: What to do instead; empty to leave them out.
 
     Raises:
-        InputError: If one of them stands on the command line.
+        InputError: If one of them was typed.
     """
     if found := typed(context, names):
         raise InputError(

@@ -67,7 +67,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outputs:
-    """How the verdict is said: exit code, files and JSON."""
+    """How the verdict is reported: exit code, files and JSON."""
 
     inconclusive: Annotated[
         Literal["pass", "fail"] | None,

@@ -28,7 +28,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised of the answers."""
+    """The guarantee for the rows that are answered."""
 
     error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None
     coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None

@@ -46,7 +46,7 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Extras:
-    """What the report says beside calibration: of decisions, and of groups."""
+    """Further sections of the report: decisions and groups."""
 
     costs: Annotated[
         str | None,
@@ -141,7 +141,7 @@ def report(
 
 @dataclass(frozen=True)
 class Decided:
-    """What the report is to say of decisions: at which costs, and with how many wrong answers allowed."""
+    """The settings of the section on decisions: the costs, and the largest fraction of wrong answers."""
 
     costs: Costs | None
     error: float | None
