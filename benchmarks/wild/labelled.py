@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from calibrant.errors import CalibrantError
 from calibrant.study.data.text import BINARY, leaves_of, roots_of
 
-SCORED = {"reviews": 1000, "posts": 2000}  # rows, as a language model takes a third of a second a review
-TRAINED = 2000  # posts that a head is trained on
+SCORED = {"reviews": 1000, "posts": 1000}  # rows, for the processor's time
+TRAINED = 1000  # posts that a head is trained on
 LETTERS = 100  # fewest in a post without its header lines and quotations
 _NOT_OWN = re.compile(r"^\s*(>|\||[\w-]+:)")
 Row = tuple[str, str]  # text, label
