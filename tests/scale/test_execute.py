@@ -5,6 +5,8 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ import torch
 import calibrant
 from calibrant import Predictions
 from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
-from calibrant.errors import InputError, WorkerError
+from calibrant.errors import FileFormatError, InputError, WorkerError
 from calibrant.report import diagnose_streamed, write_report
 from calibrant.scale import (
+    Executor,
     ParquetRows,
     Shard,
     apply_streamed,
@@ -53,6 +56,31 @@ def die_once(shard: Shard, *, marker: str) -> int:
 def die_always(shard: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return shard
+
+
+class Deadly:
+    """Runs shards on ``inner``; while fewer than ``times`` did so, the process that sees the third shard kills itself.
+
+    Args:
+        inner: An executor of processes that are not this one.
+        marks: A folder that counts the deaths.
+        times: How many die.
+    """
+
+    def __init__(self, inner: Executor, marks: Path, times: int) -> None:
+        self.inner, self.marks, self.times = inner, str(marks), times
+        marks.mkdir()
+
+    def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:
+        return self.inner(partial(deadly, function=function, marks=self.marks, times=self.times), shards)
+
+
+def deadly(shard: Shard, *, function: Callable[[Any], Any], marks: str, times: int) -> Any:
+    dead = len(os.listdir(marks))
+    if shard.row_group == 2 and dead < times:
+        Path(marks, str(dead)).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(shard)
 
 
 def many_tensors(shard: int) -> list[torch.Tensor]:
@@ -176,3 +204,71 @@ def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_reports_
     assert os.path.exists(marker)
     with pytest.raises(InputError, match=r"got a\.parquet#0; mend it"):
         list(on_ray(complain, shards))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_fit_on_ray_outlives_a_killed_worker_and_goes_on_after_four_deaths_of_a_shard(
+    ray: Any, table: Path, tmp_path: Path
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(__import__(__name__))
+    expected = fit_streamed(TemperatureScaling(), table).temperature
+    once = Deadly(ray_cluster(), tmp_path / "once", times=1)
+    assert fit_streamed(TemperatureScaling(), table, executor=once).temperature == expected
+    assert os.listdir(tmp_path / "once") == ["0"]
+    journal = tmp_path / "fit.json"
+    always = Deadly(ray_cluster(), tmp_path / "always", times=4)
+    with pytest.raises(WorkerError, match="one that died 4 times on the same rows; check memory, and run it again"):
+        fit_streamed(TemperatureScaling(), table, executor=always, checkpoint=journal)
+    begun: list[int] = []
+    fitted = fit_streamed(
+        TemperatureScaling(),
+        table,
+        executor=ray_cluster(),
+        checkpoint=journal,
+        progress=lambda passes, done, total: begun.append(done),
+    )
+    assert begun[0] == 500  # the two shards before the deadly one are not read again
+    assert fitted.temperature == expected
+    assert not journal.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_fit_on_ray_that_was_stopped_goes_on_to_the_same_bits(ray: Any, table: Path, tmp_path: Path) -> None:
+    journal, expected = tmp_path / "fit.json", fit_streamed(TemperatureScaling(), table)
+
+    def stop(passes: int, done: int, total: int) -> None:
+        if (passes, done) == (2, 1500):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_streamed(TemperatureScaling(), table, executor=ray_cluster(), checkpoint=journal, progress=stop)
+    seen: list[tuple[int, int]] = []
+    resumed = fit_streamed(
+        TemperatureScaling(),
+        table,
+        executor=ray_cluster(),
+        checkpoint=journal,
+        progress=lambda passes, done, total: seen.append((passes, done)),
+    )
+    assert seen[0] == (1, 1500)  # the finished pass is replayed, the other goes on where it stopped
+    assert resumed.temperature == expected.temperature
+    assert torch.equal(resumed.fit_rows, expected.fit_rows)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_file_that_changes_during_a_fit_on_ray_is_refused_in_one_sentence(ray: Any, table: Path) -> None:
+    content = table.read_bytes()
+
+    def disturb(passes: int, done: int, total: int) -> None:
+        if (passes, done) == (2, 250):
+            table.write_bytes(content)  # the same bytes at another time
+
+    with pytest.raises(FileFormatError, match=r"^expected .*a\.parquet to stay as it was .*; run it again") as found:
+        fit_streamed(TemperatureScaling(), table, executor=ray_cluster(), progress=disturb)
+    assert "\n" not in str(found.value)
