@@ -10,7 +10,7 @@ from calibrant.errors import FitError
 
 # Largest gradient entry of a mean log-loss, in nats. TOLERANCE is small so that probabilities agree for any chunking of the
 # rows; ENOUGH, a thousandth of the sampling error at N = 10,000, is accepted where rounding ends the search earlier.
-TOLERANCE, ENOUGH = 1e-7, 1e-5
+TOLERANCE, ENOUGH = 3e-8, 1e-5
 _HISTORY = 20  # correction pairs that L-BFGS stores
 
 
