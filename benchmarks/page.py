@@ -56,6 +56,11 @@ def behind(record: dict[str, Any]) -> bool:
     return bool(found) and found[0]["ratio"][0] * CLOSE < 1
 
 
+def clearly_behind(record: dict[str, Any]) -> bool:
+    """Return whether a rival is ahead by more than 5 %, and by an interval that does not contain 1."""
+    return behind(record) and max(rivals(record)[0]["ratio"]) < 1
+
+
 def key_of(record: dict[str, Any]) -> tuple[str, int, int, int]:
     """Return what names a row."""
     return record["name"], record["rows"], record["classes"], record["threads"]
@@ -67,10 +72,10 @@ def verdict(record: dict[str, Any]) -> str:
     if not found:
         return "no library to compare with"
     ratio = found[0]["ratio"][0]
-    if behind(record) and len(found[0]["ratio"]) > 1 and found[0]["ratio"][2] >= 1:
-        return "not told apart"
-    if behind(record):
+    if clearly_behind(record):
         return f"behind: {REASONS.get(key_of(record), 'not explained yet')}"
+    if behind(record):
+        return "not told apart"
     return "first" if ratio >= 1 else "within 5 % of first"
 
 

@@ -10,6 +10,8 @@ removes this to the next order. For a count of x rare events it gives nearly the
 
 import math
 
+from calibrant._check import check_number
+
 __all__ = ["skewed_ends", "transformed"]
 
 
@@ -21,13 +23,18 @@ def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tupl
         error: Its standard error.
         skew: Its skewness Σ c³ / (Σ c²)^1.5 over the rows' contributions c; 0 gives mean ± quantile · error. Above about 0.8 /
             quantile the interval becomes much longer than coverage needs, so that callers clip it.
-        quantile: Largest |g(T)| inside the interval, such as 1.96.
+        quantile: Largest |g(T)| inside the interval, such as 1.96; positive.
+
+    Raises:
+        InputError: For arguments that are no finite numbers, a negative error, or a quantile that is not positive.
 
     Examples:
         >>> low, high = skewed_ends(0.0, 1.0, 0.2, 1.96)
         >>> round(low, 2), round(high, 2)
         (-1.72, 2.34)
     """
+    mean, error = check_number(mean, name="mean"), check_number(error, name="error", low=0)
+    skew, quantile = check_number(skew, name="skew"), check_number(quantile, name="quantile", low=0, open_low=True)
     low, high = (mean - error * _inverse(q, skew) for q in (quantile, -quantile))
     return low, high
 
