@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import calibrant
 from calibrant import _files, _places
 from calibrant.errors import FileFormatError
 
@@ -61,6 +62,15 @@ def test_missing_foreign_and_folder_paths(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(FileFormatError, match="expected a file"):
         _files.read_arrays(tmp_path / name)
+
+
+def test_a_mistyped_folder_is_missing_and_a_foreign_suffix_foreign(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"expected a file, got no such file: .*nothere'?; check the path"):
+        calibrant.read(tmp_path / "nothere")
+    for name in ("nothere.xyz", "there"):
+        (tmp_path / "there").write_text("")
+        with pytest.raises(FileFormatError, match=f"got '{name}'; convert it to one of them"):
+            calibrant.read(tmp_path / name)
 
 
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:

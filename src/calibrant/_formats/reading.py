@@ -141,7 +141,7 @@ def _checked(place: Path) -> Path:
     if place.is_dir():
         return place
     refuse_foreign(place)
-    if place.suffix.lower() not in READABLE:
+    if place.suffix.lower() not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
         raise FileFormatError(
             f"expected a file named {', '.join('*' + suffix for suffix in READABLE)}, got {shown(place.name)!r}; convert it "
             "to one of them"
