@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibrant._kernels.cpu import RowStatistics
 from calibrant._numerics import row_chunks
+from calibrant._row_sums import plain, plain_scores, table_for
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.predictions import Predictions
 
@@ -28,7 +29,8 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
         >>> accuracy(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
         tensor(0.5000, dtype=torch.float64)
     """
-    return _predictions(logits, labels).correct.double().mean()
+    data = _predictions(logits, labels)
+    return table_for(EqualWidth(15), data).sum_y.sum() / len(data) if plain(data) else data.correct.double().mean()
 
 
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
@@ -42,7 +44,9 @@ def nll(logits: Tensor, labels: Tensor) -> Tensor:
         >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
         0.7201
     """
-    return _predictions(logits, labels).nll.mean()
+    data = _predictions(logits, labels)
+    scores = plain_scores(data)
+    return data.nll.mean() if scores is None else torch.tensor(scores.nll / len(data), dtype=torch.float64)
 
 
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
@@ -59,7 +63,9 @@ def brier(logits: Tensor, labels: Tensor) -> Tensor:
     References:
         Brier 1950.
     """
-    return brier_rows(_predictions(logits, labels)).mean()
+    data = _predictions(logits, labels)
+    scores = plain_scores(data)
+    return brier_rows(data).mean() if scores is None else torch.tensor(scores.brier / len(data), dtype=torch.float64)
 
 
 def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
@@ -143,5 +149,4 @@ def _predictions(logits: Tensor, labels: Tensor) -> Predictions:
 
 
 def _table(logits: Tensor, labels: Tensor, bins: int) -> BinTable:
-    made = _predictions(logits, labels)
-    return EqualWidth(bins).table(made.confidence, made.correct)
+    return table_for(EqualWidth(bins), _predictions(logits, labels))

@@ -273,11 +273,8 @@ class Predictions:
             return self.predicted == labels
         # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
         # happens at a confidence of one half or less.
-        scores, largest = (
-            (self.logits, self.row_max)
-            if self.given_probs is None
-            else (self.given_probs, self.given_probs.amax(dim=1))
-        )
+        given = self.given_probs
+        scores, largest = (self.logits, self.row_max) if given is None else (given, given.amax(dim=1))
         hit = scores.gather(1, labels[:, None])[:, 0] == largest
         unsettled = torch.nonzero(hit & (self.confidence < 0.51))[:, 0]
         for part in row_chunks(unsettled.shape[0], self.classes, itemsize=scores.itemsize, device=scores.device):
@@ -296,6 +293,11 @@ class Predictions:
         """Sums of rows of either kind: the largest logit and where it lies are the same in both."""
         wide: cpu.RowStatistics | None = vars(self).get("float64_sums")
         return self.float32_sums if wide is None else wide
+
+    @cached_property
+    def sums(self) -> dict[Any, Any]:
+        """Sums over all rows that metrics have taken, by what they are of: the rows are not read again for them."""
+        return {}
 
     @cached_property
     def float32_sums(self) -> cpu.RowStatistics | None:
@@ -363,10 +365,8 @@ class Predictions:
         labels = self.need_labels()
         if check_count(class_index, name="class_index", low=0) >= self.classes:
             raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
-        if self.given_probs is not None:
-            p = self.given_probs[:, class_index].double()
-        else:
-            p = (self.logits[:, class_index].double() - self.log_norm).exp()
+        z, given = self.logits[:, class_index], self.given_probs
+        p = (z.double() - self.log_norm).exp() if given is None else given[:, class_index].double()
         pairs = (p, (labels == class_index).double(), None, labels, self.groups)
         return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
 

@@ -123,22 +123,72 @@ def test_pairs_fall_into_the_bins_of_a_search_among_the_edges(bins: int) -> None
         assert torch.equal(sum_y, torch.bincount(index, weights=y.double(), minlength=bins))
 
 
+def labels_of(z: Tensor) -> Tensor:
+    """Return labels (N,): the decided class for most rows, else any with a finite logit."""
+    rows, classes = z.shape
+    best = z.float().argmax(dim=1)
+    y = torch.where(torch.arange(rows) % 3 > 0, best, torch.arange(rows) % classes)
+    return torch.where(z.gather(1, y[:, None])[:, 0].isinf(), best, y)
+
+
 @pytest.mark.parametrize("bins", [1, 2, 15, 1000])
-def test_tables_from_sums_of_rows_leave_out_what_lies_at_an_edge(bins: int) -> None:
-    others = torch.rand(5000, dtype=torch.float64, generator=torch.Generator().manual_seed(bins)) * 3
-    others[:3] = torch.tensor([0.0, 1.0, 1e-300])  # p = 1, ½, 1
-    best, labels = torch.arange(5000) % 4, torch.arange(5000) % 3
-    sums = cpu.RowStatistics(torch.zeros(5000), best, others, None, None)
-    edges, p = EqualWidth(bins).edges(others), 1 / (others + 1)
-    count, sum_p, sum_y, near = cpu.top_bins(sums, labels, edges, margin=1e-4)
-    inner = edges[1:-1]
-    expected = ((p[:, None] - inner).abs() <= 1e-4 * p[:, None]).any(dim=1)
-    assert torch.equal(near, torch.nonzero(expected)[:, 0])
-    kept = ~expected
-    table = BinTable.from_pairs(EqualWidth(bins).assign(p[kept]), p[kept], (best == labels)[kept].double(), bins=bins)
-    assert torch.equal(count, table.count)
-    torch.testing.assert_close(sum_p, table.sum_p, rtol=1e-12, atol=0)
-    torch.testing.assert_close(sum_y, table.sum_y.double(), rtol=0, atol=0)
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_tables_leave_out_what_lies_at_an_edge(rows: int, classes: int, bins: int) -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16):
+        z = hostile(rows, classes, dtype)
+        y, edges = labels_of(z), EqualWidth(bins).edges(z)
+        e, best = exact(z)
+        p = torch.from_numpy(1 / e.sum(axis=1))
+        count, sum_p, sum_y, near = cpu.top_bins(z, y, edges, margin=1e-4)
+        wanted = ((p[:, None] - edges[1:-1]).abs() <= 1e-4 * p[:, None]).any(dim=1)
+        assert torch.equal(near, torch.nonzero(wanted)[:, 0])
+        hit = torch.from_numpy(best) == y
+        table = BinTable.from_pairs(EqualWidth(bins).assign(p), p, hit.double(), bins=bins)
+        rest = BinTable.from_pairs(EqualWidth(bins).assign(p[wanted]), p[wanted], hit[wanted].double(), bins=bins)
+        assert torch.equal(count, table.count - rest.count)
+        torch.testing.assert_close(sum_p, table.sum_p - rest.sum_p, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(sum_y, (table.sum_y - rest.sum_y).double(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "classes"), [*SIZES, (5000, 7), (4096, 3), (300, 161)])
+def test_sums_of_scores_are_those_of_float64(rows: int, classes: int, dtype: torch.dtype) -> None:
+    z = hostile(rows, classes, dtype)
+    y = labels_of(z)
+    nll, brier, hits = cpu.score_sums(z, y)
+    log_p = torch.log_softmax(z.double(), dim=1)
+    wanted = -log_p.gather(1, y[:, None]).sum()
+    assert nll == pytest.approx(float(wanted), rel=1e-13)
+    p = log_p.exp()
+    p[torch.arange(rows), y] -= 1
+    assert brier == pytest.approx(float(p.square().sum()), rel=1e-12, abs=1e-13)
+    assert hits == int((z.float().argmax(dim=1) == y).sum() if dtype != torch.float64 else (z.argmax(dim=1) == y).sum())
+
+
+def test_sums_of_scores_keep_the_digits_of_nearly_certain_rows() -> None:
+    z = torch.zeros(5000, 3)
+    z[:, 0] = 40.0
+    nll, brier, hits = cpu.score_sums(z, torch.zeros(5000, dtype=torch.int64))
+    assert nll == pytest.approx(5000 * 2 * math.exp(-40), rel=1e-12)
+    assert brier == pytest.approx(5000 * 6 * math.exp(-80), rel=1e-12)
+    assert hits == 5000
+    z[7, 1] = -math.inf
+    assert cpu.score_sums(z, torch.tensor([0] * 7 + [1] + [0] * 4992))[0] == math.inf
+
+
+@pytest.mark.parametrize("classes", [3, 159, 200])
+def test_rows_without_probabilities_enter_no_bin(classes: int) -> None:
+    z, y, edges = torch.randn(300, classes), torch.zeros(300, dtype=torch.int64), EqualWidth(15).edges(torch.zeros(1))
+    z[100, 1], z[299] = math.nan, -math.inf
+    count, sum_p, _, near = cpu.top_bins(z, y, edges, margin=1e-6)
+    assert {100, 299} <= set(near.tolist())
+    assert int(count.sum()) == 300 - len(near)
+    assert bool(sum_p.isfinite().all())
+    count, sum_p, _, near = cpu.class_bins(z, y, edges)
+    assert {100, 299} <= set(near.tolist())
+    assert int(count.sum()) == (300 - len(near)) * classes
+    assert bool(sum_p.isfinite().all())
+    assert not all(math.isfinite(one) for one in cpu.score_sums(z, y)[:2])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
@@ -235,7 +285,7 @@ def test_a_large_fit_of_a_temperature_goes_through_the_loops_whole(
 def test_a_change_of_what_loops_share_shows_in_every_file_of_loops() -> None:
     digest = hashlib.sha256((FOLDER / "_loop_math.py").read_bytes()).hexdigest()[:12]
     users = [path for path in FOLDER.glob("*.py") if "_loop_math import" in path.read_text()]
-    assert len(users) == 5
+    assert len(users) == 6
     stale = [path.name for path in users if f'SHARED = "{digest}"' not in path.read_text()]
     assert stale == [], f"write SHARED = {digest!r} there, so that no compiled code of before is taken from the cache"
 
@@ -246,9 +296,11 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def everything() -> list[Tensor]:
         rows = cpu.row_statistics(z, y, dtype=torch.float64, squares=True)
-        bins = cpu.class_bins(z, y, rows.top, rows.others, torch.arange(16, dtype=torch.float64) / 15)
+        edges = torch.arange(16, dtype=torch.float64) / 15
+        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, edges, margin=1e-6)]
+        scores = torch.tensor(cpu.score_sums(z, y), dtype=torch.float64)
         moments = torch.tensor(cpu.temperature_moments(z, rows.top, None, 0.7, torch.float64))
-        return [rows.top, rows.best, rows.others, *bins, moments]
+        return [rows.top, rows.best, rows.others, *bins, scores, moments]
 
     alone = everything()
     monkeypatch.setattr(threads, "worker_count", lambda entries: 3)

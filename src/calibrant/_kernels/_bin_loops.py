@@ -7,11 +7,23 @@ Only ``calibrant._kernels`` imports this file, after it has seen that Numba is i
 
 import numpy as np
 
-from calibrant._kernels._loop_math import LANES, compiled, exponential, i32
+from calibrant._kernels._loop_math import (
+    LANES,
+    WIDE_FROM,
+    compiled,
+    exponential,
+    i32,
+    lay_out,
+    pad,
+    row_top,
+    scratch,
+    sum_rows,
+    tops,
+)
 
 _COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
 _CLOSE = 1e-9  # of a product to an integer, where the edges decide
-SHARED = "dde1aba5b3dd"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -24,13 +36,13 @@ def find_bins(p, edges, bins, index):  # type: ignore[no-untyped-def]
     close = 0
     for j in range(p.shape[0]):
         scaled = p[j] * bins
-        up = np.ceil(scaled)
-        near = min(up - scaled, scaled - up + 1.0)
-        close += 1 if near < _CLOSE else 0
-        index[j] = i32(min(max(up - 1.0, 0.0), last))
+        edge = np.floor(scaled + 0.5)
+        decided = (abs(scaled - edge) >= _CLOSE) | (edge == 0.0) | (edge >= bins)
+        close += 0 if decided else 1
+        index[j] = i32(min(max(np.ceil(scaled) - 1.0, 0.0), last))
     if close:
         for j in range(p.shape[0]):
-            b = index[j]
+            b = min(max(index[j], i32(0)), i32(bins - 1))  # of NaN it could be anything
             while b > 0 and p[j] <= edges[b]:
                 b -= 1
             while b < bins - 1 and p[j] > edges[b + 1]:
@@ -65,103 +77,182 @@ def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
                 sums[cell] += 1.0
                 sums[cell + np.uintp(1)] += p[i]
                 sums[cell + np.uintp(2)] += y[i]
-        for place in range(3 * bins):
-            total = 0.0
-            for copy in range(_COPIES):
-                total += sums[copy * 3 * bins + place]
-            out[part, place] = total
+        _add_copies(sums, out[part])
 
 
 @compiled
-def top_bins(others, best, labels, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write what ``pair_bins`` does, of p = 1 / (1 + others) and whether ``best`` is the label, into ``out`` (segments, 3 · B).
+def top_bins(logits, labels, zero, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B).
 
-    Rows with a p within ``margin`` · p of an edge inside (0, 1) are left out, and marked in ``near`` (N,) uint8.
+    ``zero`` (1,) has the dtype of the exponentials. Rows with a confidence p within ``margin`` · p of an edge inside (0, 1), or
+    with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
     """
-    bins, rows = edges.shape[0] - 1, others.shape[0]
+    bins, rows = edges.shape[0] - 1, logits.shape[0]
+    own = scratch(logits, zero)
+    others, square, gap, hit = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
     sums, index, p = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32), np.empty(LANES)
-    for part in range(out.shape[0]):
+    kept = np.empty(LANES)
+    for s in range(out.shape[0]):
         sums[:] = 0.0
-        end = min(rows, (part + 1) * segment)
-        for first in range(part * segment, end, LANES):
-            here = min(LANES, end - first)
+        for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
+            here = min(LANES, rows - first)
+            sum_rows(logits, labels, first, here, False, own, others, square, gap, hit)
+            if _confidences(others, bins, margin, p, kept) < LANES:
+                for j in range(here):
+                    near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
+            find_bins(p, edges, bins, index)
             for j in range(here):
-                p[j] = 1.0 / (1.0 + others[first + j])
-                scaled = p[j] * bins
-                edge = np.floor(scaled + 0.5)
-                close = (abs(scaled - edge) <= margin * scaled) & (edge > 0.0) & (edge < bins)
-                near[first + j] = np.uint8(1) if close else np.uint8(0)
-            find_bins(p[:here], edges, bins, index)
-            for j in range(here):
-                i = first + j
-                kept = 0.0 if near[i] else 1.0
+                # unsigned: compiled code then does not look for negative indices
                 cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
-                sums[cell] += kept
-                sums[cell + np.uintp(1)] += kept * p[j]
-                sums[cell + np.uintp(2)] += kept if best[i] == labels[i] else 0.0
-        for place in range(3 * bins):
-            total = 0.0
-            for copy in range(_COPIES):
-                total += sums[copy * 3 * bins + place]
-            out[part, place] = total
+                sums[cell] += kept[j]
+                sums[cell + np.uintp(1)] += kept[j] * p[j]
+                sums[cell + np.uintp(2)] += kept[j] * hit[j]
+        _add_copies(sums, out[s])
 
 
 @compiled
-def class_bins(logits, labels, top, others, edges, segment, out, near):  # type: ignore[no-untyped-def]
-    """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); p = exp(z − top) / (1 + others), float64.
+def _confidences(others, bins, margin, p, kept):  # type: ignore[no-untyped-def]
+    """Write 1 / (1 + others), or 1 for NaN, into ``p``, and 0 into ``kept`` where it lies near an edge or is NaN, else 1.
 
-    Rows of a probability so close to an edge that rounding decides are left out, and marked in ``near`` (N,) uint8.
+    Returns how many are kept.
+    """
+    for j in range(LANES):
+        p[j] = 1.0 / (1.0 + others[j])
+    count = 0.0
+    for j in range(LANES):
+        scaled = p[j] * bins
+        edge = np.floor(scaled + 0.5)
+        away = (abs(scaled - edge) > margin * scaled) | (edge == 0.0) | (edge >= bins)
+        kept[j] = 1.0 if away else 0.0
+    for j in range(LANES):
+        count += kept[j]
+        others[j] = p[j] if p[j] == p[j] else 1.0
+    for j in range(LANES):
+        p[j] = others[j]
+    return count
+
+
+@compiled
+def _add_copies(sums, out):  # type: ignore[no-untyped-def]
+    for place in range(out.shape[0]):
+        total = 0.0
+        for copy in range(_COPIES):
+            total += sums[copy * out.shape[0] + place]
+        out[place] = total
+
+
+@compiled
+def class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); exponentials are float64.
+
+    Rows of a probability so close to an edge that rounding decides, or that is none, are left out, and marked in ``near``
+    (N,) uint8.
     """
     rows, classes = logits.shape
-    bins = edges.shape[0] - 1
-    step = max(1, 16 * LANES // classes)  # rows that are taken together
-    p, index = np.empty(step * classes), np.empty(step * classes, dtype=np.int32)
-    flat = logits.reshape(-1)
-    for part in range(out.shape[0]):
-        table = out[part]
+    bins, wide = edges.shape[0] - 1, classes >= WIDE_FROM
+    step = 1 if wide else LANES  # rows that are taken together
+    lines = -(-classes // LANES) if wide else classes
+    work = np.empty((1 if wide else classes, LANES), dtype=logits.dtype)
+    lanes = np.empty((4, LANES), dtype=logits.dtype)
+    p, index, norm = np.empty((lines, LANES)), np.empty((lines, LANES), dtype=np.int32), np.empty(LANES)
+    flat, places, cells = logits.reshape(-1), p.reshape(-1), index.reshape(-1)
+    for s in range(out.shape[0]):
+        table = out[s]
         table[:] = 0.0
-        for first in range(part * segment, min(rows, (part + 1) * segment), step):
-            stop = min(rows, (part + 1) * segment, first + step)
-            count = (stop - first) * classes
-            _probabilities(flat, first, stop, classes, top, others, p)
-            if find_bins(p[:count], edges, bins, index):
-                _mark_rows(p, first, stop, classes, bins, near)
-            place = np.uintp(0)
-            for i in range(first, stop):
-                start = (i - first) * classes
-                if near[i]:
-                    place += np.uintp(classes)
-                    continue
-                for k in range(classes):
-                    cell = np.uintp(3) * (np.uintp(k) * np.uintp(bins) + np.uintp(index[place]))
-                    table[cell] += 1.0
-                    table[cell + np.uintp(1)] += p[place]
-                    place += np.uintp(1)
-                table[3 * (labels[i] * bins + index[start + labels[i]]) + 2] += 1.0
+        for first in range(s * segment, min(rows, (s + 1) * segment), step):
+            here = min(step, rows - first, (s + 1) * segment - first)
+            marks = near[first : first + here]
+            if wide:
+                _row_probabilities(logits[first], lanes, p, norm)
+                _find_row_bins(places[:classes], edges, bins, cells, marks)
+            else:
+                lay_out(flat, first, here, classes, work)
+                _probabilities(work, lanes, p, norm)
+                _find_class_bins(p, edges, bins, index, marks)
+            _add_cells(places, cells, 1 if wide else LANES, classes, bins, table, marks, labels[first : first + here])
 
 
 @compiled
-def _mark_rows(p, first, stop, classes, bins, near):  # type: ignore[no-untyped-def]
-    for i in range(first, stop):
-        for k in range(classes):
-            scaled = p[(i - first) * classes + k] * bins
-            edge = np.floor(scaled + 0.5)
-            if abs(scaled - edge) < _CLOSE and 0.0 < edge < bins:
-                near[i] = 1
+def _add_cells(p, index, stride, classes, bins, table, near, labels):  # type: ignore[no-untyped-def]
+    """Add the probabilities of row j, at ``p[j]``, ``p[j + stride]`` …, to the cells of their bins, unless ``near[j]``."""
+    for j in range(labels.shape[0]):
+        if near[j]:
+            continue
+        place, cell = np.uintp(j), np.uintp(0)
+        for _ in range(classes):
+            at = cell + np.uintp(3) * np.uintp(index[place])
+            count, total = table[at] + 1.0, table[at + np.uintp(1)] + p[place]
+            table[at], table[at + np.uintp(1)] = count, total
+            place += np.uintp(stride)
+            cell += np.uintp(3 * bins)
+        table[3 * (labels[j] * bins + index[j + labels[j] * stride]) + 2] += 1.0
 
 
 @compiled
-def _probabilities(flat, first, stop, classes, top, others, p):  # type: ignore[no-untyped-def]
-    place = 0
-    for i in range(first, stop):
-        shift = np.float64(top[i])
-        for k in range(classes):
-            p[place + k] = np.float64(flat[i * classes + k]) - shift
-        place += classes
-    for at in range(place):
-        p[at] = exponential(p[at])
-    for i in range(first, stop):
-        by = 1.0 / (1.0 + others[i])
-        start = (i - first) * classes
-        for k in range(classes):
-            p[start + k] *= by
+def _probabilities(work, lanes, p, norm):  # type: ignore[no-untyped-def]
+    """Write the probabilities of the rows laid out in ``work`` (K, LANES) into ``p`` (K, LANES)."""
+    top = lanes[3]
+    tops(work, lanes[1], top)
+    norm[:] = 0.0
+    for k in range(work.shape[0]):
+        line, out = work[k], p[k]
+        for j in range(LANES):
+            e = exponential(np.float64(line[j]) - np.float64(top[j]))
+            out[j] = e
+            norm[j] += e
+    for j in range(LANES):
+        norm[j] = 1.0 / norm[j]
+    for k in range(work.shape[0]):
+        out = p[k]
+        for j in range(LANES):
+            out[j] *= norm[j]
+
+
+@compiled
+def _row_probabilities(row, lanes, p, norm):  # type: ignore[no-untyped-def]
+    """Write the probabilities of one row into the first K places of ``p`` (⌈K / LANES⌉, LANES), and 0 behind them."""
+    full = row.shape[0] - row.shape[0] % LANES
+    pad(row, full, -np.inf, lanes[0])
+    most = np.float64(row_top(row, lanes[0], lanes[1], lanes[2]))
+    norm[:] = 0.0
+    for k in range(p.shape[0]):
+        line, out = row[k * LANES : (k + 1) * LANES] if (k + 1) * LANES <= full else lanes[0], p[k]
+        for j in range(LANES):
+            e = exponential(np.float64(line[j]) - most)
+            out[j] = e
+            norm[j] += e
+    total = 0.0
+    for j in range(LANES):
+        total += norm[j]
+    by = 1.0 / total
+    flat = p.reshape(-1)
+    for k in range(flat.shape[0]):
+        flat[k] *= by
+
+
+@compiled
+def _find_class_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
+    """Write the bins of ``p`` (K, LANES) into ``index``, and which rows have none or one at an edge into ``near`` (n,)."""
+    for j in range(near.shape[0]):
+        near[j] = np.uint8(0)
+    for k in range(p.shape[0]):
+        line = p[k]
+        if find_bins(line, edges, bins, index[k]):
+            for j in range(near.shape[0]):
+                near[j] |= _undecided(line[j], bins)
+
+
+@compiled
+def _find_row_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
+    near[0] = np.uint8(0)
+    if find_bins(p, edges, bins, index):
+        for k in range(p.shape[0]):
+            near[0] |= _undecided(p[k], bins)
+
+
+@compiled
+def _undecided(p, bins):  # type: ignore[no-untyped-def]
+    scaled = p * bins
+    edge = np.floor(scaled + 0.5)
+    close = (abs(scaled - edge) < _CLOSE) & (edge > 0.0) & (edge < bins)
+    return np.uint8(1) if close or p != p else np.uint8(0)

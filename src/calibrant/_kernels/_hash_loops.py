@@ -5,7 +5,7 @@ Only ``calibrant._kernels`` imports this file, after it has seen that Numba is i
 
 from calibrant._kernels._loop_math import compiled, i64
 
-SHARED = "dde1aba5b3dd"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 _MINUS_ZERO = -(1 << 31)  # the bits of −0, which is 0
 
 

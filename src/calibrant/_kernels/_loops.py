@@ -11,10 +11,9 @@ Only ``calibrant._kernels`` imports this file, after it has seen that Numba is i
 
 import numpy as np
 
-from calibrant._kernels._loop_math import LANES, compiled, exponential, i32, i64, lay_out, pad
+from calibrant._kernels._loop_math import FLUSH, LANES, compiled, exponential, i32, lay_out, pad, row_top, tops
 
-_FLUSH = 4  # float32 terms a lane adds before they go to float64, so that a sum keeps 2e-7
-SHARED = "dde1aba5b3dd"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -27,14 +26,16 @@ def narrow_statistics(logits, labels, zero, top, best, others, square, at_label)
     """
     rows, classes = logits.shape
     work = np.empty((classes, LANES), dtype=logits.dtype)
-    largest, index = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=np.int32)
+    largest, spare = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
+    index, other = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
     mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
     squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
     flat = logits.reshape(-1)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
         lay_out(flat, first, here, classes, work)
-        _maxima(work, largest, index)
+        tops(work, spare, largest)
+        _first_tops(work, largest, other, index)
         if squared:
             _masses_and_squares(work, largest, index, zero, mass, squares)
         else:
@@ -53,17 +54,16 @@ def narrow_statistics(logits, labels, zero, top, best, others, square, at_label)
 
 
 @compiled
-def _maxima(work, largest, index):  # type: ignore[no-untyped-def]
-    line = work[0]
+def _first_tops(work, largest, spare, index):  # type: ignore[no-untyped-def]
+    """Write the first class at the maximum of each row into ``index`` (LANES,); ``spare`` is overwritten."""
+    old, new = (spare, index) if work.shape[0] % 2 == 1 else (index, spare)
     for j in range(LANES):
-        largest[j], index[j] = line[j], 0
-    for k in range(1, work.shape[0]):
+        old[j] = i32(0)
+    for k in range(work.shape[0] - 1, -1, -1):
         line = work[k]
         for j in range(LANES):
-            z = line[j]
-            more = z > largest[j]
-            largest[j] = z if more else largest[j]
-            index[j] = i32(k) if more else index[j]
+            new[j] = i32(k) if line[j] == largest[j] else old[j]
+        old, new = new, old
 
 
 @compiled
@@ -72,10 +72,10 @@ def _masses(work, largest, index, zero, mass):  # type: ignore[no-untyped-def]
     part = np.empty(LANES, dtype=zero.dtype)
     for j in range(LANES):
         mass[j] = 0.0
-    for start in range(0, work.shape[0], _FLUSH):
+    for start in range(0, work.shape[0], FLUSH):
         for j in range(LANES):
             part[j] = kind(0)
-        for k in range(start, min(work.shape[0], start + _FLUSH)):
+        for k in range(start, min(work.shape[0], start + FLUSH)):
             line = work[k]
             for j in range(LANES):
                 e = exponential(kind(line[j]) - kind(largest[j]))
@@ -90,10 +90,10 @@ def _masses_and_squares(work, largest, index, zero, mass, squares):  # type: ign
     part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
     for j in range(LANES):
         mass[j], squares[j] = 0.0, 0.0
-    for start in range(0, work.shape[0], _FLUSH):
+    for start in range(0, work.shape[0], FLUSH):
         for j in range(LANES):
             part[j], part_square[j] = kind(0), kind(0)
-        for k in range(start, min(work.shape[0], start + _FLUSH)):
+        for k in range(start, min(work.shape[0], start + FLUSH)):
             line = work[k]
             for j in range(LANES):
                 e = exponential(kind(line[j]) - kind(largest[j]))
@@ -111,14 +111,15 @@ def wide_statistics(logits, labels, zero, top, best, others, square, at_label): 
     rows, classes = logits.shape
     full = classes - classes % LANES
     tail = np.empty(LANES, dtype=logits.dtype)
-    largest, index = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=np.int32)
+    spare, largest = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
     mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
     part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
     squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
     for i in range(rows):
         row = logits[i]
         pad(row, full, -np.inf, tail)
-        most, where = _row_maximum(row, full, tail, largest, index)
+        most = row_top(row, tail, spare, largest)
+        where = _first_at(row, most)
         if squared:
             shift = zero.dtype.type(most)
             _row_masses_and_squares(row, tail, shift, i32(where), part, part_square, mass, squares)
@@ -138,27 +139,17 @@ def wide_statistics(logits, labels, zero, top, best, others, square, at_label): 
 
 
 @compiled
-def _row_maximum(row, full, tail, largest, index):  # type: ignore[no-untyped-def]
-    """Return the largest entry and its first column."""
-    for j in range(LANES):
-        largest[j], index[j] = -np.inf, i32(0)
-    for start in range(0, full, LANES):
-        part = row[start : start + LANES]
-        for j in range(LANES):
-            z = part[j]
-            more = z > largest[j]
-            largest[j] = z if more else largest[j]
-            index[j] = i32(start) if more else index[j]
-    for j in range(LANES):
-        more = tail[j] > largest[j]
-        largest[j] = tail[j] if more else largest[j]
-        index[j] = i32(full) if more else index[j]
-    most, where = largest[0], i64(index[0])
-    for j in range(1, LANES):
-        column = i64(index[j]) + j
-        if largest[j] > most or (largest[j] == most and column < where):
-            most, where = largest[j], column
-    return most, where
+def _first_at(row, value):  # type: ignore[no-untyped-def]
+    """Return the first column of ``row`` that holds ``value``, or 0 if none does."""
+    for start in range(0, row.shape[0], LANES):
+        part, found = row[start : start + LANES], i32(0)
+        for j in range(part.shape[0]):
+            found += i32(1) if part[j] == value else i32(0)
+        if found:
+            for j in range(part.shape[0]):
+                if part[j] == value:
+                    return start + j
+    return 0
 
 
 @compiled
@@ -167,10 +158,10 @@ def _row_masses(row, tail, shift, where, part, mass):  # type: ignore[no-untyped
     for j in range(LANES):
         e = exponential(kind(tail[j]) - shift)
         mass[j] = kind(0) if i32(full + j) == where else e
-    for start in range(0, full, _FLUSH * LANES):
+    for start in range(0, full, FLUSH * LANES):
         for j in range(LANES):
             part[j] = kind(0)
-        for k in range(start, min(full, start + _FLUSH * LANES), LANES):
+        for k in range(start, min(full, start + FLUSH * LANES), LANES):
             columns = row[k : k + LANES]
             for j in range(LANES):
                 e = exponential(kind(columns[j]) - shift)
@@ -186,10 +177,10 @@ def _row_masses_and_squares(row, tail, shift, where, part, part_square, mass, sq
         e = exponential(kind(tail[j]) - shift)
         e = kind(0) if i32(full + j) == where else e
         mass[j], squares[j] = e, e * e
-    for start in range(0, full, _FLUSH * LANES):
+    for start in range(0, full, FLUSH * LANES):
         for j in range(LANES):
             part[j], part_square[j] = kind(0), kind(0)
-        for k in range(start, min(full, start + _FLUSH * LANES), LANES):
+        for k in range(start, min(full, start + FLUSH * LANES), LANES):
             columns = row[k : k + LANES]
             for j in range(LANES):
                 e = exponential(kind(columns[j]) - shift)

@@ -32,10 +32,10 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def _loops() -> tuple[ModuleType, ...] | None:
     """Return the modules of loops, or None without a Numba that runs here."""
     try:
-        from calibrant._kernels import _bin_loops, _hash_loops, _logistic_loops, _loops, _moment_loops
+        from calibrant._kernels import _bin_loops, _hash_loops, _logistic_loops, _loops, _moment_loops, _score_loops
     except ImportError:  # not installed, or not for this NumPy
         return None
-    return _loops, _moment_loops, _bin_loops, _hash_loops, _logistic_loops
+    return _loops, _moment_loops, _bin_loops, _hash_loops, _logistic_loops, _score_loops
 
 
 def serves(values: Tensor, *, work: int = 1) -> bool:
@@ -188,29 +188,50 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
 
 
-def top_bins(
-    sums: RowStatistics, labels: Tensor, edges: Tensor, *, margin: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what ``pair_bins`` does, of the confidences 1 / (1 + others) and whether ``best`` is the label, in one pass.
+def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what ``pair_bins`` does, of each row's confidence and whether the decision is the label, in one pass over the logits.
 
-    Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1) are left out and returned last, as indices
-    (M,): the reference implementation bins them.
+    Rows whose confidence lies within ``margin`` · p of an edge inside (0, 1), or that have none, are left out and returned
+    last, as indices (M,): the reference implementation bins them. Exponentials are float32, for float64 logits float64.
 
     Args:
-        sums: Of rows that ``serves`` has accepted.
-        labels: (N,) int64.
+        logits: (N, K) which ``serves`` has accepted.
+        labels: (N,) int64 in [0, K).
         edges: (B + 1,) float64, evenly spaced on [0, 1].
         margin: Relative.
     """
-    bins, rows = edges.shape[0] - 1, labels.shape[0]
-    parts, near = (
-        torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64),
-        torch.empty(rows, dtype=torch.uint8),
-    )
-    inputs, constants = [sums.others, sums.best, labels], [edges.numpy(), margin, _PAIR_SEGMENT]
-    _run(_loop(2, "top_bins"), inputs, constants, [parts], [near], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
-    count, sum_p, sum_y = parts.sum(dim=0).view(bins, 3).unbind(dim=1)
+    (rows, classes), bins = logits.shape, edges.shape[0] - 1
+    segment = max(
+        _SEGMENT, min(_PAIR_SEGMENT, _BLOCK // classes)
+    )  # of many classes fewer rows, so that threads share them
+    zero = torch.zeros(1, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32).numpy()
+    sums, near = torch.zeros(3 * bins, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
+    for some, block in _blocks(logits, unit=segment):
+        parts = torch.empty(-(-block.shape[0] // segment), 3 * bins, dtype=torch.float64)
+        constants = [zero, edges.double().numpy(), margin, segment]
+        _run(
+            _loop(2, "top_bins"), [block, labels[some]], constants, [parts], [near[some]], unit=segment, segment=segment
+        )
+        sums += parts.sum(dim=0)
+    count, sum_p, sum_y = sums.view(bins, 3).unbind(dim=1)
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous(), _marked(near)
+
+
+def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
+    """Return Σ −log p of the label, Σ Brier score and the number of right decisions, in one pass; exponentials are float64.
+
+    Args:
+        logits: (N, K) which ``serves`` has accepted.
+        labels: (N,) int64 in [0, K).
+    """
+    segment = max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
+    zero, sums = torch.zeros(1, dtype=torch.float64).numpy(), torch.zeros(3, dtype=torch.float64)
+    for some, block in _blocks(logits, unit=segment):
+        parts = torch.empty(-(-block.shape[0] // segment), 3, dtype=torch.float64)
+        _run(_loop(5, "score_sums"), [block, labels[some]], [zero, segment], [parts], unit=segment, segment=segment)
+        sums += parts.sum(dim=0)
+    nll, brier, hits = sums.tolist()
+    return nll, brier, round(hits)
 
 
 def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
@@ -220,19 +241,15 @@ def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
     return _marked(found)
 
 
-def class_bins(
-    logits: Tensor, labels: Tensor, top: Tensor, others: Tensor, edges: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability exp(z − top) / (1 + others), class by class.
+def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return counts int64, Σp and Σy float64 (K · B,) of every class's probability, class by class; exponentials are float64.
 
     Rows with a probability within rounding of an edge are left out and returned last, as indices (M,): the reference
     implementation bins them.
 
     Args:
         logits: (N, K) which ``serves`` has accepted.
-        labels: (N,) int64.
-        top: (N,) largest logit.
-        others: (N,) float64 Σ exp(z − top) over all classes but the largest.
+        labels: (N,) int64 in [0, K).
         edges: (B + 1,) float64, evenly spaced on [0, 1].
     """
     rows, classes = logits.shape
@@ -243,9 +260,8 @@ def class_bins(
     sums, near = torch.zeros(size, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), size, dtype=torch.float64)
-        inputs = [block, labels[some], top[some].to(block.dtype), others[some]]
         constants = [edges.double().numpy(), segment]
-        _run(loop, inputs, constants, [parts], [near[some]], unit=segment, segment=segment)
+        _run(loop, [block, labels[some]], constants, [parts], [near[some]], unit=segment, segment=segment)
         sums += parts.sum(dim=0)
     count, sum_p, sum_y = sums.view(classes * bins, 3).unbind(dim=1)
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous(), _marked(near)

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from calibrant._check import refuse, shown
 from calibrant._data import Data, need_rows
+from calibrant._row_sums import confidence_for, table_for
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.metrics._base import SumMetric, as_binning
-from calibrant.metrics._edges import confidence_for, table_for
 from calibrant.statistics import (
     BinnedRows,
     Interval,

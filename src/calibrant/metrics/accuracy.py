@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from calibrant._data import Data, need_rows
-from calibrant.metrics._base import MeanMetric
+from calibrant._row_sums import plain, table_for
+from calibrant.binning import EqualWidth
+from calibrant.metrics._base import MeanMetric, MeanState
+from calibrant.predictions import Predictions
 
 __all__ = ["Accuracy", "Error"]
 
@@ -24,6 +27,11 @@ class Accuracy(MeanMetric):
     bounds = (0.0, 1.0)
     notion = "accuracy"
     cite = ""
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the rows."""
+        rows = need_rows(data, what=self)
+        return MeanState(_hits(rows), len(rows)) if plain(rows) else super().state(rows)
 
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is correct, else 0 (N,)."""
@@ -45,6 +53,16 @@ class Error(MeanMetric):
     notion = "accuracy"
     cite = ""
 
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the rows."""
+        rows = need_rows(data, what=self)
+        return MeanState(len(rows) - _hits(rows), len(rows)) if plain(rows) else super().state(rows)
+
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is wrong, else 0 (N,)."""
         return 1 - need_rows(data, what=self).correct.double()
+
+
+def _hits(data: Predictions) -> float:
+    """Return the number of right decisions, from the table of 15 bins, which most ask for next."""
+    return float(table_for(EqualWidth(15), data).sum_y.sum())

@@ -185,11 +185,10 @@ class ClasswiseECE(SumMetric[ClassTables]):
         labels = predictions.need_labels()
         # for half precision the compiled loop needs a float32 copy, so large logits take the other path
         copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED
-        plain = predictions.given_probs is None and predictions.weights is None and not copied
-        sums = predictions.float64_sums if plain else None
-        if sums is not None and isinstance(self.binning, EqualWidth) and self.binning.bins <= _MOST_BINS:
-            edges = self.binning.edges(sums.others)
-            count, sum_p, sum_y, near = cpu.class_bins(predictions.logits, labels, sums.top, sums.others, edges)
+        loops = predictions.given_probs is None and predictions.weights is None and cpu.serves(predictions.logits)
+        if loops and not copied and isinstance(self.binning, EqualWidth) and self.binning.bins <= _MOST_BINS:
+            edges = self.binning.edges(predictions.logits)
+            count, sum_p, sum_y, near = cpu.class_bins(predictions.logits, labels, edges)
             table = BinTable(count, sum_p, sum_y, total=len(predictions) - near.shape[0])
             return table + self._plain_table(_by_pytorch(predictions[near])) if near.shape[0] else table
         if predictions.weights is not None:

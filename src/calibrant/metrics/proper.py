@@ -8,9 +8,10 @@ from torch import Tensor
 
 from calibrant._data import Data, need_predictions
 from calibrant._measures import brier_rows
+from calibrant._row_sums import plain_scores
 from calibrant._warn import warn_user
 from calibrant.errors import ZeroProbabilityWarning
-from calibrant.metrics._base import MeanMetric
+from calibrant.metrics._base import MeanMetric, MeanState
 
 __all__ = ["NLL", "Brier"]
 
@@ -30,6 +31,14 @@ class NLL(MeanMetric):
     notion = "proper score"
     cite = "Good 1952"
     needs_classes = True
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the rows."""
+        predictions = need_predictions(data, metric=self)
+        scores = plain_scores(predictions)
+        if scores is None or not isfinite(scores.nll):
+            return super().state(predictions)
+        return MeanState(scores.nll, len(predictions))
 
     def rows(self, data: Data) -> Tensor:
         """Return −log p of the label (N,)."""
@@ -60,6 +69,12 @@ class Brier(MeanMetric):
     notion = "proper score"
     cite = "Brier 1950"
     needs_classes = True
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the rows."""
+        predictions = need_predictions(data, metric=self)
+        scores = plain_scores(predictions)
+        return super().state(predictions) if scores is None else MeanState(scores.brier, len(predictions))
 
     def rows(self, data: Data) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""

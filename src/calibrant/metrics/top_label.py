@@ -8,11 +8,11 @@ from torch import Tensor
 
 from calibrant._arguments import check_sampling
 from calibrant._data import Data, need_rows
+from calibrant._row_sums import confidence_for
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
 from calibrant.errors import InputError
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics._binned import cells_interval, null_tables
-from calibrant.metrics._edges import confidence_for
 from calibrant.predictions import Predictions
 from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
 
