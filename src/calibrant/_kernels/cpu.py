@@ -201,9 +201,7 @@ def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) ->
         margin: Relative.
     """
     (rows, classes), bins = logits.shape, edges.shape[0] - 1
-    segment = max(
-        _SEGMENT, min(_PAIR_SEGMENT, _BLOCK // classes)
-    )  # of many classes fewer rows, so that threads share them
+    segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
     zero = torch.zeros(1, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32).numpy()
     sums, near = torch.zeros(3 * bins, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
     for some, block in _blocks(logits, unit=segment):
