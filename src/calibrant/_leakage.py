@@ -11,6 +11,7 @@ holds 8 distinct rows, and single rows count only beyond the number that repetit
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def hash_rows(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     step = -(-logits.shape[1] // _COLUMNS)
     picked = logits[:, ::step]
     odd = _odd_numbers(picked.shape[1]).to(logits.device)
-    if cpu.serves(logits):
+    if cpu.serves(logits, work=4):
         return _labelled(cpu.row_hashes(logits, odd, step=step), labels)
     hashes = []
     for chunk in row_chunks(*picked.shape, device=picked.device):
@@ -319,6 +320,12 @@ def _winnowed(rows: Tensor) -> Tensor:
     """Return, ascending, a gram of every 32 rows, the one whose first row's hash is smallest; at most as many as a sample holds."""
     if len(rows) < RUN:
         return rows.new_empty(0)
+    grams = cpu.winnowed(rows, _odd_numbers(_GRAM), width=RUN - _GRAM + 1, distinct=_DISTINCT)
+    return _distinct(_chosen(rows) if grams is None else grams)[0][:_GRAMS]
+
+
+def _chosen(rows: Tensor) -> Tensor:
+    """Return the hashes of the chosen grams, in order."""
     last, most = len(rows) - _GRAM + 1, torch.iinfo(torch.int64).max
     order = (rows[:last] & ~_PLACE).bitwise_or_(torch.arange(last))  # its place decides between equal ones
     varied = _varied(rows, _GRAM)
@@ -327,8 +334,7 @@ def _winnowed(rows: Tensor) -> Tensor:
     least = _sliding_minimum(order, RUN - _GRAM + 1)
     chosen = torch.cat([least[:1], least[1:][least[1:] != least[:-1]]])  # one in nine places on average
     at = chosen[chosen < most] & _PLACE
-    kept: Tensor = _distinct(_hashed(rows, at, _GRAM))[0][:_GRAMS]
-    return kept
+    return _hashed(rows, at, _GRAM)
 
 
 def _sliding_minimum(values: Tensor, width: int) -> Tensor:
@@ -372,6 +378,7 @@ def _label_bits(labels: Tensor) -> Tensor:
     return (mixed >> 40) & ((1 << _LABEL_BITS) - 1)
 
 
+@cache
 def _odd_numbers(count: int) -> Tensor:
     generator = torch.Generator().manual_seed(0x5EED)
     return torch.randint(-(1 << 62), 1 << 62, (count,), generator=generator) * 2 + 1

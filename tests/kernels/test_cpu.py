@@ -16,6 +16,7 @@ from torch import Tensor
 
 from calibrant import Predictions
 from calibrant._kernels import cpu, threads
+from calibrant._leakage import _chosen, _odd_numbers
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._bases import line
@@ -106,8 +107,37 @@ def test_moments_are_those_of_float64(rows: int, classes: int, weighted: bool) -
         expected = (both @ w.numpy()) if weighted else both.sum(axis=1)
         scale = 1 + np.abs((p * d * d).sum(axis=1)).sum()
         for dtype, rtol in ((torch.float64, 1e-13), (torch.float32, 2e-5)):
-            found = cpu.temperature_moments(z, z.amax(dim=1), w if weighted else None, beta, dtype)
+            found = cpu.temperature_moments(
+                z, z.amax(dim=1) if cpu.wide(z) else None, w if weighted else None, beta, dtype
+            )
             assert np.allclose(found, expected, rtol=rtol, atol=rtol * scale)
+
+
+@pytest.mark.parametrize(("rows", "classes"), [size for size in SIZES if size[1] < 160])
+def test_margins_are_those_of_float64(rows: int, classes: int) -> None:
+    w = torch.linspace(0, 2, rows, dtype=torch.float64)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        z = hostile(rows, classes, dtype)
+        y = labels_of(z)
+        margin = (z.gather(1, y[:, None])[:, 0].double() - z.amax(dim=1).double()).clamp_min(-1e300)
+        assert cpu.margin_sum(z, y, None) == pytest.approx(float(margin.sum()), rel=1e-12, abs=1e-12)
+        assert cpu.margin_sum(z, y, w) == pytest.approx(float(margin @ w), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("outputs", [1, 5, 8, 12, 40, 1000, 1 << 60])
+def test_the_loops_choose_the_stretches_that_pytorch_does(outputs: int) -> None:
+    generator = torch.Generator().manual_seed(outputs % 1000)
+    for rows in (32, 33, 100, 5000):
+        hashes = torch.randint(-(1 << 62), 1 << 62, (min(outputs, rows),), generator=generator)
+        hashes = hashes[torch.randint(len(hashes), (rows,), generator=generator)]
+        hashes[rows // 2 :] = hashes[rows // 2 :].sort().values  # a part in which equal rows follow each other
+        assert torch.equal(winnowed(hashes), _chosen(hashes))
+
+
+def winnowed(hashes: Tensor) -> Tensor:
+    out = torch.empty_like(hashes)
+    found = cpu._loop(3, "winnowed")(hashes.numpy(), _odd_numbers(16).numpy(), 17, 8, out.numpy())
+    return out[:found]
 
 
 @pytest.mark.parametrize("bins", [1, 2, 7, 15, 64, 100])
@@ -299,7 +329,7 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         edges = torch.arange(16, dtype=torch.float64) / 15
         bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, edges, margin=1e-6)]
         scores = torch.tensor(cpu.score_sums(z, y), dtype=torch.float64)
-        moments = torch.tensor(cpu.temperature_moments(z, rows.top, None, 0.7, torch.float64))
+        moments = torch.tensor(cpu.temperature_moments(z, None, None, 0.7, torch.float64))
         return [rows.top, rows.best, rows.others, *bins, scores, moments]
 
     alone = everything()

@@ -23,7 +23,7 @@ from calibrant._kernels._loop_math import (
 
 _COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
 _CLOSE = 1e-9  # of a product to an integer, where the edges decide
-SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "94c7333fef85"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled

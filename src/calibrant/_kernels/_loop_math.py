@@ -135,18 +135,31 @@ def tops(work, spare, largest):  # type: ignore[no-untyped-def]
 def row_top(row, tail, spare, largest):  # type: ignore[no-untyped-def]
     """Return the largest number of a row of many classes, whose last columns ``pad`` has put into ``tail``."""
     full = row.shape[0] - row.shape[0] % LANES
+    lines = row[:full].reshape(-1, LANES)
     for j in range(LANES):
         largest[j] = tail[j]
-    for start in range(0, full, 2 * LANES):
-        second = start + LANES if start + LANES < full else start
+    for k in range(0, lines.shape[0] - 1, 2):
         for j in range(LANES):
-            x, y = largest[j], row[start + j]
+            x, y = largest[j], lines[k, j]
             spare[j] = y if y > x else x
         for j in range(LANES):
-            x, y = spare[j], row[second + j]
+            x, y = spare[j], lines[k + 1, j]
             largest[j] = y if y > x else x
+    if lines.shape[0] % 2 == 1:
+        for j in range(LANES):
+            spare[j] = largest[j]
+        for j in range(LANES):
+            x, y = spare[j], lines[lines.shape[0] - 1, j]
+            largest[j] = y if y > x else x
+    half = LANES // 2
+    for j in range(half):
+        x, y = largest[j], largest[half + j]
+        spare[j] = y if y > x else x
+    for j in range(half // 2):
+        x, y = spare[j], spare[half // 2 + j]
+        largest[j] = y if y > x else x
     most = largest[0]
-    for j in range(1, LANES):
+    for j in range(1, half // 2):
         most = largest[j] if largest[j] > most else most
     return most
 

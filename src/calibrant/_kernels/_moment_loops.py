@@ -1,62 +1,79 @@
-"""Compiled loops for the CPU, in Numba: mean and variance of a row's logits at a temperature, summed over segments of rows.
+"""Compiled loops for the CPU, in Numba: what fits a temperature: margins, means and variances of logits, summed over segments of rows.
 
 Laid out as ``_loops`` says. Only ``calibrant._kernels`` imports this file, after it has seen that Numba is installed.
 """
 
 import numpy as np
 
-from calibrant._kernels._loop_math import LANES, compiled, exponential, lay_out, pad
+from calibrant._kernels._loop_math import LANES, compiled, exponential, lay_out, pad, tops, total_of
 
 _LOWEST = -1e30  # stands for −∞: its exponential is 0, and 0 times it is not NaN
-SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "94c7333fef85"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
-def narrow_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore[no-untyped-def]
+def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no-untyped-def]
     """Write Σ w·mean and Σ w·variance of z − max z under softmax(βz) into ``out`` (segments, 2), ``segment`` rows each.
 
-    ``logits`` (N, K) of few classes, ``top`` (N,), ``weight`` (N,) or empty; ``zero`` (1,) has the dtype of the exponentials.
+    ``logits`` (N, K) of few classes, ``weight`` (N,) or empty; ``zero`` (1,) has the dtype of the exponentials.
     """
     rows, classes = logits.shape
     kind = zero.dtype.type
     scale = kind(beta)
-    work, largest = np.empty((classes, LANES), dtype=logits.dtype), np.empty(LANES, dtype=zero.dtype)
+    work, spare, top = (
+        np.empty((classes, LANES), dtype=logits.dtype),
+        np.empty(LANES, dtype=logits.dtype),
+        np.empty(LANES, dtype=logits.dtype),
+    )
     norm, mean, square = (
         np.empty(LANES, dtype=zero.dtype),
         np.empty(LANES, dtype=zero.dtype),
         np.empty(LANES, dtype=zero.dtype),
     )
+    largest = np.empty(LANES, dtype=zero.dtype)
+    by, means, spreads = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     flat = logits.reshape(-1)
     for part in range(out.shape[0]):
-        first_sum, second_sum = 0.0, 0.0
+        means[:], spreads[:] = 0.0, 0.0
         for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
             here = min(LANES, rows - first)
             lay_out(flat, first, here, classes, work)
+            tops(work, spare, top)
             for j in range(LANES):
-                largest[j] = kind(top[first + min(j, here - 1)])
+                largest[j] = kind(top[j])
                 norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
             for k in range(classes):
-                line = work[k]
                 for j in range(LANES):
-                    d = kind(line[j]) - largest[j]
+                    d = kind(work[k, j]) - largest[j]
                     d = kind(_LOWEST) if d < kind(_LOWEST) else d
                     e = exponential(scale * d)
                     moved = e * d
                     norm[j] += e
                     mean[j] += moved
                     square[j] += moved * d
-            for j in range(here):
-                total = np.float64(norm[j])
-                average = np.float64(mean[j]) / total
-                by = weight[first + j] if weight.shape[0] else 1.0
-                first_sum += by * average
-                second_sum += by * (np.float64(square[j]) / total - average * average)
-        out[part, 0], out[part, 1] = first_sum, second_sum
+            for j in range(LANES):
+                by[j] = 1.0 if j < here else 0.0
+            if weight.shape[0]:
+                for j in range(here):
+                    by[j] = weight[first + j]
+            _add_moments(norm, mean, square, by, means, spreads)
+        out[part, 0], out[part, 1] = total_of(means), total_of(spreads)
+
+
+@compiled
+def _add_moments(norm, mean, square, by, means, spreads):  # type: ignore[no-untyped-def]
+    for j in range(LANES):
+        norm[j] = norm.dtype.type(1) / norm[j]
+    for j in range(LANES):
+        share = np.float64(norm[j])
+        average = np.float64(mean[j]) * share
+        means[j] += by[j] * average
+        spreads[j] += by[j] * (np.float64(square[j]) * share - average * average)
 
 
 @compiled
 def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore[no-untyped-def]
-    """Write the same of rows of many classes."""
+    """Write the same of rows of many classes, whose largest logits are ``top`` (N,): to look for them first would wait for memory."""
     rows, classes = logits.shape
     full = classes - classes % LANES
     kind = zero.dtype.type
@@ -87,6 +104,28 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
             first_sum += by * average
             second_sum += by * (spread / total - average * average)
         out[part, 0], out[part, 1] = first_sum, second_sum
+
+
+@compiled
+def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-untyped-def]
+    """Write Σ w·(z of the label − max z) of rows (N, K) of few classes into ``out`` (segments, 1), ``segment`` rows each."""
+    rows, classes = logits.shape
+    work, spare, top = (
+        np.empty((classes, LANES), dtype=logits.dtype),
+        np.empty(LANES, dtype=logits.dtype),
+        np.empty(LANES, dtype=logits.dtype),
+    )
+    flat = logits.reshape(-1)
+    for part in range(out.shape[0]):
+        total = 0.0
+        for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
+            here = min(LANES, rows - first)
+            lay_out(flat, first, here, classes, work)
+            tops(work, spare, top)
+            for j in range(here):
+                by = weight[first + j] if weight.shape[0] else 1.0
+                total += by * (np.float64(work[labels[first + j], j]) - np.float64(top[j]))
+        out[part, 0] = total
 
 
 @compiled

@@ -7,7 +7,7 @@ import numpy as np
 
 from calibrant._kernels._loop_math import LANES, compiled, exponential, scratch, sum_rows, total_of
 
-SHARED = "cc3fb097a5a8"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "94c7333fef85"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 _BLOCKS = 16  # of rows whose factors are multiplied before their logarithm is taken: K to this power is a float64
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from calibrant._kernels.threads import in_threads
 
 LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, so that Numba need not be imported
-_WIDE_FROM = 160  # number of classes from which one row fills the lanes
+_WIDE_FROM = 160  # number of classes from which one row fills the lanes, as in _loop_math.py
 _SEGMENT = 4096  # rows per partial sum of moments
 _PAIR_SEGMENT = 1 << 16  # rows per partial table of bins
 _BLOCK = 1 << 20  # elements copied at a time where logits are in half precision or not contiguous
@@ -86,15 +86,15 @@ def row_statistics(
         dtype: Of the exponentials: float32 or float64; float64 logits take float64.
         squares: Whether to return Σ exp².
     """
-    rows, classes = logits.shape
-    wide = logits.dtype == torch.float64
-    top = torch.empty(rows, dtype=torch.float64 if wide else torch.float32)
+    rows = logits.shape[0]
+    double = logits.dtype == torch.float64
+    top = torch.empty(rows, dtype=torch.float64 if double else torch.float32)
     best, others = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.float64)
     square = torch.empty(rows if squares else 0, dtype=torch.float64)
     at_label = torch.empty(rows if labels is not None else 0, dtype=top.dtype)
     y = torch.empty(0, dtype=torch.int64) if labels is None else labels
-    loop = _loop(0, "wide_statistics" if classes >= _WIDE_FROM else "narrow_statistics")
-    zero = torch.zeros(1, dtype=torch.float64 if wide else dtype).numpy()
+    loop = _loop(0, "wide_statistics" if wide(logits) else "narrow_statistics")
+    zero = torch.zeros(1, dtype=torch.float64 if double else dtype).numpy()
     for some, block in _blocks(logits):
         outputs = [one[some] for one in (top, best, others, square, at_label)]
         _run(loop, [block, y[some]], [zero], outputs, unit=64)
@@ -102,32 +102,57 @@ def row_statistics(
     return RowStatistics(top, best, others, square if squares else None, at_label if labels is not None else None)
 
 
+def wide(logits: Tensor) -> bool:
+    """Return whether the loops walk the columns of each row of ``logits`` (N, K), instead of many rows side by side."""
+    return logits.shape[1] >= _WIDE_FROM
+
+
 def temperature_moments(
-    logits: Tensor, top: Tensor, weight: Tensor | None, beta: float, dtype: torch.dtype
+    logits: Tensor, top: Tensor | None, weight: Tensor | None, beta: float, dtype: torch.dtype
 ) -> tuple[float, float]:
     """Return the sums over rows of the mean and of the variance of z − max z under softmax(βz).
 
     Args:
         logits: (N, K) which ``serves`` has accepted; −inf excludes a class.
-        top: (N,) largest logit of each row.
+        top: (N,) largest logit of each row, which ``wide`` logits need.
         weight: (N,) float64, or None.
         beta: β ≥ 0.
         dtype: Of the exponentials: float32 or float64.
     """
-    loop = _loop(1, "wide_moments" if logits.shape[1] >= _WIDE_FROM else "narrow_moments")
+    loop = _loop(1, "narrow_moments" if top is None else "wide_moments")
     zero = torch.zeros(1, dtype=dtype).numpy()
     w = torch.empty(0, dtype=torch.float64) if weight is None else weight
-    sums = torch.zeros(2, dtype=torch.float64)
-    segment = max(
-        1, min(_SEGMENT, _BLOCK // logits.shape[1])
-    )  # of many classes fewer rows, which may have to be copied
+    sums, segment = torch.zeros(2, dtype=torch.float64), _few_rows(logits)
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 2, dtype=torch.float64)
-        inputs = [block, top[some].to(block.dtype), w[some]]
+        inputs = [block, w[some]] if top is None else [block, top[some].to(block.dtype), w[some]]
         _run(loop, inputs, [float(beta), zero, segment], [parts], unit=segment, segment=segment)
         sums += parts.sum(dim=0)
     first, second = sums.tolist()
     return first, second
+
+
+def margin_sum(logits: Tensor, labels: Tensor, weight: Tensor | None) -> float:
+    """Return the (weighted) sum over rows of z − max z at the label.
+
+    Args:
+        logits: (N, K) which ``serves`` has accepted, not ``wide``.
+        labels: (N,) int64 in [0, K).
+        weight: (N,) float64, or None.
+    """
+    loop = _loop(1, "narrow_margins")
+    w = torch.empty(0, dtype=torch.float64) if weight is None else weight
+    total, segment = 0.0, _few_rows(logits)
+    for some, block in _blocks(logits, unit=segment):
+        parts = torch.empty(-(-block.shape[0] // segment), 1, dtype=torch.float64)
+        _run(loop, [block, labels[some], w[some]], [segment], [parts], unit=segment, segment=segment)
+        total += float(parts.sum())
+    return total
+
+
+def _few_rows(logits: Tensor) -> int:
+    """Return the rows of a partial sum: of many classes fewer, which may have to be copied."""
+    return max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
 
 
 def row_hashes(logits: Tensor, odd: Tensor, *, step: int) -> Tensor:
@@ -145,6 +170,22 @@ def row_hashes(logits: Tensor, odd: Tensor, *, step: int) -> Tensor:
             inputs = [bits.float().view(torch.int32)]
             _run(_loop(3, "row_hashes"), inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
     return found
+
+
+def winnowed(rows: Tensor, odd: Tensor, *, width: int, distinct: int) -> Tensor | None:
+    """Return, in order, the hashes of the stretches of rows that winnowing chooses; None for few rows, or without Numba.
+
+    Args:
+        rows: (N,) int64, at least as many as a stretch and ``width`` together.
+        odd: (L,) int64 factors of a stretch's L rows.
+        width: Of every ``width`` stretches one is chosen: whose first row has the smallest upper half, the earlier of equal ones.
+        distinct: Least number of different rows in a stretch.
+    """
+    if len(rows) < _SEGMENT or _loops() is None:
+        return None
+    out = torch.empty(len(rows) - len(odd) + 1, dtype=torch.int64)
+    found = _loop(3, "winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
+    return out[:found]
 
 
 def logistic_sums(
@@ -222,7 +263,7 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
         logits: (N, K) which ``serves`` has accepted.
         labels: (N,) int64 in [0, K).
     """
-    segment = max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
+    segment = _few_rows(logits)
     zero, sums = torch.zeros(1, dtype=torch.float64).numpy(), torch.zeros(3, dtype=torch.float64)
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 3, dtype=torch.float64)
@@ -325,13 +366,13 @@ def _guarded(loop: Any) -> Callable[..., Any]:
     """Return ``loop`` with a lock around the first call of each signature, which compiles it."""
     ready: set[tuple[str, ...]] = set()
 
-    def call(*arguments: Any) -> None:
+    def call(*arguments: Any) -> Any:
         kinds = tuple(str(getattr(one, "dtype", type(one))) for one in arguments)
         if kinds in ready:
-            loop(*arguments)
-            return
+            return loop(*arguments)
         with _COMPILING:
-            loop(*arguments)
+            answer = loop(*arguments)
         ready.add(kinds)
+        return answer
 
     return call

@@ -13,7 +13,7 @@ from calibrant._kernels import cpu, cuda_sums
 from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
 from calibrant._warn import warn_user
 from calibrant.calibrators._chunks import check_label_logits
-from calibrant.errors import BoundWarning, FitError, InputError
+from calibrant.errors import BoundWarning, FitError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
@@ -153,29 +153,34 @@ def mean_log_loss(logits: Tensor, labels: Tensor, weight: Tensor | None, log_tem
 
 @dataclass(frozen=True)
 class Rows:
-    """Logits with what a pass over them needs beside them; ``margin`` is the mean of z_y − max z."""
+    """Logits with what a pass over them needs beside them; ``masked`` says that a class is excluded somewhere by −inf."""
 
     logits: Tensor
-    top: Tensor
-    at_label: Tensor
+    labels: Tensor
     weight: Tensor | None
     masked: bool
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Self:
-        at_label = logits.gather(1, labels[:, None])[:, 0].double()
-        excluded = torch.isinf(at_label)
-        if bool(excluded.any()):
-            row = int(torch.nonzero(excluded)[0])
-            raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
-        masked = bool(torch.isinf(logits.amin(dim=1)).any())
-        return cls(logits, logits.amax(dim=1, keepdim=True), at_label, weight, masked)
+        """Return the rows of ``logits`` (N, K) with ``labels`` (N,) and ``weight`` (N,), or 1 each."""
+        return cls(logits, labels, weight, masked=bool(torch.isinf(logits.amin())))
 
     @classmethod
     def of_chunk(cls, chunk: Chunk) -> Self:
-        """Return the rows of a chunk."""
-        check_label_logits(chunk)
-        return cls.of(chunk.logits, chunk.labels, chunk.weight)
+        """Return the rows of a chunk.
+
+        Raises:
+            InputError: If a label's logit is −inf.
+        """
+        found = cls.of(chunk.logits, chunk.labels, chunk.weight)
+        if found.masked:
+            check_label_logits(chunk)
+        return found
+
+    @cached_property
+    def top(self) -> Tensor:
+        """(N, 1): the largest logit of each row."""
+        return self.logits.amax(dim=1, keepdim=True)
 
     @property
     def count(self) -> int:
@@ -188,14 +193,16 @@ class Rows:
 
     def margin_sum(self) -> Tensor:
         """Return Σ w (z_y − max z)."""
-        below = self.at_label - self.top[:, 0].double()
+        if cpu.serves(self.logits) and not cpu.wide(self.logits):
+            return torch.tensor(cpu.margin_sum(self.logits, self.labels, self.weight), dtype=torch.float64)
+        below = self.logits.gather(1, self.labels[:, None])[:, 0].double() - self.top[:, 0].double()
         return (below if self.weight is None else below * self.weight).sum()
 
     def sample(self, step: int) -> "Rows | None":
         """Return every ``step``-th row."""
         take = slice(None, None, step)
         weight = None if self.weight is None else self.weight[take]
-        return Rows(self.logits[take], self.top[take], self.at_label[take], weight, self.masked)
+        return Rows(self.logits[take], self.labels[take], weight, self.masked)
 
     def moments_sum(self, beta: float, dtype: str) -> Tensor:
         """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
@@ -222,7 +229,8 @@ class Rows:
             first, second = (both.sum(dim=1) if self.weight is None else both @ self.weight).tolist()
             return first, second
         if cpu.serves(self.logits):
-            return cpu.temperature_moments(self.logits, self.top[:, 0], self.weight, beta, dtype)
+            top = self.top[:, 0] if cpu.wide(self.logits) else None
+            return cpu.temperature_moments(self.logits, top, self.weight, beta, dtype)
         sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
         for d, w in self.chunks(dtype):
             e = (d * beta).exp_()
