@@ -41,6 +41,7 @@ binning
 scores
 _objective
 statistics
+_row_sums
 _measures
 theory
 functional

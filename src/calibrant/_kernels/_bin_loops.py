@@ -23,7 +23,7 @@ from calibrant._kernels._loop_math import (
 
 _COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
 _CLOSE = 1e-9  # of a product to an integer, where the edges decide
-SHARED = "94c7333fef85"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "37cfcc0d2a3b"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -89,14 +89,14 @@ def top_bins(logits, labels, zero, edges, margin, segment, out, near):  # type: 
     """
     bins, rows = edges.shape[0] - 1, logits.shape[0]
     own = scratch(logits, zero)
-    others, square, gap, hit = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    others, hit = own[0], own[3]
     sums, index, p = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32), np.empty(LANES)
     kept = np.empty(LANES)
     for s in range(out.shape[0]):
         sums[:] = 0.0
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
             here = min(LANES, rows - first)
-            sum_rows(logits, labels, first, here, False, own, others, square, gap, hit)
+            sum_rows(logits, labels, first, here, False, own)
             if _confidences(others, bins, margin, p, kept) < LANES:
                 for j in range(here):
                     near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)

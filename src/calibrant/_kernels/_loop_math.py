@@ -199,30 +199,34 @@ def add_squares(lines, shift, others, square, tied):  # type: ignore[no-untyped-
 
 
 @compiled
-def scratch(logits, zero):  # type: ignore[no-untyped-def]
-    """Return what ``sum_rows`` overwrites: arrays of the logits' dtype, and of the dtype of ``zero``, that of the exponentials."""
-    classes = logits.shape[1]
-    work = np.empty((classes if classes < WIDE_FROM else 1, LANES), dtype=logits.dtype)
-    spare, run = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
-    top, at = np.zeros(LANES, dtype=logits.dtype), np.zeros(LANES, dtype=logits.dtype)
-    shift, part, left = (
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-    )
-    return work, spare, run, top, at, shift, part, left, np.empty(LANES)
+def lanes_like(one):  # type: ignore[no-untyped-def]
+    """Return an array (LANES,) of the dtype of ``one``."""
+    return np.zeros(LANES, dtype=one.dtype)
 
 
 @compiled
-def sum_rows(logits, labels, first, here, squared, own, others, square, gap, hit):  # type: ignore[no-untyped-def]
-    """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into arrays (LANES,) of float64.
+def scratch(logits, zero):  # type: ignore[no-untyped-def]
+    """Return what ``sum_rows`` writes: first its results, then arrays of the logits' dtype, and of the dtype of the exponentials.
 
-    ``others`` is Σ exp(z − max z) over all classes but one at the maximum, ``square`` the sum of its squares if ``squared`` (then
-    exponentials are float64), ``gap`` is max z − z of the label, and ``hit`` 1 where the label is the first class at the maximum,
-    else 0. A row with NaN or +inf, or of −inf alone, gets NaN in ``others``. Lanes without a row get 0, and 1 in ``hit``.
-    ``own`` is ``scratch``'s.
+    ``zero`` (1,) has the latter.
     """
-    work, spare, _, top, at, shift, part, left, tied = own
+    classes = logits.shape[1]
+    work = np.empty((classes if classes < WIDE_FROM else 1, LANES), dtype=logits.dtype)
+    results = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    own = work, lanes_like(logits), lanes_like(logits), lanes_like(logits), lanes_like(logits)
+    return *results, *own, lanes_like(zero), lanes_like(zero), lanes_like(zero), np.empty(LANES)
+
+
+@compiled
+def sum_rows(logits, labels, first, here, squared, own):  # type: ignore[no-untyped-def]
+    """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into the first four of ``own``.
+
+    These are arrays (LANES,) of float64, and ``own`` is ``scratch``'s. ``others`` is Σ exp(z − max z) over all classes but one at
+    the maximum, ``square`` the sum of its squares if ``squared`` (then exponentials are float64), ``gap`` is max z − z of the
+    label, and ``hit`` 1 where the label is the first class at the maximum, else 0. A row with NaN or +inf, or of −inf alone,
+    gets NaN in ``others``. Lanes without a row get 0, and 1 in ``hit``.
+    """
+    others, square, gap, hit, work, spare, _, top, at, shift, part, left, tied = own
     classes = logits.shape[1]
     flat = logits.reshape(-1)
     if classes < WIDE_FROM:
@@ -237,11 +241,8 @@ def sum_rows(logits, labels, first, here, squared, own, others, square, gap, hit
         else:
             add_exponentials(work, shift, part, left, others, tied)
     else:
-        _sum_wide(flat, first, here, classes, squared, own, others, square, tied)
-    place = np.uintp(first * classes)
-    for j in range(here):
-        at[j] = flat[place + np.uintp(labels[first + j])]
-        place += np.uintp(classes)
+        _sum_wide(flat, first, here, classes, squared, own)
+    _take_labels(flat, labels, first, here, classes, at)
     for j in range(LANES):
         gap[j] = np.float64(top[j]) - np.float64(at[j])
         hit[j] = 1.0 if top[j] == at[j] else 0.0
@@ -260,6 +261,14 @@ def sum_rows(logits, labels, first, here, squared, own, others, square, gap, hit
 
 
 @compiled
+def _take_labels(flat, labels, first, here, classes, at):  # type: ignore[no-untyped-def]
+    place = np.uintp(first * classes)  # unsigned: compiled code then does not look for negative indices
+    for j in range(here):
+        at[j] = flat[place + np.uintp(labels[first + j])]
+        place += np.uintp(classes)
+
+
+@compiled
 def _is_first(logits, row, label):  # type: ignore[no-untyped-def]
     for k in range(label):
         if logits[row, k] == logits[row, label]:
@@ -268,8 +277,8 @@ def _is_first(logits, row, label):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _sum_wide(flat, first, here, classes, squared, own, others, square, tied):  # type: ignore[no-untyped-def]
-    _, spare, run, top, tail, shift, part, left, _ = own
+def _sum_wide(flat, first, here, classes, squared, own):  # type: ignore[no-untyped-def]
+    others, square, _, _, _, spare, run, top, tail, shift, part, left, tied = own
     full = classes - classes % LANES
     o, s, t = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     for i in range(LANES):

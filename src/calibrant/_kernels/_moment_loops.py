@@ -5,10 +5,10 @@ Laid out as ``_loops`` says. Only ``calibrant._kernels`` imports this file, afte
 
 import numpy as np
 
-from calibrant._kernels._loop_math import LANES, compiled, exponential, lay_out, pad, tops, total_of
+from calibrant._kernels._loop_math import LANES, compiled, exponential, lanes_like, lay_out, pad, tops, total_of
 
 _LOWEST = -1e30  # stands for −∞: its exponential is 0, and 0 times it is not NaN
-SHARED = "94c7333fef85"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "37cfcc0d2a3b"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -20,17 +20,9 @@ def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no
     rows, classes = logits.shape
     kind = zero.dtype.type
     scale = kind(beta)
-    work, spare, top = (
-        np.empty((classes, LANES), dtype=logits.dtype),
-        np.empty(LANES, dtype=logits.dtype),
-        np.empty(LANES, dtype=logits.dtype),
-    )
-    norm, mean, square = (
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-    )
-    largest = np.empty(LANES, dtype=zero.dtype)
+    work, spare, top = np.empty((classes, LANES), dtype=logits.dtype), lanes_like(logits), lanes_like(logits)
+    norm, mean, square = lanes_like(zero), lanes_like(zero), lanes_like(zero)
+    largest = lanes_like(zero)
     by, means, spreads = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     flat = logits.reshape(-1)
     for part in range(out.shape[0]):
@@ -79,11 +71,7 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
     kind = zero.dtype.type
     scale = kind(beta)
     tail = np.empty(LANES, dtype=logits.dtype)
-    norm, mean, square = (
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-        np.empty(LANES, dtype=zero.dtype),
-    )
+    norm, mean, square = lanes_like(zero), lanes_like(zero), lanes_like(zero)
     for part in range(out.shape[0]):
         first_sum, second_sum = 0.0, 0.0
         for i in range(part * segment, min(rows, (part + 1) * segment)):
@@ -110,11 +98,7 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
 def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-untyped-def]
     """Write Σ w·(z of the label − max z) of rows (N, K) of few classes into ``out`` (segments, 1), ``segment`` rows each."""
     rows, classes = logits.shape
-    work, spare, top = (
-        np.empty((classes, LANES), dtype=logits.dtype),
-        np.empty(LANES, dtype=logits.dtype),
-        np.empty(LANES, dtype=logits.dtype),
-    )
+    work, spare, top = np.empty((classes, LANES), dtype=logits.dtype), lanes_like(logits), lanes_like(logits)
     flat = logits.reshape(-1)
     for part in range(out.shape[0]):
         total = 0.0

@@ -76,14 +76,14 @@ def fit_affine(
     first = _first(identity, start)
     strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
     loss = diagonal_loss if diagonal else matrix_loss
-    curvature = diagonal_hessian if diagonal else matrix_hessian
+    all_at_once = diagonal_derivatives if diagonal else matrix_derivatives
 
     def penalised(theta: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = (part / mass for part in rows.total(loss, theta))
         return value + strength @ theta**2, gradient + 2 * strength * theta
 
     def derivatives(theta: Tensor) -> Derivatives:
-        (value, gradient), hessian = rows.totals([(loss, theta[0]), (curvature, theta[0])])
+        value, gradient, hessian = rows.total(all_at_once, theta[0])
         off = theta[0]
         return Derivatives(
             (value / mass + strength @ off**2)[None],
@@ -154,21 +154,22 @@ def diagonal_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
     return loss, torch.cat([(residual * chunk.x).sum(dim=0), residual.sum(dim=0)])
 
 
-def diagonal_hessian(chunk: AffineChunk, theta: Tensor) -> Tensor:
-    """Return its Hessian (2K, 2K)."""
+def diagonal_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``diagonal_loss`` does and the Hessian (2K, 2K), of one softmax.
+
+    Classes come first: sums over few of them then run along the rows.
+    """
     v, b = theta.chunk(2)
-    classes, x = len(v), chunk.x
-    p = torch.softmax(x * (1 + v) + b, dim=1)
-    both = torch.cat([p * x, p], dim=1)  # (n, 2K)
-    total = -(both * chunk.weight[:, None]).T @ both
-    p = p * chunk.weight[:, None]
-    spots = torch.arange(classes, device=theta.device)
-    total[spots, spots] += (p * x * x).sum(dim=0)
-    total[spots + classes, spots + classes] += p.sum(dim=0)
-    cross = (p * x).sum(dim=0)
-    total[spots, spots + classes] += cross
-    total[spots + classes, spots] += cross
-    return total
+    classes, x = len(v), chunk.x.T.contiguous()
+    loss, p, residual = _softmax_and_residual(x * (1 + v)[:, None] + b[:, None], chunk)
+    both = torch.cat([p * x, p])  # (2K, n)
+    weighted = both * chunk.weight
+    total = -weighted @ both.T
+    own = torch.cat([(weighted[:classes] * x).sum(dim=1), weighted.sum(dim=1)]).view(3, classes)
+    total.diagonal().add_(own[[0, 2]].reshape(-1))
+    total[:classes, classes:].diagonal().add_(own[1])
+    total[classes:, :classes].diagonal().add_(own[1])
+    return loss, torch.cat([(residual * x).sum(dim=1), residual.sum(dim=1)]), total
 
 
 def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,23 +180,24 @@ def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
     return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
 
 
-def matrix_hessian(chunk: AffineChunk, theta: Tensor) -> Tensor:
-    """Return its Hessian (K·(K+1), K·(K+1)).
+def matrix_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``matrix_loss`` does and the Hessian (K·(K+1), K·(K+1)), of one softmax.
 
-    Its entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are symmetric, so
-    that each pair is made once: a quarter of the multiplications.
+    The Hessian's entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are
+    symmetric, so that each pair is made once: a quarter of the multiplications.
     """
-    classes, x = chunk.x.shape[1], chunk.x
+    classes, x = chunk.x.shape[1], chunk.x.T
     matrix = theta.view(classes, classes + 1)
-    ones = torch.cat([x.T, torch.ones_like(x[None, :, 0])])  # (K+1, n)
-    p = torch.softmax(x.T + matrix @ ones, dim=0)
+    ones = torch.cat([x, torch.ones_like(x[:1])])  # (K+1, n)
+    loss, p, residual = _softmax_and_residual(x + matrix @ ones, chunk)
     moments, at_moment = _pairs(ones)
     weighted = moments.mul_(chunk.weight)
     products, at_product = _pairs(p)
     total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
     own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
     total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
-    return total.transpose(1, 2).reshape(classes * (classes + 1), -1)
+    size = classes * (classes + 1)
+    return loss, (residual @ ones.T).reshape(-1), total.transpose(1, 2).reshape(size, size)
 
 
 def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -264,6 +266,15 @@ def _loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tens
     residual = log_p.exp_()
     residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
     return loss, residual.mul_(chunk.weight[:, None])
+
+
+def _softmax_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ weight · log-loss, p (K, n) and weight · (p − e_y) (K, n) for ``logits`` (K, n)."""
+    log_p = torch.log_softmax(logits, dim=0)
+    at_label = chunk.labels[None]
+    loss = -(chunk.weight @ log_p.gather(0, at_label)[0])
+    p = log_p.exp_()
+    return loss, p, (p * chunk.weight).scatter_add_(0, at_label, -chunk.weight[None])
 
 
 def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
