@@ -9,6 +9,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -194,6 +195,7 @@ def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
     return cls(*positional, **{name: value for name, value in arguments.items() if name != spread})
 
 
+@cache
 def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(cls).parameters
 
