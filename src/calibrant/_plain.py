@@ -9,7 +9,6 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import cache
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -195,9 +194,13 @@ def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
     return cls(*positional, **{name: value for name, value in arguments.items() if name != spread})
 
 
-@cache
+_SIGNATURES: dict[type, Mapping[str, inspect.Parameter]] = {}
+
+
 def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(cls).parameters
+    if cls not in _SIGNATURES:  # reading one takes a tenth of a millisecond
+        _SIGNATURES[cls] = inspect.signature(cls).parameters
+    return _SIGNATURES[cls]
 
 
 def _is_default(value: Any, parameter: inspect.Parameter) -> bool:

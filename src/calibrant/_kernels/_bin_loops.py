@@ -8,7 +8,11 @@ Only ``calibrant._kernels`` imports this file, after it has seen that Numba is i
 import numpy as np
 
 from calibrant._kernels._loop_math import (
+    AT,
+    HIT,
     LANES,
+    OTHERS,
+    TOP,
     WIDE_FROM,
     compiled,
     exponential,
@@ -16,14 +20,13 @@ from calibrant._kernels._loop_math import (
     lay_out,
     pad,
     row_top,
-    scratch,
     sum_rows,
     tops,
 )
 
 _COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
 _CLOSE = 1e-9  # of a product to an integer, where the edges decide
-SHARED = "37cfcc0d2a3b"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "3a9ab7a49947"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -81,23 +84,23 @@ def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def top_bins(logits, labels, zero, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
+def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
     """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B).
 
-    ``zero`` (1,) has the dtype of the exponentials. Rows with a confidence p within ``margin`` · p of an edge inside (0, 1), or
-    with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
+    ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype. Rows with a confidence p within ``margin`` · p of an
+    edge inside (0, 1), or with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
     """
     bins, rows = edges.shape[0] - 1, logits.shape[0]
-    own = scratch(logits, zero)
-    others, hit = own[0], own[3]
-    sums, index, p = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32), np.empty(LANES)
-    kept = np.empty(LANES)
+    work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
+    part, found = np.zeros((3, LANES), dtype=logits.dtype), np.zeros((5, LANES))
+    sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
+    p, kept = np.empty(LANES), np.empty(LANES)
     for s in range(out.shape[0]):
         sums[:] = 0.0
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
             here = min(LANES, rows - first)
-            sum_rows(logits, labels, first, here, False, own)
-            if _confidences(others, bins, margin, p, kept) < LANES:
+            sum_rows(logits, labels, first, here, work, lanes, part, found)
+            if _confidences(found, bins, margin, p, kept) < LANES:
                 for j in range(here):
                     near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
             find_bins(p, edges, bins, index)
@@ -106,29 +109,26 @@ def top_bins(logits, labels, zero, edges, margin, segment, out, near):  # type: 
                 cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
                 sums[cell] += kept[j]
                 sums[cell + np.uintp(1)] += kept[j] * p[j]
-                sums[cell + np.uintp(2)] += kept[j] * hit[j]
+                sums[cell + np.uintp(2)] += kept[j] * found[HIT, j]
         _add_copies(sums, out[s])
 
 
 @compiled
-def _confidences(others, bins, margin, p, kept):  # type: ignore[no-untyped-def]
+def _confidences(found, bins, margin, p, kept):  # type: ignore[no-untyped-def]
     """Write 1 / (1 + others), or 1 for NaN, into ``p``, and 0 into ``kept`` where it lies near an edge or is NaN, else 1.
 
     Returns how many are kept.
     """
-    for j in range(LANES):
-        p[j] = 1.0 / (1.0 + others[j])
     count = 0.0
     for j in range(LANES):
-        scaled = p[j] * bins
+        c = 1.0 / (1.0 + found[OTHERS, j])
+        scaled = c * bins
         edge = np.floor(scaled + 0.5)
         away = (abs(scaled - edge) > margin * scaled) | (edge == 0.0) | (edge >= bins)
         kept[j] = 1.0 if away else 0.0
+        p[j] = c if c == c else 1.0
     for j in range(LANES):
         count += kept[j]
-        others[j] = p[j] if p[j] == p[j] else 1.0
-    for j in range(LANES):
-        p[j] = others[j]
     return count
 
 
@@ -163,7 +163,7 @@ def class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-un
             here = min(step, rows - first, (s + 1) * segment - first)
             marks = near[first : first + here]
             if wide:
-                _row_probabilities(logits[first], lanes, p, norm)
+                _row_probabilities(flat[first * classes : (first + 1) * classes], lanes, p, norm)
                 _find_row_bins(places[:classes], edges, bins, cells, marks)
             else:
                 lay_out(flat, first, here, classes, work)
@@ -191,13 +191,12 @@ def _add_cells(p, index, stride, classes, bins, table, near, labels):  # type: i
 @compiled
 def _probabilities(work, lanes, p, norm):  # type: ignore[no-untyped-def]
     """Write the probabilities of the rows laid out in ``work`` (K, LANES) into ``p`` (K, LANES)."""
-    top = lanes[3]
-    tops(work, lanes[1], top)
+    tops(work, lanes)
     norm[:] = 0.0
     for k in range(work.shape[0]):
         line, out = work[k], p[k]
         for j in range(LANES):
-            e = exponential(np.float64(line[j]) - np.float64(top[j]))
+            e = exponential(np.float64(line[j]) - np.float64(lanes[TOP, j]))
             out[j] = e
             norm[j] += e
     for j in range(LANES):
@@ -212,11 +211,11 @@ def _probabilities(work, lanes, p, norm):  # type: ignore[no-untyped-def]
 def _row_probabilities(row, lanes, p, norm):  # type: ignore[no-untyped-def]
     """Write the probabilities of one row into the first K places of ``p`` (⌈K / LANES⌉, LANES), and 0 behind them."""
     full = row.shape[0] - row.shape[0] % LANES
-    pad(row, full, -np.inf, lanes[0])
-    most = np.float64(row_top(row, lanes[0], lanes[1], lanes[2]))
+    pad(row, full, -np.inf, lanes[AT])
+    most = np.float64(row_top(row, lanes))
     norm[:] = 0.0
     for k in range(p.shape[0]):
-        line, out = row[k * LANES : (k + 1) * LANES] if (k + 1) * LANES <= full else lanes[0], p[k]
+        line, out = row[k * LANES : (k + 1) * LANES] if (k + 1) * LANES <= full else lanes[AT], p[k]
         for j in range(LANES):
             e = exponential(np.float64(line[j]) - most)
             out[j] = e

@@ -12,6 +12,9 @@ from numba.extending import overload
 
 LANES = 64  # rows, or columns of one row, that an inner loop handles
 WIDE_FROM = 160  # number of classes from which one row fills the lanes
+TOP, SPARE, AT, RUN = range(4)  # lanes of the logits' dtype: the rows' maxima, two for searches, the label's logit
+SHIFT, PART, LEFT = range(3)  # lanes of the exponentials' dtype: what they subtract, sums so far, terms left out
+OTHERS, SQUARE, GAP, HIT, TIED = range(5)  # lanes of float64: what ``sum_rows`` writes
 FLUSH = 4  # float32 terms a lane adds before they go to float64, so that a sum keeps 2e-7
 _FAST = {"contract"}  # permits a fused multiply-add; no sum is reordered
 
@@ -108,197 +111,170 @@ def pad(row, start, padding, tail):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tops(work, spare, largest):  # type: ignore[no-untyped-def]
-    """Write the largest number of each row laid out in ``work`` (K, LANES) into ``largest`` (LANES,); ``spare`` is overwritten.
+def tops(work, lanes):  # type: ignore[no-untyped-def]
+    """Write the largest number of each row laid out in ``work`` (K, LANES) into ``lanes[TOP]``; ``lanes[SPARE]`` is overwritten.
 
     In place, the compiler would store by masks where a number is larger, which some processors do twenty times slower.
     """
-    classes = work.shape[0]
     for j in range(LANES):
-        largest[j] = work[0, j]
-    for k in range(1, classes - 1, 2):
-        for j in range(LANES):
-            x, y = largest[j], work[k, j]
-            spare[j] = y if y > x else x
-        for j in range(LANES):
-            x, y = spare[j], work[k + 1, j]
-            largest[j] = y if y > x else x
-    if classes % 2 == 0:
-        for j in range(LANES):
-            spare[j] = largest[j]
-        for j in range(LANES):
-            x, y = spare[j], work[classes - 1, j]
-            largest[j] = y if y > x else x
+        lanes[TOP, j] = work[0, j]
+    _take_larger(work, 1, TOP, lanes)
 
 
 @compiled
-def row_top(row, tail, spare, largest):  # type: ignore[no-untyped-def]
-    """Return the largest number of a row of many classes, whose last columns ``pad`` has put into ``tail``."""
-    full = row.shape[0] - row.shape[0] % LANES
-    lines = row[:full].reshape(-1, LANES)
+def row_top(row, lanes):  # type: ignore[no-untyped-def]
+    """Return the largest number of a row of many classes, whose last columns ``pad`` has put into ``lanes[AT]``."""
     for j in range(LANES):
-        largest[j] = tail[j]
-    for k in range(0, lines.shape[0] - 1, 2):
-        for j in range(LANES):
-            x, y = largest[j], lines[k, j]
-            spare[j] = y if y > x else x
-        for j in range(LANES):
-            x, y = spare[j], lines[k + 1, j]
-            largest[j] = y if y > x else x
-    if lines.shape[0] % 2 == 1:
-        for j in range(LANES):
-            spare[j] = largest[j]
-        for j in range(LANES):
-            x, y = spare[j], lines[lines.shape[0] - 1, j]
-            largest[j] = y if y > x else x
+        lanes[RUN, j] = lanes[AT, j]
+    _take_larger(row[: row.shape[0] - row.shape[0] % LANES].reshape(-1, LANES), 0, RUN, lanes)
     half = LANES // 2
     for j in range(half):
-        x, y = largest[j], largest[half + j]
-        spare[j] = y if y > x else x
+        x, y = lanes[RUN, j], lanes[RUN, half + j]
+        lanes[SPARE, j] = y if y > x else x
     for j in range(half // 2):
-        x, y = spare[j], spare[half // 2 + j]
-        largest[j] = y if y > x else x
-    most = largest[0]
+        x, y = lanes[SPARE, j], lanes[SPARE, half // 2 + j]
+        lanes[RUN, j] = y if y > x else x
+    most = lanes[RUN, 0]
     for j in range(1, half // 2):
-        most = largest[j] if largest[j] > most else most
+        most = lanes[RUN, j] if lanes[RUN, j] > most else most
     return most
 
 
 @compiled
-def add_exponentials(lines, shift, part, left, others, tied):  # type: ignore[no-untyped-def]
-    """Add Σ exp(z − shift) over ``lines`` (n, LANES) without the terms of z = shift to ``others``, and how many these are to ``tied``.
+def _take_larger(lines, first, home, lanes):  # type: ignore[no-untyped-def]
+    """Raise ``lanes[home]`` to the largest of it and of the ``lines`` (n, LANES) from ``first`` on."""
+    for k in range(first, lines.shape[0] - 1, 2):
+        for j in range(LANES):
+            x, y = lanes[home, j], lines[k, j]
+            lanes[SPARE, j] = y if y > x else x
+        for j in range(LANES):
+            x, y = lanes[SPARE, j], lines[k + 1, j]
+            lanes[home, j] = y if y > x else x
+    if (lines.shape[0] - first) % 2 == 1:
+        for j in range(LANES):
+            lanes[SPARE, j] = lanes[home, j]
+        for j in range(LANES):
+            x, y = lanes[SPARE, j], lines[lines.shape[0] - 1, j]
+            lanes[home, j] = y if y > x else x
 
-    ``shift``, ``part`` and ``left`` (LANES,) have the dtype of the exponentials, ``others`` and ``tied`` are float64. NaN stays NaN.
+
+def _add_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
+    """Add Σ exp(z − shift) over ``lines`` (n, LANES) without the terms of z = shift to ``out[OTHERS]``, and these terms' number
+    to ``out[TIED]``; where the exponentials are float64, also Σ exp² to ``out[SQUARE]``. NaN stays NaN.
     """
-    kind, zero, one = part.dtype.type, part.dtype.type(0), part.dtype.type(1)
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(_add_exponentials, jit_options={"fastmath": _FAST})
+def _choose_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
+    return _add_exponentials32 if part.dtype == types.float32 else _add_exponentials64
+
+
+def _add_exponentials32(lines, part, out):  # type: ignore[no-untyped-def]
+    zero, one = f32(0.0), f32(1.0)
     for start in range(0, lines.shape[0], FLUSH):
         for j in range(LANES):
-            part[j], left[j] = zero, zero
+            part[PART, j], part[LEFT, j] = zero, zero
         for k in range(start, min(lines.shape[0], start + FLUSH)):
             for j in range(LANES):
-                d = kind(lines[k, j]) - shift[j]
+                d = f32(lines[k, j]) - part[SHIFT, j]
                 e = exponential(d)
-                part[j] += zero if d == zero else e
-                left[j] += one if d == zero else zero
+                part[PART, j] += zero if d == zero else e
+                part[LEFT, j] += one if d == zero else zero
         for j in range(LANES):
-            others[j] += part[j]
-            tied[j] += left[j]
+            out[OTHERS, j] += part[PART, j]
+            out[TIED, j] += part[LEFT, j]
 
 
-@compiled
-def add_squares(lines, shift, others, square, tied):  # type: ignore[no-untyped-def]
-    """Add what ``add_exponentials`` does, in float64, and the sum of the squares to ``square``."""
+def _add_exponentials64(lines, part, out):  # type: ignore[no-untyped-def]
     for k in range(lines.shape[0]):
         for j in range(LANES):
-            d = np.float64(lines[k, j]) - shift[j]
+            d = f64(lines[k, j]) - part[SHIFT, j]
             e = exponential(d)
             e = 0.0 if d == 0.0 else e
-            others[j] += e
-            square[j] += e * e
-            tied[j] += 1.0 if d == 0.0 else 0.0
+            out[OTHERS, j] += e
+            out[SQUARE, j] += e * e
+            out[TIED, j] += 1.0 if d == 0.0 else 0.0
 
 
 @compiled
-def lanes_like(one):  # type: ignore[no-untyped-def]
-    """Return an array (LANES,) of the dtype of ``one``."""
-    return np.zeros(LANES, dtype=one.dtype)
+def sum_rows(logits, labels, first, here, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into ``out`` (5, LANES) float64.
 
+    ``out[OTHERS]`` is Σ exp(z − max z) over all classes but one at the maximum, ``out[SQUARE]`` the sum of its squares if the
+    exponentials are float64, ``out[GAP]`` is max z − z of the label, and ``out[HIT]`` 1 where the label is the first class at the
+    maximum, else 0. A row with NaN or +inf, or of −inf alone, gets NaN in ``out[OTHERS]``. Lanes without a row get 0, and 1 in
+    ``out[HIT]``.
 
-@compiled
-def scratch(logits, zero):  # type: ignore[no-untyped-def]
-    """Return what ``sum_rows`` writes: first its results, then arrays of the logits' dtype, and of the dtype of the exponentials.
-
-    ``zero`` (1,) has the latter.
+    Overwritten: ``lanes`` (4, LANES) of the logits' dtype, ``part`` (3, LANES) of the exponentials', and ``work`` of the logits',
+    (K, LANES) to lay rows of few classes out, (0,) for many classes.
     """
-    classes = logits.shape[1]
-    work = np.empty((classes if classes < WIDE_FROM else 1, LANES), dtype=logits.dtype)
-    results = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    own = work, lanes_like(logits), lanes_like(logits), lanes_like(logits), lanes_like(logits)
-    return *results, *own, lanes_like(zero), lanes_like(zero), lanes_like(zero), np.empty(LANES)
-
-
-@compiled
-def sum_rows(logits, labels, first, here, squared, own):  # type: ignore[no-untyped-def]
-    """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into the first four of ``own``.
-
-    These are arrays (LANES,) of float64, and ``own`` is ``scratch``'s. ``others`` is Σ exp(z − max z) over all classes but one at
-    the maximum, ``square`` the sum of its squares if ``squared`` (then exponentials are float64), ``gap`` is max z − z of the
-    label, and ``hit`` 1 where the label is the first class at the maximum, else 0. A row with NaN or +inf, or of −inf alone,
-    gets NaN in ``others``. Lanes without a row get 0, and 1 in ``hit``.
-    """
-    others, square, gap, hit, work, spare, _, top, at, shift, part, left, tied = own
     classes = logits.shape[1]
     flat = logits.reshape(-1)
-    if classes < WIDE_FROM:
-        lay_out(flat, first, here, classes, work)
-        tops(work, spare, top)
-        for j in range(LANES):
-            shift[j] = part.dtype.type(top[j])
-        for j in range(LANES):
-            others[j], square[j], tied[j] = 0.0, 0.0, 0.0
-        if squared:
-            add_squares(work, shift, others, square, tied)
-        else:
-            add_exponentials(work, shift, part, left, others, tied)
-    else:
-        _sum_wide(flat, first, here, classes, squared, own)
-    _take_labels(flat, labels, first, here, classes, at)
-    for j in range(LANES):
-        gap[j] = np.float64(top[j]) - np.float64(at[j])
-        hit[j] = 1.0 if top[j] == at[j] else 0.0
-    several = 0.0
-    for j in range(LANES):
-        several += tied[j]
-    for j in range(LANES):
-        others[j] += tied[j] - 1.0
-        square[j] += tied[j] - 1.0
-    if several > LANES:
-        for j in range(here):
-            if hit[j] == 1.0 and tied[j] > 1.0:
-                hit[j] = 1.0 if _is_first(logits, first + j, labels[first + j]) else 0.0
-    for j in range(here, LANES):
-        others[j], square[j], gap[j], hit[j] = 0.0, 0.0, 0.0, 1.0
-
-
-@compiled
-def _take_labels(flat, labels, first, here, classes, at):  # type: ignore[no-untyped-def]
+    _sum_block(flat, first, here, classes, work, lanes, part, out)
     place = np.uintp(first * classes)  # unsigned: compiled code then does not look for negative indices
     for j in range(here):
-        at[j] = flat[place + np.uintp(labels[first + j])]
+        lanes[AT, j] = flat[place + np.uintp(labels[first + j])]
         place += np.uintp(classes)
+    several = 0.0
+    for j in range(LANES):
+        out[GAP, j] = f64(lanes[TOP, j]) - f64(lanes[AT, j])
+        out[HIT, j] = 1.0 if lanes[TOP, j] == lanes[AT, j] else 0.0
+    for j in range(LANES):
+        several += out[TIED, j]
+    for j in range(LANES):
+        out[OTHERS, j] += out[TIED, j] - 1.0
+        out[SQUARE, j] += out[TIED, j] - 1.0
+    if several > LANES:
+        for j in range(here):
+            if out[HIT, j] == 1.0 and out[TIED, j] > 1.0:
+                for k in range(labels[first + j]):
+                    if logits[first + j, k] == lanes[TOP, j]:
+                        out[HIT, j] = 0.0
+    for j in range(here, LANES):
+        out[OTHERS, j], out[SQUARE, j], out[GAP, j], out[HIT, j] = 0.0, 0.0, 0.0, 1.0
 
 
-@compiled
-def _is_first(logits, row, label):  # type: ignore[no-untyped-def]
-    for k in range(label):
-        if logits[row, k] == logits[row, label]:
-            return False
-    return True
+def _sum_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    """Write the maxima of rows into ``lanes[TOP]``, and what ``_add_exponentials`` adds into ``out``."""
+    raise NotImplementedError("compiled code has its own")
 
 
-@compiled
-def _sum_wide(flat, first, here, classes, squared, own):  # type: ignore[no-untyped-def]
-    others, square, _, _, _, spare, run, top, tail, shift, part, left, tied = own
+@overload(_sum_block, jit_options={"fastmath": _FAST})
+def _choose_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    return _sum_narrow if work.ndim == 2 else _sum_wide
+
+
+def _sum_narrow(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    lay_out(flat, first, here, classes, work)
+    tops(work, lanes)
+    for j in range(LANES):
+        part[SHIFT, j] = lanes[TOP, j]
+    for j in range(LANES):
+        out[OTHERS, j], out[SQUARE, j], out[TIED, j] = 0.0, 0.0, 0.0
+    _add_exponentials(work, part, out)
+
+
+def _sum_wide(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
     full = classes - classes % LANES
-    o, s, t = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    for i in range(LANES):
-        others[i], square[i], tied[i] = 0.0, 0.0, 1.0
+    sums = np.zeros((5, LANES))
+    for i in range(here, LANES):
+        lanes[TOP, i], out[TIED, i] = 0.0, 1.0
     for i in range(here):
         row = flat[(first + i) * classes : (first + i + 1) * classes]
-        pad(row, full, -np.inf, tail)
-        top[i] = row_top(row, tail, spare, run)
+        pad(row, full, -np.inf, lanes[AT])
+        lanes[TOP, i] = row_top(row, lanes)
         for j in range(LANES):
-            shift[j] = part.dtype.type(top[i])
-            o[j], s[j], t[j] = 0.0, 0.0, 0.0
-        lines, last = row[:full].reshape(-1, LANES), tail.reshape(1, LANES)
-        if squared:
-            add_squares(lines, shift, o, s, t)
-            add_squares(last, shift, o, s, t)
-            square[i] = total_of(s)
-        else:
-            add_exponentials(lines, shift, part, left, o, t)
-            add_exponentials(last, shift, part, left, o, t)
-        others[i], tied[i] = total_of(o), total_of(t)
+            part[SHIFT, j] = lanes[TOP, i]
+        for j in range(LANES):
+            sums[OTHERS, j], sums[SQUARE, j], sums[TIED, j] = 0.0, 0.0, 0.0
+        _add_exponentials(row[:full].reshape(-1, LANES), part, sums)
+        _add_exponentials(lanes[AT : AT + 1], part, sums)
+        out[OTHERS, i], out[SQUARE, i], out[TIED, i] = (
+            total_of(sums[OTHERS]),
+            total_of(sums[SQUARE]),
+            total_of(sums[TIED]),
+        )
 
 
 @compiled

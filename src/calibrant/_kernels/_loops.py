@@ -11,9 +11,9 @@ Only ``calibrant._kernels`` imports this file, after it has seen that Numba is i
 
 import numpy as np
 
-from calibrant._kernels._loop_math import FLUSH, LANES, compiled, exponential, i32, lay_out, pad, row_top, tops
+from calibrant._kernels._loop_math import AT, FLUSH, LANES, TOP, compiled, exponential, i32, lay_out, pad, row_top, tops
 
-SHARED = "37cfcc0d2a3b"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "3a9ab7a49947"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -26,7 +26,7 @@ def narrow_statistics(logits, labels, zero, top, best, others, square, at_label)
     """
     rows, classes = logits.shape
     work = np.empty((classes, LANES), dtype=logits.dtype)
-    largest, spare = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
+    lanes, largest = np.empty((4, LANES), dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
     index, other = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
     mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
     squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
@@ -34,7 +34,9 @@ def narrow_statistics(logits, labels, zero, top, best, others, square, at_label)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
         lay_out(flat, first, here, classes, work)
-        tops(work, spare, largest)
+        tops(work, lanes)
+        for j in range(LANES):
+            largest[j] = lanes[TOP, j]
         _first_tops(work, largest, other, index)
         if squared:
             _masses_and_squares(work, largest, index, zero, mass, squares)
@@ -110,15 +112,16 @@ def wide_statistics(logits, labels, zero, top, best, others, square, at_label): 
     """Write the statistics of rows (N, K) of many classes, as ``narrow_statistics`` does."""
     rows, classes = logits.shape
     full = classes - classes % LANES
-    tail = np.empty(LANES, dtype=logits.dtype)
-    spare, largest = np.empty(LANES, dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
+    tail, lanes = np.empty(LANES, dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
     mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
     part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
     squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
     for i in range(rows):
         row = logits[i]
         pad(row, full, -np.inf, tail)
-        most = row_top(row, tail, spare, largest)
+        for j in range(LANES):
+            lanes[AT, j] = tail[j]
+        most = row_top(row, lanes)
         where = _first_at(row, most)
         if squared:
             shift = zero.dtype.type(most)

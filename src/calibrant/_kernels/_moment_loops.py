@@ -5,10 +5,10 @@ Laid out as ``_loops`` says. Only ``calibrant._kernels`` imports this file, afte
 
 import numpy as np
 
-from calibrant._kernels._loop_math import LANES, compiled, exponential, lanes_like, lay_out, pad, tops, total_of
+from calibrant._kernels._loop_math import LANES, TOP, compiled, exponential, lay_out, pad, tops, total_of
 
 _LOWEST = -1e30  # stands for −∞: its exponential is 0, and 0 times it is not NaN
-SHARED = "37cfcc0d2a3b"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
+SHARED = "3a9ab7a49947"  # digest of _loop_math.py, whose changes the cache of compiled code does not see
 
 
 @compiled
@@ -20,9 +20,9 @@ def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no
     rows, classes = logits.shape
     kind = zero.dtype.type
     scale = kind(beta)
-    work, spare, top = np.empty((classes, LANES), dtype=logits.dtype), lanes_like(logits), lanes_like(logits)
-    norm, mean, square = lanes_like(zero), lanes_like(zero), lanes_like(zero)
-    largest = lanes_like(zero)
+    work, lanes = np.empty((classes, LANES), dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
+    norm, mean, square = np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype)
+    largest = np.empty(LANES, zero.dtype)
     by, means, spreads = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     flat = logits.reshape(-1)
     for part in range(out.shape[0]):
@@ -30,9 +30,9 @@ def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no
         for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
             here = min(LANES, rows - first)
             lay_out(flat, first, here, classes, work)
-            tops(work, spare, top)
+            tops(work, lanes)
             for j in range(LANES):
-                largest[j] = kind(top[j])
+                largest[j] = kind(lanes[TOP, j])
                 norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
             for k in range(classes):
                 for j in range(LANES):
@@ -71,7 +71,7 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
     kind = zero.dtype.type
     scale = kind(beta)
     tail = np.empty(LANES, dtype=logits.dtype)
-    norm, mean, square = lanes_like(zero), lanes_like(zero), lanes_like(zero)
+    norm, mean, square = np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype)
     for part in range(out.shape[0]):
         first_sum, second_sum = 0.0, 0.0
         for i in range(part * segment, min(rows, (part + 1) * segment)):
@@ -98,17 +98,17 @@ def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore
 def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-untyped-def]
     """Write Σ w·(z of the label − max z) of rows (N, K) of few classes into ``out`` (segments, 1), ``segment`` rows each."""
     rows, classes = logits.shape
-    work, spare, top = np.empty((classes, LANES), dtype=logits.dtype), lanes_like(logits), lanes_like(logits)
+    work, lanes = np.empty((classes, LANES), dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
     flat = logits.reshape(-1)
     for part in range(out.shape[0]):
         total = 0.0
         for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
             here = min(LANES, rows - first)
             lay_out(flat, first, here, classes, work)
-            tops(work, spare, top)
+            tops(work, lanes)
             for j in range(here):
                 by = weight[first + j] if weight.shape[0] else 1.0
-                total += by * (np.float64(work[labels[first + j], j]) - np.float64(top[j]))
+                total += by * (np.float64(work[labels[first + j], j]) - np.float64(lanes[TOP, j]))
         out[part, 0] = total
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._kernels.threads import in_threads
@@ -150,6 +151,12 @@ def margin_sum(logits: Tensor, labels: Tensor, weight: Tensor | None) -> float:
     return total
 
 
+def _laid_out(logits: Tensor) -> NDArray[Any]:
+    """Return an array like that in which the loops lay out ``logits`` (N, K) of few classes, or an empty one of one axis."""
+    dtype = np.float64 if logits.dtype == torch.float64 else np.float32
+    return np.empty(0, dtype) if wide(logits) else np.empty((logits.shape[1], 64), dtype)
+
+
 def _few_rows(logits: Tensor) -> int:
     """Return the rows of a partial sum: of many classes fewer, which may have to be copied."""
     return max(1, min(_SEGMENT, _BLOCK // logits.shape[1]))
@@ -243,11 +250,10 @@ def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) ->
     """
     (rows, classes), bins = logits.shape, edges.shape[0] - 1
     segment = max(1, min(_PAIR_SEGMENT, _BLOCK // classes))  # of many classes fewer, which may have to be copied
-    zero = torch.zeros(1, dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32).numpy()
     sums, near = torch.zeros(3 * bins, dtype=torch.float64), torch.zeros(rows, dtype=torch.uint8)
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 3 * bins, dtype=torch.float64)
-        constants = [zero, edges.double().numpy(), margin, segment]
+        constants = [_laid_out(logits), edges.double().numpy(), margin, segment]
         _run(
             _loop(2, "top_bins"), [block, labels[some]], constants, [parts], [near[some]], unit=segment, segment=segment
         )
@@ -264,10 +270,17 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
         labels: (N,) int64 in [0, K).
     """
     segment = _few_rows(logits)
-    zero, sums = torch.zeros(1, dtype=torch.float64).numpy(), torch.zeros(3, dtype=torch.float64)
+    sums = torch.zeros(3, dtype=torch.float64)
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 3, dtype=torch.float64)
-        _run(_loop(5, "score_sums"), [block, labels[some]], [zero, segment], [parts], unit=segment, segment=segment)
+        _run(
+            _loop(5, "score_sums"),
+            [block, labels[some]],
+            [_laid_out(logits), segment],
+            [parts],
+            unit=segment,
+            segment=segment,
+        )
         sums += parts.sum(dim=0)
     nll, brier, hits = sums.tolist()
     return nll, brier, round(hits)
