@@ -337,6 +337,42 @@ def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(a, b) for a, b in zip(alone, everything(), strict=True))
 
 
+@pytest.mark.parametrize("classes", [3, 159, 200])
+def test_segments_of_any_length_count_every_row_once(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    z = hostile(1000, classes)
+    y, edges = labels_of(z), torch.arange(16, dtype=torch.float64) / 15
+    top = z.amax(dim=1) if cpu.wide(z) else None
+
+    def everything() -> list[Tensor]:
+        bins = [*cpu.class_bins(z, y, edges), *cpu.top_bins(z, y, edges, margin=1e-6)]
+        numbers = [*cpu.score_sums(z, y), *cpu.temperature_moments(z, top, None, 0.7, torch.float64)]
+        if top is None:
+            numbers.append(cpu.margin_sum(z, y, None))
+        return [*bins, torch.tensor(numbers, dtype=torch.float64)]
+
+    whole = everything()
+    assert int(whole[4].sum()) == 1000 - len(whole[7])
+    for name in ("_SEGMENT", "_PAIR_SEGMENT"):
+        monkeypatch.setattr(cpu, name, 100)  # no multiple of the lanes
+    for one, other in zip(everything(), whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "classes"), [(9000, 250), (30_000, 70)])
+def test_metrics_of_many_rows_of_many_classes_are_those_of_float64(rows: int, classes: int) -> None:
+    z = torch.randn(rows, classes, generator=torch.Generator().manual_seed(0))
+    y = labels_of(z)
+    p = torch.softmax(z.double(), dim=1)
+    confidence, hit = p.amax(dim=1), (p.argmax(dim=1) == y).double()
+    data = Predictions.from_logits(z, y)
+    table = BinTable.from_pairs(EqualWidth(15).assign(confidence), confidence, hit, bins=15)
+    assert Accuracy()(data) == float(hit.mean())
+    assert ECE()(data) == pytest.approx(float(table.errors()), abs=1e-8)
+    assert NLL()(data) == pytest.approx(float(-p.gather(1, y[:, None]).log().mean()), rel=1e-12)
+    p[torch.arange(rows), y] -= 1
+    assert Brier()(data) == pytest.approx(float(p.square().sum(dim=1).mean()), rel=1e-12)
+
+
 def test_small_work_runs_on_one_thread() -> None:
     assert threads.worker_count(1422 * 6) == 1
     assert threads.worker_count(1 << 30) == torch.get_num_threads()

@@ -98,7 +98,7 @@ def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: 
     for s in range(out.shape[0]):
         sums[:] = 0.0
         for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
-            here = min(LANES, rows - first)
+            here = min(LANES, rows - first, (s + 1) * segment - first)
             sum_rows(logits, labels, first, here, work, lanes, part, found)
             if _confidences(found, bins, margin, p, kept) < LANES:
                 for j in range(here):

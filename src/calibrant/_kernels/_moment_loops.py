@@ -28,7 +28,7 @@ def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no
     for part in range(out.shape[0]):
         means[:], spreads[:] = 0.0, 0.0
         for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
-            here = min(LANES, rows - first)
+            here = min(LANES, rows - first, (part + 1) * segment - first)
             lay_out(flat, first, here, classes, work)
             tops(work, lanes)
             for j in range(LANES):
@@ -103,7 +103,7 @@ def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-unt
     for part in range(out.shape[0]):
         total = 0.0
         for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
-            here = min(LANES, rows - first)
+            here = min(LANES, rows - first, (part + 1) * segment - first)
             lay_out(flat, first, here, classes, work)
             tops(work, lanes)
             for j in range(here):

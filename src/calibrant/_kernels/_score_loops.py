@@ -26,7 +26,7 @@ def score_sums(logits, labels, like, segment, out):  # type: ignore[no-untyped-d
         sums[:] = 0.0
         nll, empty = 0.0, 0
         for first in range(p * segment, min(rows, (p + 1) * segment), LANES):
-            here = min(LANES, rows - first)
+            here = min(LANES, rows - first, (p + 1) * segment - first)
             sum_rows(logits, labels, first, here, work, lanes, part, found)
             for j in range(LANES):
                 sums[_GAPS, j] += found[GAP, j]
