@@ -21,6 +21,7 @@ from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators._bases import line
 from calibrant.calibrators._one_vs_rest import FeatureChunk, logistic_sums
+from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE
 
 pytest.importorskip("numba", reason="optional package 'numba' is not installed")
@@ -296,6 +297,16 @@ def test_a_temperature_is_the_same_with_and_without_compiled_loops(monkeypatch: 
     ours = TemperatureScaling().fit(z, y).temperature
     monkeypatch.setattr(cpu, "LEAST", 1 << 62)
     assert float(TemperatureScaling().fit(z, y).temperature) == pytest.approx(float(ours), rel=1e-12)
+
+
+@pytest.mark.parametrize("classes", [3, 160, 192, 300])
+def test_rows_of_equal_logits_leave_the_temperature_at_1(classes: int) -> None:
+    z = torch.zeros(200, classes)
+    for excluded in (False, True):
+        if excluded:
+            z[:, 1:] = -math.inf
+        with pytest.warns(BoundWarning, match="every temperature is the same"):
+            assert TemperatureScaling().fit(z, torch.zeros(200, dtype=torch.int64)).temperature == 1
 
 
 @pytest.mark.parametrize("classes", [3, 10, 100])

@@ -19,6 +19,7 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 T_LOW, T_HIGH = 1e-3, 1e3
 _TOLERANCE = 1e-7  # of log T at the last float64 step; convergence is quadratic, and 1e-4 is documented
 _ROUGH = 1e-3  # of log T; at this distance float32 sums still have the derivative's sign right
+_FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, which weigh nothing
 _SAMPLE = 8192  # rows of a sample that gives the starting point
 
 
@@ -129,7 +130,7 @@ def _settled(root: Root) -> Root:
 
 def _separable(data: Passes) -> Root:
     """Return the lower bound where every label has the largest logit of its row; T = 1 where all logits are equal."""
-    if data.moments(0.0, torch.float64)[0] != 0:  # the mean gap to the largest logit
+    if data.moments(_FLAT, torch.float64)[0] != 0:  # the mean gap to the largest logit
         return Root(math.log(T_LOW), 0.0, 0.0, 1, "low")
     warn_user(
         "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
