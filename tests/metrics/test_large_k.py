@@ -23,12 +23,10 @@ def resident(key):
 
 rows, classes, dtype = 512, 128_256, getattr(torch, sys.argv[1])
 few = Predictions.from_logits(torch.randn(50, 7), torch.randint(7, (50,)))
-first = Predictions.from_logits(torch.randn(2000, 100).to(dtype), torch.randint(100, (2000,)))  # loads the compiled loops
-for metric in default_metrics(few):
-    metric(few)
-    metric(first)
-TemperatureScaling().fit(few.logits, few.labels)
-TemperatureScaling().fit(first.logits, first.labels)
+for data in (few, *(Predictions.from_logits(torch.randn(2000, k).to(dtype), torch.randint(k, (2000,))) for k in (100, 200))):
+    for metric in default_metrics(few):  # compiles or loads the loops, for few and for many classes
+        metric(data)
+    TemperatureScaling().fit(data.logits, data.labels)
 generator = torch.Generator().manual_seed(0)
 logits = torch.empty(rows, classes, dtype=dtype)
 for start in range(0, rows, 32):
