@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import calibrant
-from calibrant._files import read_arrays, write_arrays
+from calibrant._core.files import read_arrays, write_arrays
 
 HOME = Path(calibrant.__file__).parent / "_examples"
 

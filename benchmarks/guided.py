@@ -27,7 +27,8 @@ def main() -> int:
         print("expected atheris, got no such package; pip install atheris", file=sys.stderr)
         return 2
     import calibrant
-    from calibrant import _files, splits
+    from calibrant._core import files as _files
+    from calibrant.data import splits
     from calibrant.errors import CalibrantError
 
     warnings.simplefilter("ignore")

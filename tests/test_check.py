@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import _check as check
+from calibrant._core import check
 from calibrant.errors import InputError
 
 

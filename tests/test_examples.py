@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import calibrant
-from calibrant._examples import example_path, example_recipe
+from calibrant.data.examples import example_path, example_recipe
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.study import load_study

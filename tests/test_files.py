@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import calibrant
-from calibrant import _files, _places
+from calibrant._core import files as _files
+from calibrant._core import paths as _places
 from calibrant.errors import FileFormatError
 
 ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}

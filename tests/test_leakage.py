@@ -9,7 +9,8 @@ import torch
 
 from calibrant import Predictions
 from calibrant._kernels import cpu
-from calibrant._leakage import (
+from calibrant.calibrators import Identity
+from calibrant.data.leakage import (
     RUN,
     WHOLE,
     LeakCheck,
@@ -23,7 +24,6 @@ from calibrant._leakage import (
     sketch_of_part,
     smallest_leak,
 )
-from calibrant.calibrators import Identity
 from calibrant.errors import DuplicateRowsWarning, LeakError
 
 

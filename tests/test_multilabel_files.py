@@ -8,8 +8,8 @@ import torch
 
 import calibrant
 from calibrant import MultiLabelPredictions, load_multilabel, read_multilabel, save_multilabel
+from calibrant.data.multilabel_files import multilabel_batches
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.multilabel_files import multilabel_batches
 
 
 def made(rows: int = 30, *, probs: bool = False) -> MultiLabelPredictions:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant._numerics import increasing_root, log1mexp, row_chunks, softmax_into
+from calibrant._core.numerics import increasing_root, log1mexp, row_chunks, softmax_into
 
 
 @pytest.mark.parametrize("x", [-1e-300, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])

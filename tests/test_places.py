@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant import _files, _places
-from calibrant._memory import memory_limit
+from calibrant._core import files as _files
+from calibrant._core import paths as _places
+from calibrant._core.memory import memory_limit
 from calibrant.errors import FileFormatError, InputError
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import binning, calibrators, losses, metrics
-from calibrant._plain import arguments_of, build, config_of, renewed, same_config, shown, to_plain
+from calibrant._core.config import arguments_of, build, config_of, renewed, same_config, shown, to_plain
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, Chain, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
@@ -23,7 +23,7 @@ def test_nested_records_survive_json() -> None:
 
 def test_names_resolve_in_their_families_only() -> None:
     assert repr(build({"type": "FocalLoss", "gamma": 3.0}, families=[losses])) == "FocalLoss(gamma=3.0)"
-    for name in ("os", "nn", "_base", "calibrant._plain:build", None, [], 3):
+    for name in ("os", "nn", "_base", "calibrant._core.config:build", None, [], 3):
         with pytest.raises(InputError, match="expected type to be one of"):
             build({"type": name}, families=[losses])
     with pytest.raises(InputError, match="expected arguments of EqualWidth"):

@@ -8,7 +8,7 @@ import torch
 
 import calibrant
 from calibrant import BinaryPairs, Predictions
-from calibrant._files import write_arrays
+from calibrant._core.files import write_arrays
 from calibrant.errors import FileFormatError, InputError
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 0.0]], dtype=np.float32)

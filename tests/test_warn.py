@@ -16,9 +16,9 @@ EASY = [[2.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 1.0]], [0, 1, 0, 1]
 
 
 def test_no_stack_level_is_hard_coded() -> None:
-    files = [path for path in SOURCE.rglob("*.py") if path.name != "_warn.py"]
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "warn.py"]
     found = [str(path) for path in files if "stacklevel" in path.read_text() or "warnings.warn(" in path.read_text()]
-    assert found == [], "warn with calibrant._warn.warn_user, which finds the user's line"
+    assert found == [], "warn with calibrant._core.warn.warn_user, which finds the user's line"
 
 
 def zero() -> object:

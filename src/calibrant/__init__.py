@@ -23,13 +23,13 @@ if typing.TYPE_CHECKING:
         theory,
         vocabulary,
     )
-    from calibrant._examples import examples, load_example
     from calibrant.calibrators import load
-    from calibrant.multilabel import MultiLabelPredictions
-    from calibrant.multilabel_files import load_multilabel, read_multilabel, save_multilabel
-    from calibrant.predictions import BinaryPairs, Predictions
-    from calibrant.splits import load_predictions, load_splits, read, save_predictions
-    from calibrant.top_k import TopK
+    from calibrant.data.examples import examples, load_example
+    from calibrant.data.multilabel import MultiLabelPredictions
+    from calibrant.data.multilabel_files import load_multilabel, read_multilabel, save_multilabel
+    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.data.splits import load_predictions, load_splits, read, save_predictions
+    from calibrant.data.top_k import TopK
 
 __version__ = "0.1.0"
 
@@ -67,20 +67,20 @@ __all__ = [
 # Where each name that is no module of its own comes from. All are imported when first used, so that `import calibrant`
 # and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
 _HOMES = {
-    "BinaryPairs": "predictions",
-    "MultiLabelPredictions": "multilabel",
-    "Predictions": "predictions",
-    "TopK": "top_k",
-    "examples": "_examples",
+    "BinaryPairs": "data.predictions",
+    "MultiLabelPredictions": "data.multilabel",
+    "Predictions": "data.predictions",
+    "TopK": "data.top_k",
+    "examples": "data.examples",
     "load": "calibrators",
-    "load_example": "_examples",
-    "load_multilabel": "multilabel_files",
-    "load_predictions": "splits",
-    "load_splits": "splits",
-    "read": "splits",
-    "read_multilabel": "multilabel_files",
-    "save_multilabel": "multilabel_files",
-    "save_predictions": "splits",
+    "load_example": "data.examples",
+    "load_multilabel": "data.multilabel_files",
+    "load_predictions": "data.splits",
+    "load_splits": "data.splits",
+    "read": "data.splits",
+    "read_multilabel": "data.multilabel_files",
+    "save_multilabel": "data.multilabel_files",
+    "save_predictions": "data.splits",
 }
 
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_number, refuse, shown
-from calibrant._numerics import log1mexp, log_of_underflow
+from calibrant._core.check import check_number, refuse, shown
+from calibrant._core.numerics import log1mexp, log_of_underflow
 from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]

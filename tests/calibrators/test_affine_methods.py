@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from calibrant._newton import Derivatives, newton
+from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators import (
     DirichletCalibration,
     MatrixScaling,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import calibrant
-from calibrant._files import read_arrays
+from calibrant._core.files import read_arrays
 from calibrant.metrics import ECE, Accuracy
 
 Run = Callable[..., Any]

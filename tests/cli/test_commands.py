@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import some_logits
 
 import calibrant
-from calibrant._files import read_arrays, write_arrays
+from calibrant._core.files import read_arrays, write_arrays
 from calibrant.cli._options import Inputs
 from calibrant.metrics import ECE, NLL, Accuracy
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import calibrant
-from calibrant._formats import WRITABLE
 from calibrant.cli import Commands, _application
+from calibrant.data.formats import WRITABLE
 
 HELP = """
 import sys

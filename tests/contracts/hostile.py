@@ -46,9 +46,9 @@ FAMILIES = [
     "statistics",
     "theory",
     "evaluate",
-    "predictions",
-    "splits",
-    "top_k",
+    "data.predictions",
+    "data.splits",
+    "data.top_k",
     "vocabulary",
     "scale",
     "study",
@@ -74,8 +74,8 @@ FAMILIES = [
     "rows",
     "calibrant",
     "language",
-    "multilabel",
-    "multilabel_files",
+    "data.multilabel",
+    "data.multilabel_files",
 ]
 
 # Families that were made clean: test_hostile.py keeps them so.
@@ -96,16 +96,16 @@ CLEAN: tuple[str, ...] = (
     "language",
     "losses",
     "metrics",
-    "multilabel",
-    "multilabel_files",
+    "data.multilabel",
+    "data.multilabel_files",
     "operate",
     "plot",
-    "predictions",
+    "data.predictions",
     "report",
     "rows",
     "scale",
     "scores",
-    "splits",
+    "data.splits",
     "statistics",
     "study",
     "study.data",
@@ -114,7 +114,7 @@ CLEAN: tuple[str, ...] = (
     "study.trajectory",
     "testing",
     "theory",
-    "top_k",
+    "data.top_k",
     "vocabulary",
 )
 
@@ -214,7 +214,7 @@ VALID: dict[str, Callable[[], Any]] = {
     "metrics": lambda: [calibrant.metrics.Accuracy()],
     "calibrator": lambda: calibrant.calibrators.TemperatureScaling(),
     "scale.apply_streamed.calibrator": fitted,
-    "predictions.Predictions.calibrated_by.calibrator": fitted,
+    "data.predictions.Predictions.calibrated_by.calibrator": fitted,
     "score": lambda: calibrant.scores.FocalScore(2.0),
     "metrics.ood_auroc.score": lambda: "confidence",
     "metrics.ood_roc.score": lambda: "confidence",
@@ -453,7 +453,7 @@ VALID |= {
     "study.Recipe.loss": lambda: {"type": "CrossEntropyLoss"},
     "training": lambda: importlib.import_module("calibrant.study").Training(1, 32),
     "study.Training.epochs": lambda: 1,
-    "top_k.TopK.temperature.vocabulary": lambda: 100,
+    "data.top_k.TopK.temperature.vocabulary": lambda: 100,
     "about": lambda: "A study.",
     "seeds": lambda: (0, 1),
     "settings": lambda: _study().settings,
@@ -535,10 +535,10 @@ _SEVERAL: dict[str, Callable[[], Any]] = {
 }
 VALID |= {
     f"{home}.MultiLabelPredictions.{name}": made
-    for home in ("multilabel", "calibrant")
+    for home in ("data.multilabel", "calibrant")
     for name, made in _SEVERAL.items()
 } | {
-    "multilabel_files.save_multilabel.splits": lambda: {"all": several()},
+    "data.multilabel_files.save_multilabel.splits": lambda: {"all": several()},
     "calibrant.save_multilabel.splits": lambda: {"all": several()},
     "evaluate.panel_of_sums.sums": lambda: calibrant.evaluate.LabelSums.of(several()),
     "report.LabelReport.before": several,
@@ -547,7 +547,7 @@ VALID |= {
     "scale.evaluate_multilabel_streamed.source": _several_file,
     **{
         f"{home}.{name}.path": _several_file
-        for home in ("multilabel_files", "calibrant")
+        for home in ("data.multilabel_files", "calibrant")
         for name in ("load_multilabel", "read_multilabel", "multilabel_batches")
     },
 }

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from calibrant import Predictions, binning, calibrators, load
-from calibrant._plain import build
+from calibrant._core.config import build
 from calibrant.calibrators import Calibrator  # type: ignore[attr-defined]
 from calibrant.errors import BoundWarning, CalibrantError, CalibrantWarning, InputError, NotFittedError
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions, losses
-from calibrant._plain import build, config_of, renewed, same_config
+from calibrant._core.config import build, config_of, renewed, same_config
 from calibrant.errors import InputError
 from calibrant.losses import BatchPenalty, Loss, Penalty
 from calibrant.testing import check_loss

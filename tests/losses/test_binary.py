@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant import losses
-from calibrant._plain import build, config_of
+from calibrant._core.config import build, config_of
 from calibrant.errors import InputError
 from calibrant.losses import BinaryCrossEntropyLoss, BinaryFocalLoss, BinaryLabelSmoothingLoss, BinaryLoss
 

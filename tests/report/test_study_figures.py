@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.predictions import Predictions
+from calibrant.data.predictions import Predictions
 from calibrant.report.study_figures import study_figure, study_pictures, write_study_figures
 from calibrant.study.figures import Bars, Drawing, Line, Plot, Reliability
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant._figures import Curve, Plot
+from calibrant._core.figure_numbers import Curve, Plot
 from calibrant.report.theory_figures import page, theory_figure, write_theory
 from calibrant.theory import FIGURES, FigureNumbers, figure_numbers
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
+from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_auroc
-from calibrant.predictions import Predictions
 from calibrant.study import Measured, Store, Study, collect, load_study, run_study
 from calibrant.study.figures import KINDS, Bars, Drawing, Plot, Reliability, drawings
 from calibrant.study.figures._curves import value_at

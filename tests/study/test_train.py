@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError
-from calibrant.predictions import Predictions
 from calibrant.study import Outcome, Recipe, Training, training
 from calibrant.study import train as module
 from calibrant.study._optim import make_optimizers, rate_factor

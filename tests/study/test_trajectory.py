@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.predictions import Predictions
 from calibrant.study.trajectory import (
     LearnedEpochs,
     describe,

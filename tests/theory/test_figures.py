@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from calibrant._figures import Arrows, Heat, Isolines, Plot
+from calibrant._core.figure_numbers import Arrows, Heat, Isolines, Plot
 from calibrant.errors import InputError
 from calibrant.theory import FIGURES, figure_numbers, focal_logit, small_logit_slope
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 
 _FEW = 4  # up to this many classes, adding columns is faster than PyTorch's reduction
 

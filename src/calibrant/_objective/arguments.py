@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, refuse, shown
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant._objective.batch import FLOATING, kind_of, readable
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._check import PROBABILITY_TOLERANCE, refuse
-from calibrant._numerics import row_chunks
+from calibrant._core.check import PROBABILITY_TOLERANCE, refuse
+from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
 from calibrant.errors import InputError
 from calibrant.scores import log_probs_from_nll

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 
 SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_matrix, refuse, shown
+from calibrant._core.check import check_matrix, refuse, shown
 from calibrant._objective.batch import FLOATING, kind_of
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this

@@ -5,8 +5,8 @@ import itertools
 import torch
 from torch import nn
 
-from calibrant._check import check_count
-from calibrant._warn import warn_user
+from calibrant._core.check import check_count
+from calibrant._core.warn import warn_user
 from calibrant.errors import UsageWarning
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import log1mexp
+from calibrant._core.numerics import log1mexp
 from calibrant._objective.batch import true_class_log_probs
 from calibrant._objective.blocks import promoted
 from calibrant._objective.statistics import CrossEntropy, Distance

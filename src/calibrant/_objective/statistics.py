@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import log_of_underflow, softmax_into
+from calibrant._core.numerics import log_of_underflow, softmax_into
 from calibrant._objective.blocks import RowStatistic
 
 _LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cuda_losses
-from calibrant._numerics import row_chunks
 from calibrant._objective.blocks import SMALL
 from calibrant._objective.statistics import CrossEntropy
 

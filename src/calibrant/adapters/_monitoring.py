@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data.predictions import Predictions
 from calibrant.evaluate.panel import check_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
-from calibrant.predictions import Predictions
 
 __all__ = ["figures_of", "metrics_or_default"]
 

@@ -5,11 +5,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._check import as_array, as_tensor, refuse, shown
-from calibrant._plain import renewed
+from calibrant._core.check import as_array, as_tensor, refuse, shown
+from calibrant._core.config import renewed
 from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant.data.predictions import Predictions
 from calibrant.errors import NotFittedError
-from calibrant.predictions import Predictions
 
 __all__ = ["ArrayCalibrator"]
 

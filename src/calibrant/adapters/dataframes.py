@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._beside import WeightKind, stored_beside
-from calibrant._check import check_choice, check_sequence, refuse, shown
+from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import WeightKind, stored_beside
 from calibrant.errors import InputError
-from calibrant.predictions import Predictions
 
 __all__ = ["from_table", "to_table"]
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.adapters._monitoring import figures_of, metrics_or_default
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.metrics import Metric
-from calibrant.predictions import Predictions
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

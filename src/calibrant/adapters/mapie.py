@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._check import check_choice, check_number, refuse
-from calibrant._data import need_unweighted
+from calibrant._core.check import check_choice, check_number, refuse
+from calibrant.data.checks import need_unweighted
+from calibrant.data.predictions import Predictions
 from calibrant.errors import MissingExtraError
-from calibrant.predictions import Predictions
 
 try:
     from mapie.classification import SplitConformalClassifier

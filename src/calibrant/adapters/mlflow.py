@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibrant._check import check_count, check_number, refuse, shown
-from calibrant._places import check_source
+from calibrant._core.check import check_count, check_number, refuse, shown
+from calibrant._core.paths import check_source
 from calibrant.calibrators import Calibrator
 from calibrant.errors import MissingExtraError
 

@@ -6,8 +6,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import refuse, shown
-from calibrant._places import as_path, atomic_write
+from calibrant._core.check import refuse, shown
+from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.errors import FitError, InputError, MissingExtraError
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant import calibrators, errors
-from calibrant._check import as_array, check_choice, check_groups
+from calibrant._core.check import as_array, check_choice, check_groups
 from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureMixture
 from calibrant.errors import InputError, MissingExtraError
 

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, check_dense, refuse, shown
+from calibrant._core.check import check_count, check_dense, refuse, shown
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.metrics import Metric
 from calibrant.plot.values import draw_values
-from calibrant.predictions import Predictions
 
 try:
     from torchmetrics import Metric as TorchMetric

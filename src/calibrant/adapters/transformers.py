@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
-import calibrant._files as files
+import calibrant._core.files as files
 from calibrant._objective.reminder import never_updated, number_of_updates
 from calibrant.adapters._monitoring import figures_of, metrics_or_default
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.losses import Loss
 from calibrant.metrics import Metric
-from calibrant.predictions import Predictions
 
 try:
     from transformers import TrainerCallback

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._newton import ROUGH, Derivatives, newton
+from calibrant._core.newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs
 from calibrant.rows import RowSource
 

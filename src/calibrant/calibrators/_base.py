@@ -9,15 +9,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._arguments import check_linear
-from calibrant._beside import Features, fitting_weights, need_positive
-from calibrant._check import refuse
+from calibrant._core.arguments import check_linear
+from calibrant._core.check import refuse
 from calibrant._kernels.threads import one_thread_if_small
-from calibrant._leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.calibrators._learned import Learned
+from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError
-from calibrant.multilabel import MultiLabelPredictions
-from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 _BLOCK = 1 << 18  # rows of which a part of the sketch is made at a time

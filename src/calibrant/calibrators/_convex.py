@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse
-from calibrant._newton import ROUGH, Derivatives, newton
+from calibrant._core.check import refuse
+from calibrant._core.newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._lbfgs import TOLERANCE, lbfgs

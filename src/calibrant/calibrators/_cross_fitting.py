@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._plain import config_of
+from calibrant._core.config import config_of
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import through
 from calibrant.calibrators._folds import inside, outside, tied

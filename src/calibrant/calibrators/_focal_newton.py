@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._newton import ROUGH, Derivatives, newton
+from calibrant._core.newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._log_temperature import T_HIGH, T_LOW
 from calibrant.rows import Chunk, RowSource

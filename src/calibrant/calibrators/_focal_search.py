@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from calibrant._warn import warn_user
+from calibrant._core.warn import warn_user
 from calibrant.binning import EqualMass
 from calibrant.calibrators._focal_grid import Figures, FocalGrid, Pair
 from calibrant.errors import BoundWarning

@@ -8,7 +8,7 @@ none. There folds go by the scores alone, and the rows of a score that many shar
 import torch
 from torch import Tensor
 
-from calibrant._leakage import hash_rows
+from calibrant.data.leakage import hash_rows
 from calibrant.rows import Chunk, RowSource
 
 _MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)  # odd

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrant._check import as_tensor, check_choice, check_number, shown
+from calibrant._core.check import as_tensor, check_choice, check_number, shown
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.errors import InputError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._newton import Derivatives, newton
+from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators._folds import fold_by_scores
 from calibrant.rows import Chunk, RowSource
 

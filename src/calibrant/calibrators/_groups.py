@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._beside import Column, Features, check_column
-from calibrant._check import refuse, shown
+from calibrant._core.check import refuse, shown
+from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Chunk, RowSource
 
 MOST_GROUPS = 1000

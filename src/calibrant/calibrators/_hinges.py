@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._beside import Features
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant.calibrators._groups import MOST_GROUPS, Categories, codes_of, need_column
+from calibrant.data.record import Features
 
 _ROWS_A_KNOT = 100  # of each of a number's pieces, at least
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant import _plain
+from calibrant._core import config as _plain
 from calibrant.errors import InputError, NotFittedError
 
 
@@ -21,7 +21,7 @@ class Learned(nn.Module, ABC):
         super().__init__()
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
         self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
-        # a sketch of the fitting rows (calibrant._leakage); plain, not a buffer, since no forward pass needs it
+        # a sketch of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
         self.fit_rows = torch.empty(0, dtype=torch.int64)
         self.register_load_state_dict_post_hook(_update_facts)
 

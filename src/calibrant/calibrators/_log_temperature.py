@@ -9,9 +9,9 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
+from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
+from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu, cuda_sums
-from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
-from calibrant._warn import warn_user
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.errors import BoundWarning, FitError
 from calibrant.rows import Chunk, MemoryRows, RowSource

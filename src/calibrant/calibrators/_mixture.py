@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._newton import Derivatives, newton
+from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.rows import Chunk, RowSource
 

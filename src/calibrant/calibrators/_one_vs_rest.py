@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
+from calibrant._core.newton import Derivatives, newton
+from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
-from calibrant._newton import Derivatives, newton
-from calibrant._numerics import in_row_chunks
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._base import Calibrator
 from calibrant.rows import Chunk, MemoryRows, RowSource

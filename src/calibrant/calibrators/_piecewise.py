@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant._numerics import rank_in
+from calibrant._core.check import check_number
+from calibrant._core.numerics import rank_in
 from calibrant.calibrators._one_vs_rest import LogOddsChunk, OneVsRest
 from calibrant.calibrators._scores import summarised
 from calibrant.rows import RowSource

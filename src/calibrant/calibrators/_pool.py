@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from calibrant import binning
-from calibrant._check import shown as described
-from calibrant._plain import build
+from calibrant._core.check import shown as described
+from calibrant._core.config import build
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators.beta import BetaCalibration
 from calibrant.calibrators.bias_scaling import BiasScaling

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 from calibrant.calibrators._simplex import MixtureChunk, fit_mixture_weights
 from calibrant.errors import InputError
 from calibrant.rows import LazyRows

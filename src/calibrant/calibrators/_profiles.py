@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 from calibrant.calibrators._affine import LOWEST
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.rows import Chunk

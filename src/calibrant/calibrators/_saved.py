@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-import calibrant._check as check
-import calibrant._files as files
-from calibrant import _plain, binning
-from calibrant._places import as_path, shown
+import calibrant._core.check as check
+import calibrant._core.files as files
+from calibrant import binning
+from calibrant._core import config as _plain
+from calibrant._core.paths import as_path, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._learned import Learned
 from calibrant.calibrators._pool_0_1_0 import CANDIDATES

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from calibrant._newton import Derivatives, newton
+from calibrant._core.newton import Derivatives, newton
 from calibrant.rows import RowSource
 
 _GAP = 1e-8  # nats of mean log-loss

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant._numerics import rank_in
+from calibrant._core.numerics import rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._cross_fitting import cross_fitted, quietly

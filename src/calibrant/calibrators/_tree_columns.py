@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._beside import Column, Features
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant.calibrators._groups import need_column
+from calibrant.data.record import Column, Features
 from calibrant.rows import RowSource
 
 MOST_CATEGORIES = 255  # of one column: what a tree's split can part

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._beside import Features, join_columns
-from calibrant._check import check_choice, check_count, check_flag, check_number, refuse, shown
-from calibrant._newton import Derivatives, newton
+from calibrant._core.check import check_choice, check_count, check_flag, check_number, refuse, shown
+from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._groups import check_names, need_column
@@ -25,6 +24,7 @@ from calibrant.calibrators._profiles import (
     tops_of,
 )
 from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.data.record import Features, join_columns
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["AdaptiveTemperatureScaling"]

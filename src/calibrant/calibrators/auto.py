@@ -9,10 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._beside import Features
-from calibrant._check import check_count, check_flag, refuse
-from calibrant._numerics import in_row_chunks
-from calibrant._plain import config_of, renewed, shown
+from calibrant._core.check import check_count, check_flag, refuse
+from calibrant._core.config import config_of, renewed, shown
+from calibrant._core.numerics import in_row_chunks
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import wrong_mass
 from calibrant.calibrators._cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
@@ -24,6 +23,7 @@ from calibrant.calibrators._tempering import narrowed
 from calibrant.calibrators._top_confidence import fit_confidence, pairs_of, with_confidence
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.identity import Identity
+from calibrant.data.record import Features
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant._newton import ROUGH, Derivatives, newton
+from calibrant._core.check import check_number
+from calibrant._core.newton import ROUGH, Derivatives, newton
 from calibrant.calibrators._affine import apply_affine, keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits

@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from calibrant._beside import Features
-from calibrant._check import check_count, refuse
+from calibrant._core.check import check_count, refuse
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._boosting import BoostRows, add, boost, coded, decoded, edges_of, log_odds
@@ -19,6 +18,7 @@ from calibrant.calibrators._groups import check_names, feature_names, same_names
 from calibrant.calibrators._growing import CodedColumn
 from calibrant.calibrators._tree_columns import TreeColumn, from_buffer, read_columns, to_buffer, tree_columns
 from calibrant.calibrators._trees import BUFFERS, Trees, joined
+from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["BoostedScaling"]

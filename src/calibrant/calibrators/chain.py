@@ -6,11 +6,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant._beside import Features
-from calibrant._check import refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._chunks import not_narrow, through
 from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
+from calibrant.data.record import Features
 from calibrant.errors import InputError
 from calibrant.rows import RowSource
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant.calibrators._affine import (
     AffineChunk,
     Ridge,

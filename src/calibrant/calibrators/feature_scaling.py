@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._beside import Features, check_column
-from calibrant._check import check_flag, check_number, refuse, shown
-from calibrant._newton import Derivatives, newton
+from calibrant._core.check import check_flag, check_number, refuse, shown
+from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
 from calibrant.calibrators._groups import check_names
+from calibrant.data.record import Features, check_column
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["FeatureScaling"]

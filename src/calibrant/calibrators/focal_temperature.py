@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
 from calibrant.binning import Binning
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._beside import Features
-from calibrant._check import check_count, check_flag, check_number, refuse
+from calibrant._core.check import check_count, check_flag, check_number, refuse
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
@@ -24,6 +23,7 @@ from calibrant.calibrators._groups import (
     same_names,
     to_buffer,
 )
+from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["GroupScaling"]

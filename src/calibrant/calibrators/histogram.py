@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, check_number
-from calibrant._numerics import in_row_chunks, rank_in
+from calibrant._core.check import check_choice, check_number
+from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators._base import Calibrator

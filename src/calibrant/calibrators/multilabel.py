@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant import _plain
-from calibrant._beside import fitting_weights, need_positive
-from calibrant._check import check_number, refuse, shown
+from calibrant._core import config as _plain
+from calibrant._core.check import check_number, refuse, shown
 from calibrant._kernels.threads import one_thread_if_small
-from calibrant._leakage import WHOLE, hash_rows, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._learned import Learned
 from calibrant.calibrators.platt import PlattScaling
-from calibrant.multilabel import MultiLabelPredictions
-from calibrant.predictions import Predictions
+from calibrant.data.leakage import WHOLE, hash_rows, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import fitting_weights, need_positive
 from calibrant.rows import MemoryRows
 
 __all__ = ["MultiLabelCalibrator"]

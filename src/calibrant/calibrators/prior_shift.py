@@ -6,12 +6,12 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from calibrant._check import as_tensor, check_choice, check_logits, check_number, check_sequence, refuse
-from calibrant._warn import warn_user
+from calibrant._core.check import as_tensor, check_choice, check_logits, check_number, check_sequence, refuse
+from calibrant._core.warn import warn_user
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._priors import by_confusion, by_likelihood
+from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NotFittedError
-from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, RowSource
 from calibrant.statistics import Interval
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_bins
-from calibrant._numerics import rank_in
+from calibrant._core.arguments import check_bins
+from calibrant._core.numerics import rank_in
 from calibrant.calibrators._bases import line
 from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, OneVsRest
 from calibrant.calibrators._piecewise import pad

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, check_number
+from calibrant._core.check import check_count, check_number
 from calibrant.calibrators._bases import natural_spline
 from calibrant.calibrators._one_vs_rest import LogisticFit, LogOddsChunk, OneVsRest
 from calibrant.calibrators._scores import Scores, summarised

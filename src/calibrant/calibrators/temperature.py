@@ -6,8 +6,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice
-from calibrant._numerics import scale_logits
+from calibrant._core.check import check_choice
+from calibrant._core.numerics import scale_logits
 from calibrant.binning import Binning
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._focal_grid import FocalGrid

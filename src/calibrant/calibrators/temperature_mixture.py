@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._mixture import mixture_minimum
 from calibrant.calibrators._tempering import check_prior, fit_temperature, mix_with_uniform, narrowed

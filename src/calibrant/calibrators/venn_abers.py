@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_row_tensor
-from calibrant._numerics import rank_in
+from calibrant._core.check import check_row_tensor
+from calibrant._core.numerics import rank_in
 from calibrant.calibrators._one_vs_rest import LogOddsChunk, OneVsRest, log_odds
 from calibrant.calibrators._piecewise import pad
 from calibrant.calibrators._scores import Scores, pool_ties

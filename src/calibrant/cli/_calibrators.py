@@ -5,12 +5,12 @@ from types import ModuleType
 from typing import Any
 
 from calibrant import calibrators
-from calibrant._leakage import check_not_fitted_on
-from calibrant._plain import to_plain
+from calibrant._core.config import to_plain
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.auto import Evidence
+from calibrant.data.leakage import check_not_fitted_on
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, LeakError
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import in_one_line
 from calibrant.report.render import evidence_in_plain
 

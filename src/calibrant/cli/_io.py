@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from calibrant._places import check_folder, check_target, same_file, shown
+from calibrant._core.paths import check_folder, check_target, same_file, shown
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:

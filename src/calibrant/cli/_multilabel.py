@@ -13,15 +13,15 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from calibrant._places import check_suffix, shown
+from calibrant._core.paths import check_suffix, shown
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._options import Fitting, Inputs, Page, refuse_typed
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+    from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.evaluate import LabelTable, MultiLabelRow
-    from calibrant.multilabel import MultiLabelPredictions
 
 
 MultiLabel = Annotated[
@@ -49,7 +49,7 @@ class Request:
 
     def splits(self, path: str) -> dict[str, MultiLabelPredictions]:
         """Return the splits of a file."""
-        from calibrant.multilabel_files import load_multilabel
+        from calibrant.data.multilabel_files import load_multilabel
 
         inputs = self.inputs
         return load_multilabel(path, columns=inputs.columns, label=inputs.label, kind=inputs.kind)
@@ -98,7 +98,7 @@ def fit_labels(
     """Fit a calibrator to each label, rare labels shrunk towards the pool, and print its effect."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import make_calibrator
-    from calibrant.splits import pick_name
+    from calibrant.data.splits import pick_name
 
     request.refuse("features", "top_label")
     if as_json and output == STREAM:
@@ -128,9 +128,9 @@ def fit_labels(
 
 def apply_labels(request: Request, calibrator: str, file: str | None, *, output: str) -> None:
     """Write the calibrated logits of every split, with labels, groups, weights and features."""
-    from calibrant._formats import TABLES
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.multilabel_files import save_multilabel
+    from calibrant.data.formats import TABLES
+    from calibrant.data.multilabel_files import save_multilabel
 
     request.refuse()
     name = one_file(file)
@@ -151,8 +151,8 @@ def apply_labels(request: Request, calibrator: str, file: str | None, *, output:
 def report_labels(request: Request, files: Sequence[str] | None, fitting: Fitting, page: Page) -> None:
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
     from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.data.splits import pick_name
     from calibrant.report import LabelReport, write_label_report
-    from calibrant.splits import pick_name
 
     request.refuse("margin", "by", "costs", "error_limit")
     name = one_file(files)
@@ -174,7 +174,7 @@ def _fit_for_report(
 ) -> MultiLabelCalibrator | None:
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.cli._calibrators import make_calibrator
-    from calibrant.splits import find_split
+    from calibrant.data.splits import find_split
 
     found = None if set(splits) == {own} else find_split(splits, fit_split)
     if method == "none" or found is None or found == own:
@@ -186,9 +186,9 @@ def _measured(
     request: Request, path: str, name: str, fitted: MultiLabelCalibrator | None, *, split: str | None, draws: int
 ) -> list[dict[str, Any]]:
     """Return the figures of each split before and after, or of a folder of tables by sums."""
+    from calibrant.data.splits import pick_name
     from calibrant.evaluate import panel_of_sums
     from calibrant.scale import evaluate_multilabel_streamed
-    from calibrant.splits import pick_name
 
     inputs, place = request.inputs, Path(path)
     if place.is_dir() and not any(place.glob("*.npy")):
@@ -222,7 +222,7 @@ def _measured(
 
 
 def _fitted_on(data: MultiLabelPredictions, fitted: MultiLabelCalibrator) -> bool:
-    from calibrant._leakage import check_not_fitted_on
+    from calibrant.data.leakage import check_not_fitted_on
 
     try:
         check_not_fitted_on(data.logits, fitted.fit_rows)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._places import shown
+from calibrant._core.paths import shown
 from calibrant.cli._application import LABEL
 from calibrant.cli._io import readable
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant._files import Array
-    from calibrant._formats import Layout, Named
+    from calibrant._core.files import Array
+    from calibrant.data.formats import Layout, Named
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate.costs import Costs
-    from calibrant.predictions import BinaryPairs, Predictions
 
 
 PANEL = "What a file holds"
@@ -43,7 +43,7 @@ def _method_names() -> list[str]:
 
 
 def _example_names() -> list[str]:
-    from calibrant._examples import examples
+    from calibrant.data.examples import examples
 
     return examples()
 
@@ -103,7 +103,7 @@ class Inputs:
     @property
     def layout(self) -> Layout:
         """What the options say of a file's names."""
-        from calibrant._formats import Layout
+        from calibrant.data.formats import Layout
 
         names = read_names(self.class_names) if self.class_names else None
         return Layout.of(
@@ -150,7 +150,7 @@ class Inputs:
         Raises:
             InputError: If nothing is named, or ``--logits`` stands beside files.
         """
-        from calibrant._examples import example_path
+        from calibrant.data.examples import example_path
 
         named = [files] if isinstance(files, str) else list(files or [])
         if self.logits is not None:
@@ -186,7 +186,7 @@ class Inputs:
         Raises:
             InputError: If ``--class-names`` has none.
         """
-        from calibrant._formats import read_named
+        from calibrant.data.formats import read_named
 
         found = read_named(source.path, self.layout)
         if self.class_names and not found.matched and not names_used:
@@ -203,7 +203,7 @@ class Inputs:
 
     def splits_of(self, named: Named, source: Source) -> dict[str, Predictions | BinaryPairs]:
         """Return the splits among arrays that were read."""
-        from calibrant.splits import splits_of
+        from calibrant.data.splits import splits_of
 
         found = splits_of(named.arrays, source.shown, class_dim=self.class_dim, ignore_index=self.ignore_index)
         LABEL.set(named.unnamed_label)
@@ -211,7 +211,7 @@ class Inputs:
 
     def pick(self, source: Source, split: str) -> Predictions | BinaryPairs:
         """Return one split of a file, or its one unnamed split."""
-        from calibrant.splits import pick_split
+        from calibrant.data.splits import pick_split
 
         return pick_split(self.splits(source), split, source.shown)
 
@@ -297,7 +297,7 @@ def column_of(
     """
     import numpy as np
 
-    from calibrant._formats import read_columns
+    from calibrant.data.formats import read_columns
 
     features = data.features
     if features is not None and column in features:
@@ -348,7 +348,7 @@ def read_names(path: str) -> list[str]:
     Raises:
         FileFormatError: If it cannot be read as text.
     """
-    from calibrant._files import read_text
+    from calibrant._core.files import read_text
 
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 

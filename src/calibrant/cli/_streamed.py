@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant._places import check_folder, check_suffix, check_target, shown
-from calibrant._warn import warn_user
+from calibrant._core.paths import check_folder, check_suffix, check_target, shown
+from calibrant._core.warn import warn_user
 from calibrant.cli._io import STREAM, console
 from calibrant.cli._options import LAYOUT, Fitting, refuse_typed, typed
 from calibrant.errors import FileFormatError, InputError, UsageWarning
@@ -81,7 +81,7 @@ class Execution:
     @cached_property
     def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
-        from calibrant._check import check_choice
+        from calibrant._core.check import check_choice
         from calibrant.scale import in_turn, processes, ray_cluster
 
         check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
@@ -98,7 +98,7 @@ class Execution:
 
 def is_streamed(file: str) -> bool:
     """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
-    from calibrant._formats import is_array_folder
+    from calibrant.data.formats import is_array_folder
     from calibrant.scale.rows import logits_bytes
 
     return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
@@ -117,7 +117,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
         InputError: If a split is named and a folder has none, or it has both files and folders of them.
         FileFormatError: If there is no such split.
     """
-    from calibrant.splits import canonical_split, find_split
+    from calibrant.data.splits import canonical_split, find_split
 
     home = Path(file)
     if not home.is_dir():
@@ -148,7 +148,7 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
 
 def split_places(home: Path) -> dict[str, Path]:
     """Return split name → folder of Parquet files, or file, where all files of a folder are called as splits are."""
-    from calibrant._formats import SPLITS
+    from calibrant.data.formats import SPLITS
 
     folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
     files = sorted(home.glob("*.parquet"))
@@ -198,8 +198,8 @@ def fit_streamed_file(path: Path, calibrator: Calibrator, execution: Execution) 
     Raises:
         InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
     """
-    from calibrant._beside import is_beside
-    from calibrant._check import refuse
+    from calibrant._core.check import refuse
+    from calibrant.data.record import is_beside
     from calibrant.scale import ParquetRows, fit_streamed
 
     name = shown(path)
@@ -300,7 +300,7 @@ class FolderReport:
 
     def _fitting_part(self, file: str, evaluated: Path, context: typer.Context) -> Path | None:
         """Return the rows to fit on: those of another split; None without one."""
-        from calibrant.splits import find_split
+        from calibrant.data.splits import find_split
 
         if evaluated == Path(file):
             refuse_typed(context, ["fit_split"], where=f"{shown(file)}, which has no splits")

@@ -58,7 +58,7 @@ class Manner:
         Raises:
             InputError: For an unknown executor or accelerator, or an address without a cluster.
         """
-        from calibrant._check import check_choice
+        from calibrant._core.check import check_choice
 
         check_choice(self.executor, name="executor", choices=("local", "ray"))
         check_choice(self.accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))

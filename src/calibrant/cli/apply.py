@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import calibrant
-from calibrant._places import check_suffix, shown
+from calibrant._core.paths import check_suffix, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, apply_labels
@@ -19,10 +19,10 @@ from calibrant.cli._streamed import Execution, Streaming, apply_to_streamed
 if TYPE_CHECKING:
     import torch
 
-    from calibrant._files import Array
-    from calibrant._formats import Named
+    from calibrant._core.files import Array
     from calibrant.calibrators import Calibrator
-    from calibrant.predictions import Predictions
+    from calibrant.data.formats import Named
+    from calibrant.data.predictions import Predictions
 
 
 @with_groups
@@ -52,7 +52,7 @@ def apply(
 
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
-    from calibrant._formats import write_named
+    from calibrant.data.formats import write_named
     from calibrant.report.model import in_one_line
 
     if multilabel:
@@ -78,7 +78,7 @@ def apply(
 
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
-    from calibrant._formats import WRITABLE
+    from calibrant.data.formats import WRITABLE
 
     if output != STREAM and not Path(output).is_dir():
         check_suffix(output, WRITABLE, what="calibrated predictions")
@@ -91,10 +91,10 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
     """
-    from calibrant._beside import beside_stored
-    from calibrant._check import as_tensor, check_labels
+    from calibrant._core.check import as_tensor, check_labels
     from calibrant.cli._calibrators import with_logits
-    from calibrant.splits import split_prefixes, stale_names
+    from calibrant.data.record import beside_stored
+    from calibrant.data.splits import split_prefixes, stale_names
 
     named: Named = inputs.named(source)
     arrays = dict(named.arrays)
@@ -121,7 +121,7 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
 
 
 def _predictions(values: torch.Tensor, kind: str, class_dim: int, features: Any) -> Predictions:
-    from calibrant.predictions import Predictions
+    from calibrant.data.predictions import Predictions
 
     if values.dim() == 1:
         single = Predictions.from_binary_logits if kind == "logits" else Predictions.from_binary_probs

@@ -13,14 +13,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import calibrant
-from calibrant._places import atomic_write, shown
+from calibrant._core.paths import atomic_write, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable, working
 from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, column_of, refuse_typed
 
 if TYPE_CHECKING:
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate import Check, Policy
-    from calibrant.predictions import BinaryPairs, Predictions
 
 
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
@@ -121,8 +121,8 @@ def check(
 
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
+    from calibrant.data.splits import pick_split
     from calibrant.operate import check as check_limits
-    from calibrant.splits import pick_split
 
     limits = given.read(context)
     read = [name for name in (file, given.baseline, given.policy, calibrator, *inputs.beside) if name is not None]

@@ -11,15 +11,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import calibrant
-from calibrant._places import shown
+from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, working
 from calibrant.cli._options import Example, Inputs, Source
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.evaluate import Comparison, ComparisonRow
-    from calibrant.predictions import BinaryPairs, Predictions
 
 
 UNCALIBRATED = "none"

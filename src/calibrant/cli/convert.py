@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._places import check_folder, check_target, shown
+from calibrant._core.paths import check_folder, check_target, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
@@ -15,10 +15,10 @@ from calibrant.cli._streamed import bar
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant._files import Array
+    from calibrant._core.files import Array
 
 
-# calibrant._formats.WRITABLE, for a help that waits for nothing
+# calibrant.data.formats.WRITABLE, for a help that waits for nothing
 SUFFIXES = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 
 
@@ -46,7 +46,7 @@ def convert(
 
         calibrant convert --example cifar10 cifar10.csv --split test
     """
-    from calibrant._formats import write_named
+    from calibrant.data.formats import write_named
 
     *files, output = places
     if len(files) > 1:
@@ -74,7 +74,7 @@ def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -
     """Return the arrays to write, all of them or one split's without its name, and what they are in words."""
     import numpy as np
 
-    from calibrant.splits import find_split, split_prefixes
+    from calibrant.data.splits import find_split, split_prefixes
 
     named = inputs.named(source, names_used=True)
     splits = inputs.splits_of(named, source)  # checks all that is in it
@@ -118,7 +118,7 @@ def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -
         return False
     if place.is_dir():
         return not any(place.glob("*.npy")) and not target.suffix
-    from calibrant._formats import TABLES
+    from calibrant.data.formats import TABLES
 
     pieces = [suffix for suffix in TABLES if suffix != ".json"]  # formats that are read in pieces
     return place.suffix.lower() in pieces and target.suffix.lower() in pieces and not _has_splits(place)
@@ -126,7 +126,7 @@ def _in_pieces(source: Source, output: str, inputs: Inputs, split: str | None) -
 
 def _has_splits(place: Path) -> bool:
     """Say whether a table has the column ``split``."""
-    from calibrant._formats import batches_of
+    from calibrant.data.formats import batches_of
 
     first = next(iter(batches_of(place)), None)
     return first is not None and "split" in first.schema.names
@@ -134,7 +134,7 @@ def _has_splits(place: Path) -> bool:
 
 def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
     """Convert a table, or every table of a folder (and of its folders of splits) to a Parquet file; return that in words."""
-    from calibrant._formats import convert_tables
+    from calibrant.data.formats import convert_tables
 
     place = Path(source.path)
     for name in ("class_dim", "ignore_index"):
@@ -161,7 +161,7 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
 
 
 def _say_normalized(source: Source, off: float | None) -> None:
-    from calibrant._formats import normalized_note
+    from calibrant.data.formats import normalized_note
 
     if off is not None:
         typer.echo(f"note: {source.shown}: {normalized_note(off)}", err=True)
@@ -169,7 +169,7 @@ def _say_normalized(source: Source, off: float | None) -> None:
 
 def _tables_in(place: Path) -> list[Path]:
     """Return the tables of a folder, or of the folders in it, which are splits."""
-    from calibrant._formats import TABLES, table_files
+    from calibrant.data.formats import TABLES, table_files
 
     inner = sorted(folder for folder in place.iterdir() if folder.is_dir())
     if not any(file.suffix.lower() in TABLES for file in place.iterdir()) and inner:

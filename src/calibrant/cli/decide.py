@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import calibrant
-from calibrant._places import check_suffix
+from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable, working
 from calibrant.cli._options import FILES, Inputs, at_path, costs_in, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
     from calibrant.operate import CostRule
     from calibrant.operate.costs import Costs
-    from calibrant.predictions import Predictions
 
 
 NONE_QUALIFIES = 3
@@ -102,8 +102,8 @@ def decide(
     """
     from calibrant.calibrators import Identity
     from calibrant.cli._calibrators import with_logits
+    from calibrant.data.splits import pick_split
     from calibrant.operate import Deployed, abstain, thresholds
-    from calibrant.splits import pick_split
 
     table = action.read(context)
     source = inputs.sources(file)[0]
@@ -144,7 +144,7 @@ def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None
         raise InputError(f"expected two classes for --curve, got {data.classes}; leave it out")
     found = weigh(rule, costs.actions, data)
     if curve is not None:
-        from calibrant._places import atomic_write
+        from calibrant._core.paths import atomic_write
         from calibrant.plot import decision_curve
 
         figure = decision_curve(data).figure

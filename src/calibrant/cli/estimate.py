@@ -13,7 +13,7 @@ from calibrant.cli._io import console, readable, working
 from calibrant.cli._options import Inputs, Source, at_path, refuse_typed
 
 if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
+    from calibrant.data.predictions import Predictions
 
 
 @with_groups

@@ -20,10 +20,10 @@ from calibrant.cli._streamed import Execution, Streaming, measure_streamed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant._formats import Named
     from calibrant.calibrators import Calibrator
+    from calibrant.data.formats import Named
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.metrics import Metric, SumMetric
-    from calibrant.predictions import BinaryPairs, Predictions
     from calibrant.report.tables import Row
 
     Data = Predictions | BinaryPairs
@@ -121,9 +121,9 @@ def _measure_file(
 ) -> tuple[list[Row], list[str]]:
     """Return the rows of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
     from calibrant.cli._calibrators import fitted_on, with_logits
+    from calibrant.data.splits import pick_split
     from calibrant.report.model import in_one_line
     from calibrant.report.tables import measure
-    from calibrant.splits import pick_split
 
     by = column_names(what.by) or []
     named = inputs.named(source)
@@ -183,8 +183,8 @@ class Panel:
         Raises:
             InputError: For a named metric that needs the probabilities of all classes where there are none.
         """
+        from calibrant.data.predictions import BinaryPairs
         from calibrant.evaluate import default_metrics
-        from calibrant.predictions import BinaryPairs
 
         chosen = list(self.named) or default_metrics(data)
         for metric in chosen:

@@ -16,8 +16,8 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
+    from calibrant.data.predictions import Predictions
     from calibrant.metrics import Metric
-    from calibrant.predictions import Predictions
     from calibrant.report.tables import Row
 
 
@@ -85,8 +85,8 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
-    from calibrant._beside import need_features
     from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+    from calibrant.data.record import need_features
 
     if multilabel:
         labels = Request(context, inputs)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._places import check_source, check_target, same_file, shown
+from calibrant._core.paths import check_source, check_target, same_file, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console
 from calibrant.cli._options import refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
     from calibrant.language import Log
-    from calibrant.predictions import Predictions
 
 
 SUFFIXES = (".npz", ".safetensors", ".parquet")
@@ -113,7 +113,7 @@ def ingest(
         calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
     """
     from calibrant import language
-    from calibrant.splits import UNNAMED, save_predictions
+    from calibrant.data.splits import UNNAMED, save_predictions
 
     _refuse_without_effect(context, program.source, answers.kind)
     _check_inputs(log, labels=labels, swapped=answers.swapped)
@@ -148,7 +148,7 @@ def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
 
 def _check_output(output: str, inputs: list[str], test: float | None) -> None:
     """Refuse a place that cannot be written, or not with these splits, before any work is done."""
-    from calibrant._check import check_number
+    from calibrant._core.check import check_number
 
     if Path(output).suffix not in SUFFIXES:
         raise InputError(
@@ -224,7 +224,7 @@ def _divided(log: Log, share: float) -> dict[str, Log]:
 def _summary_of(splits: Mapping[str, Predictions]) -> str:
     import torch
 
-    from calibrant.splits import UNNAMED
+    from calibrant.data.splits import UNNAMED
 
     parts = []
     for name, data in splits.items():

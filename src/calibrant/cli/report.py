@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import calibrant
-from calibrant._places import shown
+from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, report_labels
@@ -31,11 +31,11 @@ from calibrant.cli._streamed import Execution, FolderReport, Streaming
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
-    from calibrant._files import Array
-    from calibrant._formats import Named
+    from calibrant._core.files import Array
     from calibrant.calibrators import Calibrator
+    from calibrant.data.formats import Named
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate.costs import Costs
-    from calibrant.predictions import BinaryPairs, Predictions
     from calibrant.report import Model, Section, Table
 
     Splits = Mapping[str, Predictions | BinaryPairs]
@@ -154,8 +154,8 @@ class Decided:
 
     def _of_one(self, model: Model) -> list[Table | tuple[str, str]]:
         """Return the tables and figures of one model, of its calibrated rows if there are such."""
+        from calibrant.data.predictions import Predictions
         from calibrant.operate import thresholds
-        from calibrant.predictions import Predictions
         from calibrant.report.decisions import answer_table, benefit_picture, cost_table
 
         if self.costs is None and self.error is None:
@@ -203,8 +203,8 @@ def _model_of(data: Data, *, saved: Calibrator | None) -> Model:
     """
     from calibrant.calibrators import TemperatureScaling
     from calibrant.cli._calibrators import with_logits
+    from calibrant.data.splits import pick_split
     from calibrant.report import Model
-    from calibrant.splits import pick_split
 
     file = Path(data.source.shown).name
     named = data.inputs.named(data.source, names_used=True)
@@ -237,8 +237,8 @@ def _columns(data: Data, named: Named, splits: Splits, before: Predictions | Bin
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:
     """Return the rows through a temperature fitted on the source's second split, or None where that cannot be compared."""
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.predictions import Predictions
-    from calibrant.splits import UNNAMED, find_split
+    from calibrant.data.predictions import Predictions
+    from calibrant.data.splits import UNNAMED, find_split
 
     found = None if UNNAMED in splits else find_split(splits, data.fitting.fit_split)
     fitted_on = None if found is None else splits[found]
@@ -252,7 +252,7 @@ def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predic
 
 def _fit(data: Data, splits: Splits) -> Calibrator | None:
     from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
-    from calibrant.splits import UNNAMED, find_split
+    from calibrant.data.splits import UNNAMED, find_split
 
     method = data.fitting.method
     if method == NONE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._places import check_suffix
+from calibrant._core.paths import check_suffix
 from calibrant.cli._application import guarded, with_groups
 from calibrant.cli._io import check_outputs, console
 from calibrant.cli._options import among, refuse_typed
@@ -245,7 +245,7 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
     """
-    from calibrant._check import check_choice
+    from calibrant._core.check import check_choice
     from calibrant.study import Store
     from calibrant.study.measures import COLUMNS
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant._places import check_folder
+from calibrant._core.paths import check_folder
 from calibrant.cli._io import console, working
 from calibrant.cli._options import among, refuse_typed
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import calibrant
-from calibrant._places import atomic_write
+from calibrant._core.paths import atomic_write
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, readable
 from calibrant.cli._options import Inputs, Source, column_names, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant._formats import Named
+    from calibrant.data.formats import Named
+    from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate import Monitor
-    from calibrant.predictions import BinaryPairs, Predictions
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _added(
     monitor: Monitor, new: NewRows, calibrator: str | None, inputs: Inputs
 ) -> Iterator[Predictions | BinaryPairs]:
     """Add the rows of every new file to the monitor and yield them."""
-    from calibrant._formats import read_columns
+    from calibrant.data.formats import read_columns
 
     when = None if new.time is None else _moment(new.time)
     for file in new.files or []:
@@ -196,9 +196,9 @@ def _load(
     leak: bool,
     by: Sequence[str],
 ) -> tuple[Predictions | BinaryPairs, Named]:
-    from calibrant._formats import read_columns
     from calibrant.cli._calibrators import with_logits
-    from calibrant.splits import pick_split
+    from calibrant.data.formats import read_columns
+    from calibrant.data.splits import pick_split
 
     source = Source(path, shown)
     named = inputs.named(source)
@@ -233,7 +233,7 @@ def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *
     import torch
 
     from calibrant.calibrators import AutoCalibrator
-    from calibrant.predictions import Predictions
+    from calibrant.data.predictions import Predictions
 
     if not monitor.alarm:
         return "no alarm, so nothing was fitted"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.binning import BinTable, EqualWidth
+from calibrant.data.predictions import BinaryPairs
 from calibrant.evaluate._partition import Parts
-from calibrant.predictions import BinaryPairs
 
 Floats = NDArray[np.float64]
 BINS = 15

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._beside import Column, check_column
-from calibrant._check import refuse, shown
-from calibrant._data import Data
+from calibrant._core.check import refuse, shown
 from calibrant.binning import EqualMass
+from calibrant.data.checks import Data
+from calibrant.data.record import Column, check_column
 
 MOST_GROUPS = 2000
 _MOST_WHOLE = 20  # distinct whole numbers, up to which they are categories

@@ -6,16 +6,16 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import check_metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredGaps
-from calibrant.predictions import Predictions
 from calibrant.statistics import PairedTest, holm, paired_test
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
-from calibrant._data import Data, count_of, need_rows
+from calibrant.data.checks import Data, count_of, need_rows
 
 SMALL = 1e-3  # differences below are told in two significant digits
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._arguments import check_kind
-from calibrant._check import check_choice, refuse, shown
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant.binning import EqualWidth
-from calibrant.multilabel import MultiLabelPredictions
+from calibrant.data.multilabel import MultiLabelPredictions
 
 __all__ = ["LabelSums"]
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from calibrant._arguments import check_level, check_sampling
-from calibrant._check import check_count
+from calibrant._core.arguments import check_level, check_sampling
+from calibrant._core.check import check_count
+from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, largest_drawn
 from calibrant.evaluate._partition import parts_of
 from calibrant.evaluate._verdict import verdict_on
 from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.multilabel import counted, need_every_label
 from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
-from calibrant.multilabel import MultiLabelPredictions
 from calibrant.statistics import need_groups
 
 __all__ = ["LabelRow", "LabelTable", "label_table"]

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind, check_level, check_sampling
-from calibrant._check import refuse, shown
-from calibrant._warn import warn_user
+from calibrant._core.arguments import check_kind, check_level, check_sampling
+from calibrant._core.check import refuse, shown
+from calibrant._core.warn import warn_user
+from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
 from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
-from calibrant.multilabel import MultiLabelPredictions
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import interval, mean_interval, need_groups
 
 __all__ = ["MultiLabelRow", "multilabel_panel", "panel_of_sums"]

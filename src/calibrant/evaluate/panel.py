@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant._arguments import check_sampling
-from calibrant._check import check_flag, refuse, shown
+from calibrant._core.arguments import check_sampling
+from calibrant._core.check import check_flag, refuse, shown
 from calibrant.binning import EqualMass
+from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
-from calibrant.predictions import Predictions
 from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel"]
 
-from calibrant._data import Data, count_of, effective_count, need_rows
+from calibrant.data.checks import Data, count_of, effective_count, need_rows
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._arguments import check_level, check_seed
-from calibrant._beside import fitting_weights
-from calibrant._check import check_choice, check_count, check_number, refuse, shown
-from calibrant._data import Data, need_predictions, need_rows
-from calibrant._newton import Derivatives, newton
+from calibrant._core.arguments import check_level, check_seed
+from calibrant._core.check import check_choice, check_count, check_number, refuse, shown
+from calibrant._core.newton import Derivatives, newton
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.data.checks import Data, need_predictions, need_rows
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.predictions import Predictions
 from calibrant.statistics import Interval, PairedTest, mean_of, normal_quantile, paired_test
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]

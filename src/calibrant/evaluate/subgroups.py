@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_level, check_sampling
-from calibrant._beside import Column
-from calibrant._check import check_count
-from calibrant._data import Data, need_rows
+from calibrant._core.arguments import check_level, check_sampling
+from calibrant._core.check import check_count
+from calibrant.data.checks import Data, need_rows
+from calibrant.data.predictions import BinaryPairs
+from calibrant.data.record import Column
 from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_spread, largest_drawn
 from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.evaluate._verdict import verdict_on
-from calibrant.predictions import BinaryPairs
 from calibrant.statistics import (
     chance_decides,
     corrected_error,

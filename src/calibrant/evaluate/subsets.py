@@ -6,15 +6,15 @@ from typing import Literal
 
 import torch
 
-from calibrant._check import check_choice
-from calibrant._data import need_rows
+from calibrant._core.check import check_choice
+from calibrant.data.checks import need_rows
 from calibrant.errors import InputError
 from calibrant.evaluate.panel import PanelRow, panel
 from calibrant.metrics import Metric
 
 __all__ = ["panel_by"]
 
-from calibrant._data import Data
+from calibrant.data.checks import Data
 
 
 def panel_by(

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from calibrant._memory import memory_limit
-from calibrant._places import check_source, shown
+from calibrant._core.memory import memory_limit
+from calibrant._core.paths import check_source, shown
 from calibrant.errors import FileFormatError
 
 UNLIKELY = -9999.0  # the value that servers write for a missing log-probability

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from calibrant._check import check_choice, refuse, shown
-from calibrant._warn import warn_user
+from calibrant._core.check import check_choice, refuse, shown
+from calibrant._core.warn import warn_user
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, UsageWarning
 from calibrant.language.labels import features_of, groups_of, need_log, option_numbers
 from calibrant.language.log import Log, Response, Token
-from calibrant.predictions import Predictions
 
 __all__ = ["choices"]
 

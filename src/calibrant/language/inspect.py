@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant._arguments import check_text
-from calibrant._check import check_number
-from calibrant._places import check_source, shown
+from calibrant._core.arguments import check_text
+from calibrant._core.check import check_number
+from calibrant._core.paths import check_source, shown
 from calibrant.language._json import name_of, need_list, need_mapping, parsed, read_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from calibrant._check import check_choice, check_count, refuse
+from calibrant._core.check import check_choice, check_count, refuse
+from calibrant.data.predictions import Predictions
 from calibrant.language.choices import check_options, choices
 from calibrant.language.labels import need_log, outcomes
 from calibrant.language.log import Log
-from calibrant.predictions import Predictions
 
 __all__ = ["pairwise", "rating", "yes_no"]
 

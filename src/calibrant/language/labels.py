@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind
-from calibrant._check import check_sequence, refuse, shown
-from calibrant._places import check_source
-from calibrant._places import shown as shown_path
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.paths import check_source
+from calibrant._core.paths import shown as shown_path
 from calibrant.language._json import lines_of, need_mapping, parsed, read_text, refuse_file
 from calibrant.language.log import Log, Response
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant._arguments import check_text
-from calibrant._places import check_source, shown
+from calibrant._core.arguments import check_text
+from calibrant._core.paths import check_source, shown
 from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, refuse_file
 from calibrant.language.log import Log, Option, Response
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant._check import check_flag
-from calibrant._places import check_source, shown
+from calibrant._core.check import check_flag
+from calibrant._core.paths import check_source, shown
 from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, need_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 

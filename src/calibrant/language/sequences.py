@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.language.labels import features_of, groups_of, need_log, outcomes
 from calibrant.language.log import Log, Response
-from calibrant.predictions import Predictions
 
 __all__ = ["sequences"]
 

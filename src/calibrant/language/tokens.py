@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import as_tensor, refuse, shown
+from calibrant._core.check import as_tensor, refuse, shown
 
 __all__ = ["token_classes"]
 

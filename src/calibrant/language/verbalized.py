@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from calibrant._arguments import check_text
-from calibrant._check import check_count, refuse
+from calibrant._core.arguments import check_text
+from calibrant._core.check import check_count, refuse
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.language.labels import features_of, groups_of, need_log, outcomes
 from calibrant.language.log import Log
-from calibrant.predictions import Predictions
 
 __all__ = ["parse_confidence", "verbalized"]
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Largest, Margin
 from calibrant.losses.loss import Loss

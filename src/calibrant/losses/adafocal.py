@@ -6,12 +6,12 @@ from typing import Self
 import torch
 from torch import Tensor, distributed
 
-from calibrant._check import check_count, check_number, refuse
+from calibrant._core.check import check_count, check_number, refuse
 from calibrant._objective.batch import Reduction
 from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.losses.loss import WeightedNLL
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.scores import power_of_rest
 
 __all__ = ["AdaFocalLoss"]

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._check import check_number, refuse
+from calibrant._core.check import check_number, refuse
+from calibrant._core.config import shown
 from calibrant._objective.arguments import check_common
 from calibrant._objective.batch import FLOATING, Reduction, kind_of, readable, reduce_rows
-from calibrant._plain import shown
 
 __all__ = ["BinaryLoss"]
 

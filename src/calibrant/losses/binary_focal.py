@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from calibrant._check import check_flag, check_number
+from calibrant._core.check import check_flag, check_number
 from calibrant._objective.batch import Reduction
 from calibrant.losses.binary import BinaryLoss
 from calibrant.scores import FocalScore, weighted_nll

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from calibrant._check import check_choice, check_number
+from calibrant._core.check import check_choice, check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import uniform_part
 from calibrant.losses.binary import BinaryLoss

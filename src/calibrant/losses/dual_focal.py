@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_flag, check_number
-from calibrant._numerics import row_chunks
+from calibrant._core.check import check_flag, check_number
+from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import Reduction
 from calibrant._objective.blocks import in_blocks
 from calibrant._objective.rows import weighted_rows

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import weighted_soft_rows
 from calibrant.losses.loss import ScoreLoss

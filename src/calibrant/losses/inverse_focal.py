@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from calibrant._core.warn import warn_user
 from calibrant._objective.batch import Reduction
-from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import ScoreLoss
 from calibrant.scores import INVERSE_FOCAL_LIMIT, InverseFocalScore

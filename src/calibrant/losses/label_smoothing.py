@@ -4,10 +4,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from calibrant._check import check_choice, check_number
+from calibrant._core.check import check_choice, check_number
+from calibrant._core.warn import warn_user
 from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import smoothed_rows, smoothed_soft_rows
-from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import RowLoss
 

@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_flag
+from calibrant._core.check import check_flag
+from calibrant._core.config import shown
 from calibrant._objective.arguments import check_common, check_rows
 from calibrant._objective.batch import (
     Batch,
@@ -24,7 +25,6 @@ from calibrant._objective.batch import (
     reduce_rows,
     true_class_log_probs,
 )
-from calibrant._plain import shown
 from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, weighted_nll
 
 __all__ = ["Loss", "RowLoss", "WeightedNLL"]

@@ -4,10 +4,10 @@ import math
 
 from torch import Tensor
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
+from calibrant._core.warn import warn_user
 from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Norm
-from calibrant._warn import warn_user
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import Loss
 from calibrant.losses.penalty import RowPenalty

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import Reduction
 from calibrant._objective.blocks import gradient_in_blocks, in_blocks, promoted
 from calibrant.losses.loss import Loss

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice, check_flag, check_number
+from calibrant._core.check import check_choice, check_flag, check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.loss import Loss

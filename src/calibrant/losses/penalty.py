@@ -12,7 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse
+from calibrant._core.check import check_number, refuse
 from calibrant._objective.batch import Batch, Reduction, reduce_rows
 from calibrant.errors import InputError
 from calibrant.losses.cross_entropy import CrossEntropyLoss

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.log_pairs import finite_floor, log_pairs
 from calibrant.losses.loss import RowLoss

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, check_sequence, refuse
+from calibrant._core.check import check_number, check_sequence, refuse
 from calibrant._objective.batch import Reduction
 from calibrant.losses.loss import WeightedNLL
 from calibrant.scores import power_of_rest

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_bins
-from calibrant._check import check_number
+from calibrant._core.arguments import check_bins
+from calibrant._core.check import check_number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.loss import Loss

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from calibrant._check import check_number, refuse, shown
+from calibrant._core.check import check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.losses.loss import Loss
 

@@ -1,6 +1,6 @@
 """Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
-from calibrant._data import need_predictions, need_rows
+from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse, shown
-from calibrant._data import Data, need_rows
+from calibrant._core.check import refuse, shown
 from calibrant.binning import Binning, EqualMass, EqualWidth, MassSketch
+from calibrant.data.checks import Data, need_rows
 
 __all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
 

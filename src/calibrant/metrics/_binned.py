@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from calibrant._check import refuse, shown
-from calibrant._data import Data, need_rows
-from calibrant._row_sums import confidence_for, table_for
+from calibrant._core.check import refuse, shown
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning.row_sums import confidence_for, table_for
+from calibrant.data.checks import Data, need_rows
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.statistics import (
     BinnedRows,

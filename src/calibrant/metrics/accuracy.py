@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._data import Data, need_rows
-from calibrant._row_sums import plain, table_for
 from calibrant.binning import EqualWidth
+from calibrant.binning.row_sums import plain, table_for
+from calibrant.data.checks import Data, need_rows
+from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import MeanMetric, MeanState
-from calibrant.predictions import Predictions
 
 __all__ = ["Accuracy", "Error"]
 

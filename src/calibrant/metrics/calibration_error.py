@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._arguments import check_sampling
-from calibrant._data import Data, need_rows
-from calibrant._measures import unweighted_errors
+from calibrant._core.arguments import check_sampling
 from calibrant.binning import BinTable
+from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
+from calibrant.functional.formulas import unweighted_errors
 from calibrant.metrics._base import check_norm
 from calibrant.metrics._binned import BinnedMetric, cells_interval
 from calibrant.statistics import Interval, need_groups

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_sampling
-from calibrant._beside import keep
-from calibrant._check import refuse, shown
-from calibrant._data import Data, need_predictions, repeated
+from calibrant._core.arguments import check_sampling
+from calibrant._core.check import refuse, shown
+from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
-from calibrant._numerics import row_chunks
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.data.checks import Data, need_predictions, repeated
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import keep
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics.calibration_error import ECE
-from calibrant.predictions import Predictions
 from calibrant.statistics import (
     Interval,
     centred_sums,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_rows
 from calibrant.binning import MassSketch
+from calibrant.data.checks import Data, need_rows
 from calibrant.metrics._base import Metric, SketchMetric
 
 __all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_sampling
-from calibrant._data import Data, need_rows, repeated
+from calibrant._core.arguments import check_sampling
 from calibrant.binning import BinTable
+from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._binned import BinnedMetric, rooted_interval
 from calibrant.statistics import (

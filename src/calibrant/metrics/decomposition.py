@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
 from calibrant.binning import BinTable
 from calibrant.metrics._binned import BinnedMetric
 

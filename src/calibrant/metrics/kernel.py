@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number
-from calibrant._data import Data, need_predictions
+from calibrant._core.check import check_number
+from calibrant.data.checks import Data, need_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import Metric
-from calibrant.predictions import Predictions
 
 __all__ = ["SKCE", "KernelECE"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._beside import Column
-from calibrant._check import check_count, check_sequence, refuse, shown
-from calibrant._data import Data, need_rows
+from calibrant._core.check import check_count, check_sequence, refuse, shown
+from calibrant.data.checks import Data, need_rows
+from calibrant.data.predictions import BinaryPairs
+from calibrant.data.record import Column
 from calibrant.metrics._base import Metric
-from calibrant.predictions import BinaryPairs
 
 __all__ = ["MulticalibrationError"]
 

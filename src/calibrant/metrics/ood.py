@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice
-from calibrant._data import need_rows, need_unweighted
+from calibrant._core.check import check_choice
+from calibrant.data.checks import need_rows, need_unweighted
+from calibrant.data.predictions import Predictions
 from calibrant.metrics.split import entropy_rows
-from calibrant.predictions import Predictions
 
 __all__ = ["RocCurve", "ood_auroc", "ood_roc"]
 

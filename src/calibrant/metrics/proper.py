@@ -6,11 +6,11 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_predictions
-from calibrant._measures import brier_rows
-from calibrant._row_sums import plain_scores
-from calibrant._warn import warn_user
+from calibrant._core.warn import warn_user
+from calibrant.binning.row_sums import plain_scores
+from calibrant.data.checks import Data, need_predictions
 from calibrant.errors import ZeroProbabilityWarning
+from calibrant.functional.formulas import brier_rows
 from calibrant.metrics._base import MeanMetric, MeanState
 
 __all__ = ["NLL", "Brier"]

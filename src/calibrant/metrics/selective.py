@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_rows, need_unweighted
 from calibrant.binning import EqualMass, MassSketch
+from calibrant.data.checks import Data, need_rows, need_unweighted
 from calibrant.metrics._base import SketchMetric
 
 __all__ = ["AURC", "RiskCoverage", "risk_coverage"]

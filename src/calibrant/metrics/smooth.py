@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._check import check_count
-from calibrant._data import Data, need_rows
+from calibrant._core.check import check_count
+from calibrant.data.checks import Data, need_rows
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics import need_independent, null_outcomes
 

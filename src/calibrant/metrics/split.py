@@ -8,13 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_choice
-from calibrant._data import Data, need_predictions
-from calibrant._numerics import row_chunks
+from calibrant._core.check import check_choice
+from calibrant._core.numerics import row_chunks
+from calibrant.data.checks import Data, need_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import MeanState, SumMetric
 from calibrant.metrics.proper import NLL
-from calibrant.predictions import Predictions
 
 __all__ = ["Entropy", "SplitNLL", "entropy_rows"]
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_sampling
-from calibrant._data import Data, need_rows
-from calibrant._row_sums import confidence_for
+from calibrant._core.arguments import check_sampling
 from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
+from calibrant.binning.row_sums import confidence_for
+from calibrant.data.checks import Data, need_rows
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics._binned import cells_interval, null_tables
-from calibrant.predictions import Predictions
 from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
 
 __all__ = ["TopLabelECE"]

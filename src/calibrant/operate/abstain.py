@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._arguments import check_list_of, check_text
-from calibrant._check import as_array, check_choice, check_count, check_number, refuse, shown
+from calibrant._core.arguments import check_list_of, check_text
+from calibrant._core.check import as_array, check_choice, check_count, check_number, refuse, shown
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
 from calibrant.operate.rows import Data, confidence_of, need_independent, need_logits
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["Abstention", "Accepted", "abstain"]

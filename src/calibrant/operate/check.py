@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from calibrant._arguments import check_mapping
-from calibrant._check import as_array, check_number, refuse
-from calibrant._data import Data
+from calibrant._core.arguments import check_mapping
+from calibrant._core.check import as_array, check_number, refuse
+from calibrant.data.checks import Data
 from calibrant.errors import InputError
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
 from calibrant.operate.rows import need_independent

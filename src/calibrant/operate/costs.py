@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrant._files import read_text
+from calibrant._core.files import read_text
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.operate.decide import ABSTAIN, CostRule
-from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["CostReport", "Costs", "read_costs", "weigh"]

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import as_tensor, check_number, check_sequence, refuse
+from calibrant._core.check import as_tensor, check_number, check_sequence, refuse
+from calibrant.data.predictions import Predictions
 from calibrant.operate.bounds import mean_ends
 from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
-from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]

@@ -10,16 +10,16 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
-from calibrant._arguments import check_list_of
-from calibrant._check import refuse
-from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
-from calibrant._places import as_path, shown
+from calibrant._core.arguments import check_list_of
+from calibrant._core.check import refuse
+from calibrant._core.files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import Calibrator, load
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FileFormatError
 from calibrant.operate.abstain import Abstention, Accepted
 from calibrant.operate.decide import CostRule
 from calibrant.operate.rows import need_classes
-from calibrant.predictions import Predictions
 
 __all__ = ["Deployed"]
 

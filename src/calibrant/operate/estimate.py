@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._arguments import check_kind
-from calibrant._check import refuse
-from calibrant._plain import renewed
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import refuse
+from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, PriorShift
+from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.operate.rows import confidence_of, need_classes, need_independent, need_window
 from calibrant.operate.unlabelled import LEVEL, Figure, Strata, confusion_of, correctness, loss, projected
-from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["Estimate", "Moved", "estimate"]

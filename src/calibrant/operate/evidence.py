@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._data import Data
-from calibrant._numerics import log1mexp, row_chunks
+from calibrant._core.numerics import log1mexp, row_chunks
+from calibrant.data.checks import Data
+from calibrant.data.predictions import Predictions
 from calibrant.operate.groups import Group, group_codes
-from calibrant.predictions import Predictions
 
 __all__ = ["NODES", "Evidence", "confidence_terms", "gather", "names_of", "since_change"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import check_sequence, refuse, shown
+from calibrant._core.check import check_sequence, refuse, shown
 from calibrant.operate.rows import Data
 
 __all__ = ["Group", "group_codes", "groups_in"]

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._check import refuse
-from calibrant._data import Data, need_predictions
+from calibrant._core.check import refuse
 from calibrant.binning import EqualWidth
+from calibrant.data.checks import Data, need_predictions
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import calibration_ends, mean_ends, share_ends
 from calibrant.operate.moments import Moments

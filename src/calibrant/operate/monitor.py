@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._arguments import check_kind
-from calibrant._check import refuse, shown
-from calibrant._data import Data
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import refuse, shown
+from calibrant.data.checks import Data
+from calibrant.data.predictions import Predictions
 from calibrant.operate.bounds import mean_ends, share_ends
 from calibrant.operate.evidence import Evidence, gather, since_change
 from calibrant.operate.groups import groups_in
@@ -23,7 +24,6 @@ from calibrant.operate.seen import marks
 from calibrant.operate.status import Status, show_time
 from calibrant.operate.timeline import appended, in_order
 from calibrant.operate.watched import Block, State, load_state, save_state
-from calibrant.predictions import Predictions
 
 __all__ = ["Monitor", "Status"]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arguments import check_sampling
-from calibrant._check import check_number, refuse
+from calibrant._core.arguments import check_sampling
+from calibrant._core.check import check_number, refuse
 from calibrant.binning import EqualWidth
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.operate.bounds import fails_limit, log_below
 from calibrant.operate.check import DIRECTION
 from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_window
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Plan", "PlanPoint", "plan"]
 

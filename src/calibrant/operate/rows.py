@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_dense, refuse
-from calibrant._data import Data, need_unweighted
+from calibrant._core.check import check_dense, refuse
+from calibrant.data.checks import Data, need_unweighted
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["Data", "confidence_of", "need_classes", "need_independent", "need_logits", "need_window"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import as_array, refuse, shown
+from calibrant._core.check import as_array, refuse, shown
+from calibrant.data.predictions import Predictions
 from calibrant.operate.rows import Data
-from calibrant.predictions import Predictions
 
 __all__ = ["marks"]
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
+from calibrant.data.predictions import Predictions
 from calibrant.operate.rows import confidence_of
-from calibrant.predictions import Predictions
 from calibrant.statistics import Interval
 
 __all__ = ["Figure", "Strata", "confusion_of", "correctness", "loss", "projected"]

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import read_arrays, read_metadata, reason_of, write_arrays
-from calibrant._places import as_path, shown
+from calibrant._core.files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant._core.paths import as_path, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.evidence import NODES, names_of
 from calibrant.operate.groups import Group

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from calibrant._check import check_sequence, refuse, shown
-from calibrant._data import need_rows, need_unweighted
+from calibrant._core.check import check_sequence, refuse, shown
 from calibrant.binning import Binning
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.data.checks import need_rows, need_unweighted
+from calibrant.data.predictions import BinaryPairs, Predictions
 
 __all__ = ["check_axes", "check_bins", "check_data", "check_label", "check_names", "check_rows"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from calibrant._check import check_count
+from calibrant._core.check import check_count
 from calibrant.binning import BinTable, EqualWidth
+from calibrant.data.predictions import Predictions
 from calibrant.plot.arguments import check_names, check_rows
 from calibrant.plot.diagrams import BINS, LEVEL
 from calibrant.plot.style import LIGHT, Palette, finish
-from calibrant.predictions import Predictions
 from calibrant.statistics import null_outcomes
 
 if TYPE_CHECKING:

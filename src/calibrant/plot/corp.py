@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._check import check_count, check_number
+from calibrant._core.check import check_count, check_number
 from calibrant.binning import EqualMass
 from calibrant.plot.arguments import check_data
 from calibrant.plot.diagrams import Data, event_pairs, to_cpu

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calibrant.data.predictions import Predictions
 from calibrant.operate import NetBenefit, net_benefit
 from calibrant.plot.arguments import check_axes
 from calibrant.plot.pictures import Picture
 from calibrant.plot.style import LIGHT, Palette, axes_of, finish
-from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

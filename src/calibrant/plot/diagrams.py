@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from calibrant.binning import Binning, BinTable, EqualMass
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.plot.arguments import check_bins, check_data
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics import consistency_bars
 
 __all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
 
-from calibrant._data import Data, need_rows
+from calibrant.data.checks import Data, need_rows
 
 BINS = 15
 LEVEL = 0.95

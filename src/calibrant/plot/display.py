@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from calibrant._check import as_array, check_choice, check_count, refuse, shown
+from calibrant._core.check import as_array, check_choice, check_count, refuse, shown
 from calibrant.binning import Binning, EqualWidth
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.plot.arguments import check_axes, check_data, check_label
 from calibrant.plot.corp import IsotonicDiagram
 from calibrant.plot.diagrams import Data, Diagram
 from calibrant.plot.overlay import curves_in, draw_beside, mark_curve
 from calibrant.plot.pictures import reliability, reliability_numbers
-from calibrant.predictions import BinaryPairs, Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from calibrant._check import check_number, check_sequence
-from calibrant._numerics import row_chunks
+from calibrant._core.check import check_number, check_sequence
+from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data.predictions import Predictions
 from calibrant.plot.arguments import check_rows
 from calibrant.plot.style import LIGHT, Palette, finish
-from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

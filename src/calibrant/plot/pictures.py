@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant._check import check_choice, check_count
-from calibrant._data import need_rows, repeated
+from calibrant._core.check import check_choice, check_count
 from calibrant.binning import Binning, EqualMass, EqualWidth
+from calibrant.data.checks import need_rows, repeated
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_axes, check_bins, check_data, check_label
 from calibrant.plot.classes import ClassError, class_errors, draw_classes
@@ -16,7 +17,6 @@ from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, 
 from calibrant.plot.path import TemperaturePath, draw_path, path_of
 from calibrant.plot.risk import Curve, risk_curve
 from calibrant.plot.style import axes_of
-from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

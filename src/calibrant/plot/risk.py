@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant._data import need_rows
+from calibrant.data.checks import need_rows
 from calibrant.plot.arguments import check_data
 from calibrant.plot.diagrams import Data, to_cpu
 

@@ -8,10 +8,10 @@ from shlex import quote
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_rows
-from calibrant._formats import WRITABLE
 from calibrant.calibrators import AutoCalibrator, Calibrator
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.data.checks import Data, need_rows
+from calibrant.data.formats import WRITABLE
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model, Subject
 from calibrant.report.verdict import Verdict
 from calibrant.statistics import paired_bootstrap, paired_test

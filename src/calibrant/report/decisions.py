@@ -3,10 +3,10 @@
 import io
 from collections.abc import Sequence
 
+from calibrant.data.predictions import Predictions
 from calibrant.operate import Abstention, CostRule, abstain
 from calibrant.operate.costs import weigh
 from calibrant.plot.decisions import decision_curve
-from calibrant.predictions import Predictions
 from calibrant.report.model import Table
 from calibrant.report.theory_figures import steady
 from calibrant.report.vector import data_address

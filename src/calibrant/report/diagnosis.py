@@ -7,11 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, count_of, need_rows
 from calibrant.binning import BinTable, EqualWidth
+from calibrant.data.checks import Data, count_of, need_rows
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram, diagram_of
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model
 
 BINS = 15

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from calibrant._data import Data
+from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import Subgroup, Subgroups, subgroups
 from calibrant.report.model import Model

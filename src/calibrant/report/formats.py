@@ -2,8 +2,8 @@
 
 import os
 
-from calibrant._check import check_choice
-from calibrant._places import as_path, check_suffix
+from calibrant._core.check import check_choice
+from calibrant._core.paths import as_path, check_suffix
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)

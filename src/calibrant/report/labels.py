@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrant._arguments import check_kind
-from calibrant._places import atomic_write
+from calibrant._core.arguments import check_kind
+from calibrant._core.paths import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.errors import InputError
 from calibrant.evaluate import LabelTable, MultiLabelRow, label_table, multilabel_panel
-from calibrant.multilabel import MultiLabelPredictions
 from calibrant.plot.arguments import check_label
 from calibrant.plot.diagrams import diagram_of
 from calibrant.report.figures import panel_figure

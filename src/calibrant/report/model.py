@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibrant._check import check_sequence, refuse, shown
-from calibrant._data import Data
+from calibrant._core.check import check_sequence, refuse, shown
 from calibrant.calibrators import Calibrator
+from calibrant.data.checks import Data
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_data, check_label, check_names
-from calibrant.predictions import Predictions
 
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 

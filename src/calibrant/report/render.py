@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from calibrant._check import check_count, check_sequence, refuse, shown
-from calibrant._leakage import rows_of
-from calibrant._places import atomic_write
+from calibrant._core.check import check_count, check_sequence, refuse, shown
+from calibrant._core.paths import atomic_write
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto import Evidence
+from calibrant.data.leakage import rows_of
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.plot.arguments import check_label

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from calibrant._check import check_count, refuse
+from calibrant._core.check import check_count, refuse
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SumMetric

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._beside import Features, is_beside, join_columns
-from calibrant._data import Data
 from calibrant.calibrators import Calibrator
-from calibrant.predictions import BinaryPairs, Predictions
+from calibrant.data.checks import Data
+from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.record import Features, is_beside, join_columns
 from calibrant.report.for_whom import Audit, audit, unread
 from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity

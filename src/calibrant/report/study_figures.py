@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from calibrant._check import check_sequence, refuse, shown
-from calibrant._places import check_folder
+from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.paths import check_folder
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish

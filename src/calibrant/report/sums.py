@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._data import Data, need_predictions
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
+from calibrant.data.checks import Data, need_predictions
 from calibrant.metrics import MeanMetric, Metric, SumMetric
 from calibrant.report.diagnosis import BINS
 from calibrant.statistics.null import CELLS, cell_outcomes

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrant._check import check_count, check_sequence, refuse, shown
-from calibrant._data import Data
+from calibrant._core.check import check_count, check_sequence, refuse, shown
+from calibrant.data.checks import Data
 from calibrant.evaluate import default_metrics, panel
 from calibrant.metrics import Metric
 from calibrant.plot.arguments import check_data, check_label

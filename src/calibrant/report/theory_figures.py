@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from calibrant._figures import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
-from calibrant._places import atomic_write
+from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Panel, Plot
+from calibrant._core.paths import atomic_write
 from calibrant.plot.style import COLOURS, LIGHT, MARKERS
 
 if TYPE_CHECKING:

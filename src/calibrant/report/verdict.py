@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.tables import Row

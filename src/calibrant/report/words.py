@@ -1,6 +1,6 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
-from calibrant._data import Data, count_of, effective_count
+from calibrant.data.checks import Data, count_of, effective_count
 from calibrant.metrics import NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.model import Model, Subject

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind
-from calibrant._check import refuse, shown
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import refuse, shown
 from calibrant.errors import CalibrantError, InputError, WorkerError
 from calibrant.rows.source import RowSource, reduced
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind
-from calibrant._beside import Features, check_features, join_columns, taken
-from calibrant._check import (
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import (
     as_tensor,
     check_count,
     check_flag,
@@ -22,7 +21,8 @@ from calibrant._check import (
     refuse,
     shown,
 )
-from calibrant._numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
+from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
+from calibrant.data.record import Features, check_features, join_columns, taken
 from calibrant.errors import InputError
 
 __all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "added", "chunks_of", "reduced"]

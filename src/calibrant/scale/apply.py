@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from calibrant._places import as_path, atomic_write, check_target, same_file
+from calibrant._core.paths import as_path, atomic_write, check_target, same_file
 from calibrant.calibrators import Calibrator
+from calibrant.data.predictions import Predictions
+from calibrant.data.splits import stale_names
 from calibrant.errors import FileFormatError, InputError
-from calibrant.predictions import Predictions
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.rows import ParquetRows, Shard, file_identity, open_parquet, rows_of
-from calibrant.splits import stale_names
 
 __all__ = ["apply_streamed"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import refuse
-from calibrant._places import check_source
+from calibrant._core.check import refuse
+from calibrant._core.paths import check_source
 from calibrant.calibrators import Calibrator
 from calibrant.errors import FileFormatError
 from calibrant.scale.rows import ParquetRows, file_identity

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from calibrant._check import check_count, refuse, shown
-from calibrant._files import reason_of
+from calibrant._core.check import check_count, refuse, shown
+from calibrant._core.files import reason_of
 from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
 
 __all__ = ["Executor", "Processes", "RayCluster", "in_turn", "processes", "ray_cluster"]

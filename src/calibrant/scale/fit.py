@@ -3,8 +3,8 @@
 import os
 from typing import TypeVar
 
-from calibrant._check import refuse
-from calibrant._places import as_path
+from calibrant._core.check import refuse
+from calibrant._core.paths import as_path
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.scale.checkpoint import check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn

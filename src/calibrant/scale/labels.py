@@ -3,12 +3,12 @@
 import os
 from typing import Any
 
-from calibrant._check import refuse
-from calibrant._leakage import LeakCheck
-from calibrant._places import as_path, shown
+from calibrant._core.check import refuse
+from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.data.leakage import LeakCheck
+from calibrant.data.multilabel_files import multilabel_batches
 from calibrant.evaluate import LabelSums
-from calibrant.multilabel_files import multilabel_batches
 
 __all__ = ["evaluate_multilabel_streamed"]
 

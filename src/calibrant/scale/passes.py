@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._leakage import LeakCheck
-from calibrant._places import atomic_write
+from calibrant._core.paths import atomic_write
 from calibrant.calibrators import Calibrator
+from calibrant.data.leakage import LeakCheck
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
-from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, RowSource, chunks_of
 from calibrant.rows.source import reduced
 from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arguments import check_kind
-from calibrant._beside import WEIGHT_NAMES, beside_stored, is_beside
-from calibrant._check import as_tensor, check_labels
-from calibrant._files import reason_of
-from calibrant._places import as_path, check_source, shown
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import as_tensor, check_labels
+from calibrant._core.files import reason_of
+from calibrant._core.paths import as_path, check_source, shown
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside
+from calibrant.data.splits import refuse_ambiguous
 from calibrant.errors import FileFormatError, InputError
-from calibrant.predictions import Predictions
-from calibrant.splits import refuse_ambiguous
 
 __all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant._arguments import check_kind, check_list_of
-from calibrant._check import refuse
-from calibrant._data import states_of
-from calibrant._places import as_path
-from calibrant._plain import to_plain
+from calibrant._core.arguments import check_kind, check_list_of
+from calibrant._core.check import refuse
+from calibrant._core.config import to_plain
+from calibrant._core.paths import as_path
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import Calibrator
+from calibrant.data.checks import states_of
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Metric, SumMetric
 from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_count
+from calibrant._core.check import check_count
 from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraError
 from calibrant.scale.execute import RETRIES
 from calibrant.study import Cell, Recipe, Store, Study, execute

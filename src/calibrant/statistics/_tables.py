@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibrant._check import refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant.binning import BinTable
 
 

@@ -29,8 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind, check_level
-from calibrant._check import check_number, check_row_tensor, refuse, shown
+from calibrant._core.arguments import check_kind, check_level
+from calibrant._core.check import check_number, check_row_tensor, refuse, shown
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import quantiles

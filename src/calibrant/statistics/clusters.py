@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind, check_level, check_sampling, check_sums
-from calibrant._check import check_row_tensor, refuse
+from calibrant._core.arguments import check_kind, check_level, check_sampling, check_sums
+from calibrant._core.check import check_row_tensor, refuse
 from calibrant.statistics.binned import table_error
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import student_quantile

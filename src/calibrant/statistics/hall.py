@@ -10,7 +10,7 @@ removes this to the next order. For a count of x rare events it gives nearly the
 
 import math
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 
 __all__ = ["skewed_ends", "transformed"]
 

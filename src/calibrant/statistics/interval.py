@@ -6,9 +6,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_level, check_sampling
-from calibrant._check import check_count, check_number, check_row_tensor, refuse, shown
-from calibrant._data import Data, need_rows
+from calibrant._core.arguments import check_level, check_sampling
+from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
+from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics._results import Interval

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_level, check_row_weight
-from calibrant._check import check_count, check_dense, check_row_tensor, refuse, shown
-from calibrant._data import count_of, need_rows
+from calibrant._core.arguments import check_level, check_row_weight
+from calibrant._core.check import check_count, check_dense, check_row_tensor, refuse, shown
+from calibrant.data.checks import count_of, need_rows
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.statistics._results import Interval, PairedTest
 from calibrant.statistics.hall import skewed_ends, transformed
 

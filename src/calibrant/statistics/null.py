@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
-from calibrant._beside import keep
-from calibrant._check import check_count, check_row_tensor, refuse, shown
-from calibrant._data import Data, need_rows, repeated
-from calibrant._numerics import row_chunks
-from calibrant.predictions import BinaryPairs
+from calibrant._core.arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
+from calibrant._core.check import check_count, check_row_tensor, refuse, shown
+from calibrant._core.numerics import row_chunks
+from calibrant.data.checks import Data, need_rows, repeated
+from calibrant.data.predictions import BinaryPairs
+from calibrant.data.record import keep
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
 from calibrant.statistics.means import need_independent

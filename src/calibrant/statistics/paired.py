@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from calibrant._arguments import check_sampling
-from calibrant._check import check_count, check_number, refuse, shown
+from calibrant._core.arguments import check_sampling
+from calibrant._core.check import check_count, check_number, refuse, shown
 from calibrant.errors import InputError
 from calibrant.statistics._resampling import Floats, count_units, quantiles, resampled_means
 from calibrant.statistics._results import PairedTest

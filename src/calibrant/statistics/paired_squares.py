@@ -26,8 +26,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._arguments import check_kind, check_sampling
-from calibrant._check import check_row_tensor, refuse
+from calibrant._core.arguments import check_kind, check_sampling
+from calibrant._core.check import check_row_tensor, refuse
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._results import PairedTest
 from calibrant.statistics.clusters import cluster_sums

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_index, check_row_weight
-from calibrant._check import check_count, check_row_tensor
+from calibrant._core.arguments import check_index, check_row_weight
+from calibrant._core.check import check_count, check_row_tensor
 from calibrant.binning import BinTable
 from calibrant.statistics._tables import need_table
 

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from calibrant._arguments import check_mapping, check_text
-from calibrant._check import check_choice, check_number, refuse, shown
+from calibrant._core.arguments import check_mapping, check_text
+from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant.errors import InputError
 
 MOST_SEED = 2**63 - 1  # largest seed that both NumPy's and torch's generators accept

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from calibrant._check import check_number, shown
+from calibrant._core.check import check_number, shown
 from calibrant.errors import InputError
 
 T = TypeVar("T")

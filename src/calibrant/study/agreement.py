@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from calibrant._arguments import check_kind, check_list_of
+from calibrant._core.arguments import check_kind, check_list_of
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Study, check_study_kind
 from calibrant.study.tables import Summary

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from calibrant._check import check_choice, check_number, refuse, shown
-from calibrant._files import read_text, reason_of
+from calibrant._core.check import check_choice, check_number, refuse, shown
+from calibrant._core.files import read_text, reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study._checks import check_falls, check_figure, check_key, check_once, check_value
 from calibrant.study._papers import known_papers

@@ -12,9 +12,9 @@ import numpy as np
 
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
+from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, DuplicateRowsWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric
-from calibrant.predictions import Predictions
 
 __all__ = ["COLUMNS", "MEASURES", "Fits", "Measure", "quietly"]
 

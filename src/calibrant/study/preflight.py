@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibrant._files import reason_of
+from calibrant._core.files import reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study._checks import check_sizes_of_data

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._arguments import check_kind, check_list_of, check_mapping
-from calibrant._check import check_choice, check_count, check_flag, check_number, check_sequence, refuse, shown
-from calibrant._plain import to_plain
+from calibrant._core.arguments import check_kind, check_list_of, check_mapping
+from calibrant._core.check import check_choice, check_count, check_flag, check_number, check_sequence, refuse, shown
+from calibrant._core.config import to_plain
 from calibrant.errors import InputError
 from calibrant.study._checks import check_file_name, check_once, check_optimizer, check_seed_of_study
 from calibrant.study._tables import from_table

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from calibrant._arguments import check_kind
-from calibrant._check import check_count
-from calibrant._warn import warn_user
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import check_count
+from calibrant._core.warn import warn_user
 from calibrant.errors import FitError, InputError, UsageWarning
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study, check_recipe, check_study_kind

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from calibrant._arguments import check_kind
-from calibrant._files import read_arrays, read_text, reason_of, write_arrays
-from calibrant._places import as_path, atomic_write
+from calibrant._core.arguments import check_kind
+from calibrant._core.files import read_arrays, read_text, reason_of, write_arrays
+from calibrant._core.paths import as_path, atomic_write
+from calibrant.data.predictions import Predictions
+from calibrant.data.splits import load_splits, save_predictions
 from calibrant.errors import FileFormatError
-from calibrant.predictions import Predictions
-from calibrant.splits import load_splits, save_predictions
 from calibrant.study.recipe import Recipe, check_recipe
 from calibrant.study.train import Outcome
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arguments import check_kind, check_list_of
-from calibrant._check import check_choice, check_sequence, refuse, shown
-from calibrant._places import atomic_write
+from calibrant._core.arguments import check_kind, check_list_of
+from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant._core.paths import atomic_write
 from calibrant.binning import EqualMass
+from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
-from calibrant.predictions import Predictions
 from calibrant.statistics import null_band, two_sample_test
 from calibrant.study.measures import COLUMNS, MEASURES, Fits
 from calibrant.study.recipe import Claim, Recipe, Study, check_study_kind

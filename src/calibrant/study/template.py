@@ -3,7 +3,7 @@
 import os
 from importlib import resources
 
-from calibrant._places import as_path, atomic_write, shown
+from calibrant._core.paths import as_path, atomic_write, shown
 from calibrant.errors import InputError
 
 __all__ = ["write_template"]

@@ -14,9 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from calibrant._places import atomic_write
+from calibrant._core.paths import atomic_write
+from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
-from calibrant.predictions import Predictions
 from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import Recipe, Training, check_recipe

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._arguments import check_bins, check_kind
-from calibrant._check import check_count, check_dense, check_row_tensor, refuse
-from calibrant._data import need_predictions, need_unweighted
+from calibrant._core.arguments import check_bins, check_kind
+from calibrant._core.check import check_count, check_dense, check_row_tensor, refuse
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data.checks import need_predictions, need_unweighted
+from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, DuplicateRowsWarning, InputError
 from calibrant.metrics import ECE
-from calibrant.predictions import Predictions
 
 __all__ = [
     "LearnedEpochs",

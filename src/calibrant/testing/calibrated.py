@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant._arguments import check_mapping
+from calibrant._core.arguments import check_mapping
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import MissingExtraError
 from calibrant.operate import Check, check
-from calibrant.predictions import BinaryPairs, Predictions
 
 __all__ = ["assert_calibrated"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse, shown
-from calibrant._plain import renewed
+from calibrant._core.check import check_number, refuse, shown
+from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, load
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError, NotFittedError
-from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["check_calibrator"]

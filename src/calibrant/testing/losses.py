@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse, shown
+from calibrant._core.check import check_number, refuse, shown
+from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError, ZeroProbabilityWarning
 from calibrant.metrics import Metric, SumMetric
-from calibrant.predictions import Predictions
 
 __all__ = ["check_metric"]
 

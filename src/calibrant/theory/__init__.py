@@ -1,6 +1,6 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
-from calibrant._figures import FigureNumbers
+from calibrant._core.figure_numbers import FigureNumbers
 from calibrant.theory.calibration_map import calibration_map
 from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
 from calibrant.theory.convexity import focal_curvature

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calibrant._figures import Curve, FigureNumbers, Plot, floats
+from calibrant._core.figure_numbers import Curve, FigureNumbers, Plot, floats
 from calibrant.scores import FocalScore
 from calibrant.theory.focal_map import focal_logit
 from calibrant.theory.inverse_map import inverse_calibration_map

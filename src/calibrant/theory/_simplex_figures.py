@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._figures import Arrows, FigureNumbers, Heat, Isolines, floats, rows_of
+from calibrant._core.figure_numbers import Arrows, FigureNumbers, Heat, Isolines, floats, rows_of
 from calibrant.scores import FocalScore, LogScore
 from calibrant.theory.focal_map import focal_map
 from calibrant.theory.proper_part import proper_part

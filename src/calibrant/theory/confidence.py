@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_matrix, check_number, refuse
-from calibrant._numerics import increasing_root
+from calibrant._core.check import check_matrix, check_number, refuse
+from calibrant._core.numerics import increasing_root
 from calibrant._objective.log_pairs import check_log_probs, check_values, log_normalise
 from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import FocalTerms, focal_map

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._check import check_number, refuse
+from calibrant._core.check import check_number, refuse
 from calibrant._objective.log_pairs import check_values
 
 __all__ = ["focal_curvature"]

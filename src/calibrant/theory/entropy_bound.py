@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import as_tensor, check_labels, check_number, check_probs, refuse
+from calibrant._core.check import as_tensor, check_labels, check_number, check_probs, refuse
 from calibrant._objective.log_pairs import check_log_probs, log_pairs
 from calibrant.scores import FocalScore
 

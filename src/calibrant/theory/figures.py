@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from calibrant._check import check_choice
-from calibrant._figures import FigureNumbers
+from calibrant._core.check import check_choice
+from calibrant._core.figure_numbers import FigureNumbers
 from calibrant.theory._line_figures import (
     binary_fit_figure,
     bounds_figure,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant._objective.log_pairs import (
     broadcastable,
     check_classes,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._numerics import row_chunks
+from calibrant._core.numerics import row_chunks
 from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise
 from calibrant.scores import TrueClassScore, check_score
 from calibrant.theory.validity import Sloped, log_h, require_bijection

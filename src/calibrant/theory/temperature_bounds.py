@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant._check import check_flag, check_number, refuse
+from calibrant._core.check import check_flag, check_number, refuse
 from calibrant.theory.focal_map import focal_logit
 
 __all__ = [

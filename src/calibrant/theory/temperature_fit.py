@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_sequence, refuse, shown
+from calibrant._core.check import check_sequence, refuse, shown
 from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import FocalTerms
 

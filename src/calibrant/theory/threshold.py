@@ -2,8 +2,8 @@
 
 import math
 
-from calibrant._check import check_number
-from calibrant._numerics import increasing_root
+from calibrant._core.check import check_number
+from calibrant._core.numerics import increasing_root
 
 __all__ = ["gamma_from_threshold"]
 

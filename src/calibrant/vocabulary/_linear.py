@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count, refuse
+from calibrant._core.check import check_count, refuse
 from calibrant._objective.batch import FLOATING, kind_of
 
 CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed

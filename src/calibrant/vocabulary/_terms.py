@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant.losses import Loss, RowLoss, RowPenalty, Weighted
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from calibrant._check import refuse
+from calibrant._core.check import refuse
 from calibrant._objective.arguments import check_sample_weight
 from calibrant.errors import InputError
 from calibrant.losses import Loss

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._arguments import check_kind
-from calibrant._beside import check_features
-from calibrant._check import as_tensor, check_labels, refuse, shown
-from calibrant._data import states_of
-from calibrant._leakage import LeakCheck
+from calibrant._core.arguments import check_kind
+from calibrant._core.check import as_tensor, check_labels, refuse, shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.data.checks import states_of
+from calibrant.data.leakage import LeakCheck
+from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.record import check_features
 from calibrant.metrics import Metric, SumMetric
-from calibrant.predictions import BinaryPairs, Predictions
 from calibrant.rows import Chunk, LazyRows
 from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits
 

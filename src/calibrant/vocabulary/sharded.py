@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from calibrant._check import as_tensor, check_labels, check_number, refuse
-from calibrant._numerics import row_chunks
+from calibrant._core.check import as_tensor, check_labels, check_number, refuse
+from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import reduce_rows
 from calibrant.calibrators import TemperatureScaling
+from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import InputError
 from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
-from calibrant.predictions import BinaryPairs
 from calibrant.vocabulary._terms import called
 
 __all__ = ["ShardedLogits"]

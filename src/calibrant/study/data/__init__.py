@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from calibrant._arguments import check_mapping
+from calibrant._core.arguments import check_mapping
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits

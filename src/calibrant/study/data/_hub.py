@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._files import reason_of
+from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:

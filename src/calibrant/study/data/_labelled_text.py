@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._files import reason_of
+from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 
 Indices = npt.NDArray[np.int64]

@@ -5,10 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from calibrant._arguments import check_seed, check_text
-from calibrant._check import check_choice, check_count, check_flag, check_number, shown
-from calibrant._places import as_path
-from calibrant._places import shown as shown_path
+from calibrant._core.arguments import check_seed, check_text
+from calibrant._core.check import check_choice, check_count, check_flag, check_number, shown
+from calibrant._core.paths import as_path
+from calibrant._core.paths import shown as shown_path
 from calibrant.errors import FileFormatError, InputError
 
 Record = TypeVar("Record")

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from calibrant._check import check_count
+from calibrant._core.check import check_count
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study.data._requests import check_options
 from calibrant.study.data._split import Fold, TensorSplit

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_choice
-from calibrant._files import read_arrays
+from calibrant._core.check import check_choice
+from calibrant._core.files import read_arrays
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._hub import Source, check_classes, raw_split
 from calibrant.study.data._papers import split_rows

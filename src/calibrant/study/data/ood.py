@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._check import check_count, check_number
+from calibrant._core.check import check_count, check_number
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data._split import Split, TensorSplit
 from calibrant.study.data.images import SOURCES, test_pixels

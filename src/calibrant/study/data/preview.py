@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from calibrant._arguments import check_mapping
-from calibrant._check import check_choice
+from calibrant._core.arguments import check_mapping
+from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
 from calibrant.study.data._requests import check_name, check_options

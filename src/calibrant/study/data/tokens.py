@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._check import check_count
-from calibrant._files import reason_of
+from calibrant._core.check import check_count
+from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study.data._labelled_text import read_texts
 from calibrant.study.data._papers import split_rows

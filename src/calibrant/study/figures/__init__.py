@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrant._arguments import check_kind, check_list_of
+from calibrant._core.arguments import check_kind, check_list_of
 from calibrant.study.figures._curves import bins, learned, trajectory
 from calibrant.study.figures._distributions import logits, ood, reliability
 from calibrant.study.figures._panels import Bars, Drawing, Line, Panel, Plot, Reliability

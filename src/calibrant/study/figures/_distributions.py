@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_roc
-from calibrant.predictions import Predictions
 from calibrant.study.figures._curves import by_objective
 from calibrant.study.figures._panels import Bars, Line, Plot, Reliability
 from calibrant.study.measures import quietly

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from calibrant.predictions import Predictions
+from calibrant.data.predictions import Predictions
 
 Numbers = tuple[float, ...]
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from calibrant.calibrators import FocalTemperatureScaling, HistogramBinning, TemperatureScaling
+from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE
-from calibrant.predictions import Predictions
 from calibrant.study.figures._curves import by_objective, line_of
 from calibrant.study.figures._panels import Line, Plot
 from calibrant.study.measures import MEASURES, quietly

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibrant._check import check_count, check_sequence, refuse
+from calibrant._core.check import check_count, check_sequence, refuse
 
 MOST = 1 << 24  # largest size of a layer: larger ones do not fit in memory
 

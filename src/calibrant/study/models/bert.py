@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant._arguments import check_mapping
-from calibrant._check import check_count, check_number, refuse, shown
-from calibrant._files import reason_of
+from calibrant._core.arguments import check_mapping
+from calibrant._core.check import check_count, check_number, refuse, shown
+from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study.models._sizes import check_sizes
 

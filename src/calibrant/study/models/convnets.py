@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.models._sizes import check_sizes
 from calibrant.study.models.resnet import Basic, normal_by_outputs

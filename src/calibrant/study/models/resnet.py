@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._check import check_choice
+from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.models._sizes import check_sizes, check_widths
 

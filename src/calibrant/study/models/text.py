@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_number
+from calibrant._core.check import check_number
 from calibrant.study.models._sizes import check_odd, check_sizes, check_widths
 
 __all__ = ["DeepTextCNN", "PooledTextCNN"]

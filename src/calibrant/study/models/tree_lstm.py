@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from calibrant._check import check_flag, check_number, check_row_tensor
+from calibrant._core.check import check_flag, check_number, check_row_tensor
 from calibrant.errors import InputError
 from calibrant.study.data._trees import TreeBatch
 from calibrant.study.models._sizes import check_sizes

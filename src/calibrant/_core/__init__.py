@@ -1,0 +1,1 @@
+"""What every family stands on: checks, configuration, numerics, Newton's method, paths and files."""

@@ -1,0 +1,149 @@
+"""The table of sums a bin that every binned error, diagram and calibrator is computed from; public in ``calibrant.binning``."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import refuse
+from calibrant._core.numerics import row_chunks
+from calibrant.errors import InputError
+
+_FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
+
+
+@dataclass(frozen=True, eq=False)
+class BinTable:
+    """Counts and sums a bin: a sum that merges across batches, processes and machines.
+
+    Args:
+        count: (B,) samples in each bin: int64, or float64 sums of sampling weights.
+        sum_p: (B,) float64, sum of the probabilities.
+        sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
+        total: Samples seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
+        squares: (B,) float64, sums of squared sampling weights; None where each sample counts once.
+    """
+
+    count: Tensor
+    sum_p: Tensor
+    sum_y: Tensor
+    total: float
+    squares: Tensor | None = None
+
+    @classmethod
+    def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
+        """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
+
+        ``weight`` (N,) holds int64 counts or float64 sampling weights, as ``Predictions.weights`` does.
+        """
+        total = int(index.shape[0]) if weight is None else weight.sum().item()
+        if int(index.shape[0]) and int(index.min()) < 0:
+            keep = index >= 0
+            index, p, y = index[keep], p[keep], y[keep]
+            weight = None if weight is None else weight[keep]
+        if weight is not None:
+            return cls._weighted(index, p, y, weight, bins=bins, total=total)
+        if index.is_cuda and bins <= _FEW_BINS:
+            return cls(*_device_sums(index, p, y, bins), total=total)
+        return cls(
+            count=torch.bincount(index, minlength=bins),
+            sum_p=torch.bincount(index, weights=p.to(torch.float64), minlength=bins),
+            sum_y=torch.bincount(index, weights=y.to(torch.float64), minlength=bins),
+            total=total,
+        )
+
+    @classmethod
+    def _weighted(cls, index: Tensor, p: Tensor, y: Tensor, w: Tensor, *, bins: int, total: float) -> "BinTable":
+        def summed(values: Tensor) -> Tensor:
+            return torch.bincount(index, weights=values, minlength=bins)
+
+        wide = w.double()
+        count, sums = summed(wide), (summed(wide * p.double()), summed(wide * y.double()))
+        if not w.is_floating_point():
+            return cls(count.round().long(), *sums, total=total)
+        return cls(count, *sums, total=total, squares=summed(wide.square()))
+
+    def __add__(self, other: "BinTable") -> "BinTable":
+        if (self.squares is None) != (other.squares is None):
+            raise InputError(
+                "expected tables of one kind of weights, got sampling weights in one only; measure all parts with weights"
+            )
+        if self.count.shape != other.count.shape:
+            raise InputError(
+                f"expected tables of equally many bins, got {self.count.shape[0]} and {other.count.shape[0]}; "
+                "merge tables of one binning only"
+            )
+        squares = None if self.squares is None or other.squares is None else self.squares + other.squares
+        sums = (self.count + other.count, self.sum_p + other.sum_p, self.sum_y + other.sum_y)
+        return BinTable(*sums, self.total + other.total, squares)
+
+    @property
+    def filled(self) -> Tensor:
+        """(B,): the counts, and 1 in an empty bin: what a bin's sums are divided by."""
+        return torch.where(self.count > 0, self.count, 1)
+
+    @property
+    def gap(self) -> Tensor:
+        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
+        return (self.sum_p - self.sum_y) / self.filled
+
+    @property
+    def rate(self) -> Tensor:
+        """(…, B) float64: mean outcome of each bin, within [0, 1] whatever rounding weights bring; 0 in an empty bin."""
+        return (self.sum_y / self.filled).clamp(0, 1)
+
+    @property
+    def weight(self) -> Tensor:
+        """(B,) float64: share of all samples in each bin."""
+        return self.count.to(torch.float64) / (self.total if self.total > 0 else 1)
+
+    @property
+    def squared_shares(self) -> Tensor:
+        """(B,) float64: Σ (w_i / Σw)² over the samples of each bin: what variances of weighted means are made of."""
+        total = self.total if self.total > 0 else 1
+        return self.weight / total if self.squares is None else self.squares / total**2
+
+    @property
+    def effective(self) -> Tensor:
+        """(B,): samples of equal weight that would vary as much as those of each bin: (Σw)² / Σw²."""
+        return self.count if self.squares is None else self.count**2 / torch.where(self.count > 0, self.squares, 1)
+
+    def errors(self, *, norm: float = 1) -> Tensor:
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
+
+        Raises:
+            InputError: If no row was summed: an empty table has no error, not one of 0.
+        """
+        self._need_rows()
+        if norm == 1:
+            return (self.weight * self.gap.abs()).sum(dim=-1)
+        return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
+
+    def error(self, *, norm: float = 1) -> float:
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm): ECE for ``norm=1``, RMS calibration error for 2."""
+        return float(self.errors(norm=norm))
+
+    def maximum(self) -> float:
+        """Return the largest |gap| of a non-empty bin: MCE."""
+        self._need_rows()
+        return float(self.gap.abs().max())
+
+    def _need_rows(self) -> None:
+        if self.total <= 0:
+            raise refuse(
+                "at least one row for a binned error", "a selection of none", "check how the rows were selected"
+            )
+
+
+def _device_sums(index: Tensor, p: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return counts, Σp and Σy a bin as one matrix product: millions of atomic additions into a few bins would queue."""
+    totals = p.new_zeros(bins, 3, dtype=torch.float64)
+    names = torch.arange(bins, device=index.device)
+    for rows in row_chunks(index.shape[0], bins, device=index.device):
+        member = (index[rows, None] == names).double()
+        columns = torch.stack(
+            [torch.ones_like(p[rows], dtype=torch.float64), p[rows].double(), y[rows].double()], dim=1
+        )
+        totals += member.T @ columns
+    count, sum_p, sum_y = totals.unbind(dim=1)
+    return count.round().long(), sum_p, sum_y

@@ -1,0 +1,51 @@
+"""A model's outputs over a loader."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._core.check import refuse
+
+
+def outputs_of(model: Any, loader: Any) -> tuple[Tensor, Tensor]:
+    """Return logits (N, K) and labels (N,) on the CPU, in evaluation mode; the training mode is put back.
+
+    Args:
+        model: Returns logits (N, K) for a batch of inputs.
+        loader: Batches of inputs and labels (N,).
+
+    Raises:
+        InputError: If they do not fit together, or there is no batch.
+    """
+    if not isinstance(model, nn.Module):
+        raise refuse("a torch.nn.Module", type(model).__name__, "pass logits you have to from_logits")
+    if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):
+        raise refuse("a loader of (inputs, labels) batches", type(loader).__name__, "pass a DataLoader")
+    training = model.training
+    parameter = next(model.parameters(), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    model.eval()
+    try:
+        with torch.no_grad():
+            pairs = [_of_batch(model, batch, device) for batch in loader]
+    finally:
+        model.train(training)
+    if not pairs:
+        raise refuse("at least one batch", "an empty loader", "check the data set")
+    return torch.cat([z for z, _ in pairs]), torch.cat([y for _, y in pairs])
+
+
+def _of_batch(model: nn.Module, batch: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return logits and labels of one batch, on the CPU."""
+    if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+        raise refuse("batches of two tensors (inputs, labels)", type(batch).__name__, "pass a DataLoader of pairs")
+    try:
+        logits = model(batch[0].to(device))
+    except RuntimeError as error:  # PyTorch's word for shapes that do not fit
+        got = f"{type(model).__name__} on inputs {tuple(batch[0].shape)}: {error}"
+        raise refuse("a model that accepts the loader's inputs", got, "pass the loader it was made for") from error
+    if not isinstance(logits, Tensor):
+        raise refuse("a model that returns logits", type(logits).__name__, "wrap it so that it returns its logits")
+    return logits.cpu(), batch[1].cpu()

@@ -1,0 +1,84 @@
+"""Small sets of predictions that the package carries: its own trainings, each with the recipe that made it.
+
+Beside ``NAME.npz`` (logits in float16, labels, the splits val and test) lies ``NAME.toml``: the study, the seed and the
+command of the training. ``benchmarks/examples.py`` makes both from a finished run.
+"""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from calibrant._core.check import shown
+from calibrant.data.formats import read_named
+from calibrant.data.predictions import Predictions
+from calibrant.data.splits import splits_of
+from calibrant.errors import InputError
+
+__all__ = ["example_path", "example_recipe", "examples", "load_example"]
+
+_HOME = Path(__file__).parent
+
+
+def examples() -> list[str]:
+    """Return the names of the example predictions that the package carries.
+
+    Examples:
+        >>> examples()
+        ['20news', 'cifar10', 'sst']
+    """
+    return sorted(path.stem for path in _HOME.glob("*.npz"))
+
+
+def load_example(name: str) -> dict[str, Predictions]:
+    """Return the splits ``val`` and ``test`` of an example: logits and labels of a network that Calibrant trained.
+
+    Args:
+        name: One of ``examples()``: "cifar10" (images, 10 classes), "sst" (sentences, 2), "20news" (posts, 20).
+
+    Raises:
+        InputError: If there is no such example.
+
+    Examples:
+        >>> splits = load_example("cifar10")
+        >>> splits["test"]
+        Predictions(10000 rows, 10 classes, labelled)
+    """
+    path = example_path(name)
+    splits = splits_of(read_named(path).arrays, path)
+    found = {}
+    for split, data in splits.items():
+        if isinstance(data, Predictions):
+            found[split] = Predictions.from_logits(data.logits.float(), data.labels)
+    return found
+
+
+def example_recipe(name: str) -> dict[str, Any]:
+    """Return how an example was made: study, objective, seed, command, recipe and versions.
+
+    Args:
+        name: As in ``load_example``.
+
+    Raises:
+        InputError: If there is no such example.
+    """
+    return tomllib.loads(example_path(name).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def example_path(name: str) -> Path:
+    """Return the file of an example.
+
+    Args:
+        name: As in ``load_example``.
+
+    Raises:
+        InputError: If there is no such example.
+    """
+    known = examples()
+    if not isinstance(name, str) or name not in known:
+        close = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
+        raise InputError(
+            f"expected an example among {', '.join(known)}, got {shown(name)}; "
+            + (f"did you mean {close[0]}?" if close else "name one of these")
+        )
+    return _HOME / f"{name}.npz"

@@ -1,0 +1,283 @@
+"""The columns of a table as named arrays: one column a class, one list column, or names that say what they hold."""
+
+import fnmatch
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._core.files import Array
+from calibrant._core.paths import shown
+from calibrant.data.formats.cells import refuse_empty, refuse_text
+from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name
+from calibrant.errors import FileFormatError, InputError
+
+_ROLES = {
+    *SCORES,
+    *LABELS,
+    "label_ids",
+    "group",
+    "groups",
+    "pred",
+    "decision",
+    "confidence",
+    "prediction",
+    "predictions",
+}
+_SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
+_NUMBER = re.compile(r"(.*?)(\d+)")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What the columns say of the classes: their names, the part of them under a pattern's ``*``, their numbers; or nothing."""
+
+    names: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -> tuple[dict[str, Array], Classes]:
+    """Return the arrays of a table, its class columns joined under the name of their kind, and what names its classes.
+
+    Args:
+        table: A ``pyarrow.Table``.
+        layout: What the user says of it.
+        path: Its file, or folder.
+        first: The number of its first row there, for a table that is read in pieces.
+
+    Raises:
+        InputError: If the columns that the layout names are missing, out of order, or hold no numbers.
+        FileFormatError: If a column that is used has empty cells, or lists of several lengths.
+    """
+    names = list(table.column_names)
+    spread: dict[str, list[str]]
+    if layout.columns:
+        chosen, parts = match_columns(layout.columns, names, path)
+        spread = {layout.kind or "": chosen}
+        classes = Classes(tuple(chosen), parts, numbers_of(chosen)) if len(chosen) > 1 else Classes()
+    else:
+        spread = _spread_columns(names, path)
+        classes = Classes((), (), numbers_of(next(iter(spread.values()), [])))
+    used = {name for group in spread.values() for name in group}
+    arrays: dict[str, Array] = {}
+    for kind, group in spread.items():
+        if not kind:
+            raise InputError(
+                f"expected the kind of the columns {_some(group)} in {shown(path)}, got none; pass kind='probs', or "
+                "kind='logits', to calibrant.read"
+            )
+        arrays[kind], own = _scores(table, group, path, first)
+        classes = own if own.names else classes
+    for name in names:
+        if name in used or name in arrays:
+            continue
+        role = stem_and_name(name)[1] in _ROLES or name == layout.label
+        column = table.column(name)
+        if stem_and_name(name)[1] in LABELS or name == layout.label:
+            column = _without_blanks(column)
+        arrays[name] = column_array(column, name, path, strict=role, first=first)
+    return arrays, classes
+
+
+def _without_blanks(column: Any) -> Any:
+    """Return a column of text with its empty cells, which a CSV file keeps as "", null as those of numbers are."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    return pa.compute.if_else(pa.compute.equal(column, ""), pa.scalar(None, column.type), column)
+
+
+def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns that ``patterns`` name, in the file's order under a pattern, and what stands under its ``*``.
+
+    Raises:
+        InputError: If one names nothing, or the numbers at the columns' ends disagree with the order of the file.
+    """
+    chosen: list[str] = []
+    parts: list[str] = []
+    for pattern in patterns:
+        if pattern in names:
+            found = [pattern]
+        else:
+            found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+            _check_order(found, path)
+        if not found:
+            raise InputError(
+                f"expected the columns {pattern!r} in {shown(path)}, got {_some(names)}; name some of these"
+            )
+        chosen += [name for name in found if name not in chosen]
+        parts += [_under_star(pattern, name) for name in found]
+    return chosen, tuple(parts) if len(parts) == len(chosen) else tuple(chosen)
+
+
+def column_array(column: Any, name: str, path: Path, *, strict: bool = True, first: int = 0) -> Array:
+    """Return a column as an array: numbers (N,), text (N,) as objects, or lists of one length (N, K).
+
+    Args:
+        column: A ``pyarrow.ChunkedArray``.
+        name: What messages call it.
+        path: As there.
+        strict: Refuse empty cells and lists of several lengths, which a column that is only kept may have.
+        first: The number of its first row in the file.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if strict:
+        refuse_empty(column, name, path, first=first)
+    if _is_list(column.type):
+        matrix = _matrix(column, name, path) if strict or not column.null_count else None
+        if matrix is not None or strict:
+            if matrix is None:
+                raise FileFormatError(
+                    f"expected lists of one length, one entry a class, got several lengths in the column {name!r} of "
+                    f"{shown(path)}; write a row for every class"
+                )
+            return matrix
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    found: Array = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    if strict and stem_and_name(name)[1] in SCORES and found.dtype == object:
+        return _parsed(found, name, path)
+    return found
+
+
+def is_text(values: Array) -> bool:
+    """Say whether an array holds text."""
+    return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(one, str) for one in values.flat))
+
+
+def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[Array, Classes]:
+    """Return the scores (N, K), or (N,) of one column of numbers, and the classes that lists of {label, score} name."""
+    import pyarrow as pa
+
+    if len(group) == 1:
+        column = table.column(group[0])
+        if _is_list(column.type) and pa.types.is_struct(column.type.value_type):
+            return _labelled_scores(column, group[0], path)
+        values = column_array(column, group[0], path, first=first)
+        return (_parsed(values, group[0], path) if values.dtype == object else values), Classes()
+    columns = [column_array(table.column(name), name, path, first=first) for name in group]
+    for name, values in zip(group, columns, strict=True):
+        if values.dtype.kind not in "fiu" or values.ndim != 1:
+            refuse_text(table.column(name), name, path, first=first)
+    stacked = np.stack(columns, axis=1)
+    return (stacked if stacked.dtype.kind == "f" else stacked.astype(np.float64)), Classes()
+
+
+def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes]:
+    """Return scores (N, K) of rows such as [{"label": "LABEL_1", "score": 0.9}, …], sorted within a row as they may be."""
+    rows = column.to_pylist()
+    fields = {field.name for field in column.type.value_type}
+    if not {"label", "score"} <= fields or any(row is None for row in rows):
+        raise InputError(
+            f"expected lists of {{label, score}} in the column {name!r} of {shown(path)}, got {sorted(fields)}; write these "
+            "two"
+        )
+    found = {one["label"] for row in rows for one in row}
+    numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in found)
+    names = sorted(found, key=(lambda one: int(one[6:])) if numbered else str)
+    index = {one: place for place, one in enumerate(names)}
+    scores = np.full((len(rows), len(names)), np.nan)
+    for place, row in enumerate(rows):
+        for one in row:
+            scores[place, index[one["label"]]] = one["score"]
+    if np.isnan(scores).any():
+        place = int(np.isnan(scores).any(axis=1).argmax())
+        raise InputError(
+            f"expected a score for each of the {len(names)} classes in every row, got {len(rows[place])} in row {place} of "
+            f"{shown(path)}; write all of them (top_k=None in a pipeline)"
+        )
+    numbers = tuple(int(one[6:]) for one in names) if numbered else ()
+    return scores, Classes(tuple(str(one) for one in names), (), numbers)
+
+
+def _spread_columns(names: Sequence[str], path: Path) -> dict[str, list[str]]:
+    """Return kind → columns for those called ``logits_0``, ``logits_1`` …, or ``probs_0`` …, with a split before them or not."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if matched := _SPREAD.fullmatch(name):
+            kind = matched[2] if matched[2].endswith("s") else matched[2] + "s"
+            found.setdefault(matched[1] + kind, []).append(name)
+    for group in found.values():
+        _check_order(group, path)
+    return {kind: group for kind, group in found.items() if kind not in names}
+
+
+def _check_order(names: Sequence[str], path: Path) -> None:
+    numbers = numbers_of(names)
+    if numbers and list(numbers) != sorted(numbers):
+        ordered = [name for _, name in sorted(zip(numbers, names, strict=True))]
+        raise InputError(
+            f"expected columns in the order of their numbers, got {_some(names)} in {shown(path)}; pass "
+            f"columns='{','.join(ordered)}' to calibrant.read"
+        )
+
+
+def numbers_of(names: Sequence[str]) -> tuple[int, ...]:
+    """Return the number at the end of each name, or nothing unless they are one name with different numbers."""
+    found = [matched for name in names if (matched := _NUMBER.fullmatch(name))]
+    numbers = tuple(int(one[2]) for one in found)
+    alike = len({one[1] for one in found}) == 1
+    return numbers if alike and len(set(numbers)) == len(names) > 1 else ()
+
+
+def _under_star(pattern: str, name: str) -> str:
+    before, star, after = pattern.partition("*")
+    simple = star and not any(sign in before + after for sign in "*?[")
+    return name.removeprefix(before).removesuffix(after) if simple else name
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _matrix(column: Any, name: str, path: Path) -> Array | None:
+    """Return a list column as (N, K), None where the lists differ in length."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+    lengths = pa.compute.unique(pa.compute.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or lengths[0] is None:
+        return np.empty((0, 0)) if not lengths else None
+    flat = column.flatten()
+    if flat.null_count:
+        raise FileFormatError(
+            f"expected a number in every list (columns without nulls), got empty ones in the column {name!r} of "
+            f"{shown(path)}; fill or drop them"
+        )
+    if _is_list(flat.type):
+        inner = _matrix(flat, name, path)
+        return None if inner is None else inner.reshape(len(column), lengths[0], *inner.shape[1:])
+    values: Array = flat.to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), lengths[0])
+
+
+def _parsed(values: Array, name: str, path: Path) -> Array:
+    """Return lists that a CSV file keeps as text, "[0.1, 0.9]", as (N, K)."""
+    try:
+        rows = [json.loads(text) for text in values.tolist()]
+        found = np.array(rows, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise FileFormatError(
+            f"expected numbers, or lists such as [0.1, 0.9], in the column {name!r} of {shown(path)}, got "
+            f"{str(values[0])[:40]!r}; write one column a class"
+        ) from error
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    shown_names = [str(name) for name in names]
+    return ", ".join(shown_names if len(shown_names) <= 12 else [*shown_names[:9], "…", *shown_names[-2:]])

@@ -1,0 +1,66 @@
+"""Arrays whose values, or names, contradict the kind they are given: probabilities as logits, percentages, log-probabilities."""
+
+from pathlib import Path
+
+import numpy as np
+
+from calibrant._core.files import Array
+from calibrant._core.paths import shown
+from calibrant.data.formats.layout import KINDS, TOLERANCE, Layout, stem_and_name
+from calibrant.errors import FileFormatError, InputError
+
+
+def refuse_other_kinds(arrays: dict[str, Array], layout: Layout, place: Path) -> None:
+    """Refuse rounded probabilities that the layout calls logits, and percentages under either name.
+
+    Raises:
+        InputError: If there are some.
+    """
+    _refuse_probs_as_logits(arrays, layout, place)
+    _refuse_percentages(arrays, place)
+
+
+def refuse_log_probs(arrays: dict[str, Array], place: Path) -> None:
+    """Refuse ``log_probs``, which would be the probabilities of a split called ``log``.
+
+    Raises:
+        FileFormatError: If one is called so.
+    """
+    for name in arrays:
+        if name.endswith("log_probs"):
+            raise FileFormatError(
+                f"expected logits or probs, got {name} in {shown(place)}; name it {name.removesuffix('log_probs')}logits: "
+                "log-probabilities are logits"
+            )
+
+
+def are_percentages(values: Array) -> bool:
+    """Say whether rows (N, K) lie between 0 and 100 and sum to 100, as rounded percentages do."""
+    if values.ndim != 2 or not values.size or values.dtype.kind not in "fiu":
+        return False
+    return all(
+        bool((rows >= 0).all() and (np.abs(rows.sum(axis=1, dtype=np.float64) - 100) <= 100 * TOLERANCE).all())
+        for rows in (values[:64], values)  # the first rows say no for nearly every array
+    )
+
+
+def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Path) -> None:
+    """Refuse rounded probabilities that are called logits; unrounded ones are refused where predictions are made."""
+    if layout.kind != "logits":
+        return
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] == "logits" and values.ndim == 2 and len(values) and values.dtype.kind == "f":
+            if (values >= 0).all() and (values <= 1).all() and (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
+                raise InputError(
+                    f"expected logits, got rows between 0 and 1 that sum to 1 in {shown(place)}; call them by their kind, probs"
+                )
+
+
+def _refuse_percentages(arrays: dict[str, Array], place: Path) -> None:
+    """Refuse rows that sum to 100, whatever they are called: as logits they would give figures of another model."""
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] in KINDS and are_percentages(values):
+            raise InputError(
+                f"expected probabilities that sum to 1, or logits, got rows that sum to 100 in {shown(place)}; divide these "
+                "percentages by 100"
+            )

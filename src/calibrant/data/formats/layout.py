@@ -1,0 +1,98 @@
+"""What a user says about a file whose names do not say it: which columns, which label, which kind."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from calibrant._core.check import check_flag, refuse, shown
+from calibrant._core.paths import as_path
+
+ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
+TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json")
+READABLE = (*ARRAYS, *TABLES)
+KINDS = ("logits", "probs")
+SCORES = ("logits", "probs", "conf")
+LABELS = ("labels", "label")
+SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
+TOLERANCE = 0.05  # of a row's sum, under normalize: 20 classes rounded to two digits stay within it
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to read a file whose names do not say all; the default reads the names that Calibrant writes.
+
+    Args:
+        columns: Patterns or names of a table's columns, one a class, in the order of the file; or the one column that
+            holds a list, or the probability of class 1.
+        label: The column, or array, of the labels.
+        kind: "logits" or "probs": what the columns, or an array without a name that says so, hold.
+        labels: A file that holds the labels of the rows.
+        normalize: Divide each row of probabilities by its sum, which must lie within ``TOLERANCE`` of 1.
+        class_names: Names of the classes in order, for labels that are text.
+    """
+
+    columns: tuple[str, ...] = ()
+    label: str | None = None
+    kind: str | None = None
+    labels: str | os.PathLike[str] | None = None
+    normalize: bool = False
+    class_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        columns: str | Sequence[str] | None = None,
+        label: str | None = None,
+        kind: str | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        normalize: bool = False,
+        class_names: Sequence[str] | None = None,
+    ) -> "Layout":
+        """Return the layout of checked arguments; ``columns`` may be text with commas.
+
+        Raises:
+            InputError: For an argument of another type or value.
+        """
+        if kind is not None and kind not in KINDS:
+            raise refuse("kind as 'logits' or 'probs'", shown(kind), "name one of them")
+        if label is not None and (not isinstance(label, str) or not label):
+            raise refuse("label as the name of a column", shown(label), "name one")
+        if labels is not None:
+            as_path(labels, name="labels")
+        check_flag(normalize, name="normalize")
+        return cls(
+            _names(columns, name="columns", split=True),
+            label,
+            kind,
+            labels,
+            normalize,
+            _names(class_names, name="class_names"),
+        )
+
+    def given(self) -> list[str]:
+        """Return the names of what differs from the default."""
+        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+
+
+def _names(values: Any, *, name: str, split: bool = False) -> tuple[str, ...]:
+    if values is None:
+        return ()
+    if isinstance(values, str) and split:
+        values = [part.strip() for part in values.split(",")]
+    listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str | bytes) else []
+    if not listed or not all(isinstance(one, str) and one for one in listed):
+        raise refuse(f"{name} as a list of names", shown(values), "pass text, one name a class")
+    if len(set(listed)) != len(listed):
+        twice = next(one for one in listed if listed.count(one) > 1)
+        raise refuse(f"distinct {name}", f"{twice!r} twice", "name each once")
+    return tuple(listed)
+
+
+def stem_and_name(name: str) -> tuple[str, str]:
+    """Return ("val_", "logits") for "val_logits", and ("", "logits") for "logits"; ("", "label_ids") for that name."""
+    if name == "label_ids":
+        return "", name
+    stem, bar, kind = name.rpartition("_")
+    return (stem + bar, kind) if stem else ("", name)

@@ -1,0 +1,372 @@
+"""Any file as arrays under the names that say what they hold: ``logits`` or ``probs``, ``labels``, ``conf``, ``pred``."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from calibrant._core.files import Array, read_text
+from calibrant._core.paths import as_path, check_source, shown
+from calibrant.data.formats import suggest
+from calibrant.data.formats.columns import Classes, arrays_of_table, is_text
+from calibrant.data.formats.foreign import refuse_foreign
+from calibrant.data.formats.kinds import refuse_log_probs, refuse_other_kinds
+from calibrant.data.formats.labels import encode_labels, encode_pair
+from calibrant.data.formats.layout import (
+    ARRAYS,
+    LABELS,
+    READABLE,
+    SCORES,
+    SPLITS,
+    TABLES,
+    TOLERANCE,
+    Layout,
+    stem_and_name,
+)
+from calibrant.data.formats.tables import read_table
+from calibrant.data.formats.tensors import read_npy, read_tensors
+from calibrant.errors import FileFormatError, InputError
+
+SPLIT = "split"
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a file holds, under names that say it, and what was done to it on the way.
+
+    Args:
+        arrays: Name → array; in a file of several splits ``val_logits``, ``test_labels`` and so on.
+        off: How far the sums of rows were from 1 at most before ``normalize`` divided by them; None without it.
+        class_names: The names of the classes, where the file or the layout gives them.
+        matched: Whether labels were text, matched to names.
+    """
+
+    arrays: dict[str, Array]
+    off: float | None = None
+    class_names: tuple[str, ...] = ()
+    matched: bool = False
+
+    @property
+    def unnamed_label(self) -> str | None:
+        """The name of what seems to be the labels of scores without any, such as ``target``; None without one."""
+        return suggest.label_among(self.arrays)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what was changed."""
+        return () if self.off is None else (normalized_note(self.off),)
+
+
+def normalized_note(off: float) -> str:
+    """Return what ``normalize`` did, in words."""
+    return f"normalized: sums of rows differed from 1 by up to {off:.2g} (at most {TOLERANCE} is accepted)"
+
+
+def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Named:
+    """Return the arrays of a file, or of a folder of ``.npy`` files or of tables, under names that say what they hold.
+
+    Args:
+        path: Ends in one of ``READABLE``.
+        layout: What the user says of it; None reads the names that are there.
+
+    Raises:
+        FileFormatError: If the file is missing, broken, of another kind, or its names do not say what it holds.
+        InputError: If the layout names what is not there, or has no effect.
+    """
+    layout = Layout() if layout is None else layout
+    place = as_path(path)
+    if parts := parts_in(place):
+        return _joined({name: read_named(part, layout) for name, part in parts.items()})
+    if place.is_dir() or place.suffix.lower() not in (".npz", ".safetensors"):
+        place = _checked(place)
+    return named_of(place, *_opened(place, layout), layout)
+
+
+def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: Layout) -> Named:
+    """Return the arrays of a file under the names that say what they hold; as ``read_named``, of what was opened."""
+    refuse_log_probs(arrays, place)
+    names = _class_names(arrays, layout, classes)
+    arrays = _with_scores(arrays, layout, place)
+    arrays = _with_labels(arrays, layout, place)
+    matched = _has_text(arrays)
+    _check_count(names if matched else (), arrays, place)
+    arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
+    refuse_other_kinds(arrays, layout, place)
+    arrays, off = _normalized(arrays, layout, place)
+    return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched)
+
+
+def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
+    """Return the columns ``names`` (N,) beside the rows of ``split``: ``test_region`` or ``region`` for "region".
+
+    Args:
+        named: What a file holds.
+        names: Of the columns.
+        split: Whose rows.
+        file: What messages call the file.
+
+    Raises:
+        InputError: If one is missing.
+    """
+    found = {}
+    for name in names:
+        there = next((one for one in (f"{split}_{name}", name) if one in named.arrays), None)
+        if there is None:
+            raise InputError(
+                f"expected the column {name!r} in {file}, got {', '.join(sorted(named.arrays))}; name one of these"
+            )
+        found[name] = named.arrays[there]
+    return found
+
+
+def parts_in(place: Path) -> dict[str, Path]:
+    """Return split name → file or folder, where a folder's files, or its folders, are called as splits are; else nothing."""
+    if not place.is_dir() or any(place.glob("*.npy")):
+        return {}
+    inside = sorted(one for one in place.iterdir() if one.is_dir() or one.suffix.lower() in READABLE)
+    stems = [one.name if one.is_dir() else one.stem for one in inside]
+    known = [stem.strip().casefold() in SPLITS for stem in stems]
+    return dict(zip(stems, inside, strict=True)) if inside and all(known) and len(set(stems)) == len(stems) else {}
+
+
+def _joined(parts: dict[str, Named]) -> Named:
+    arrays = {f"{split}_{name}": values for split, named in parts.items() for name, values in named.arrays.items()}
+    first = next(iter(parts.values()))
+    offs = [named.off for named in parts.values() if named.off is not None]
+    return Named(arrays, max(offs, default=None), first.class_names, any(named.matched for named in parts.values()))
+
+
+def is_array_folder(path: str | os.PathLike[str]) -> bool:
+    """Say whether ``path`` is a folder that is read whole: of ``.npy`` files, of tables other than Parquet, or of splits."""
+    place = Path(path)
+    if not place.is_dir() or any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
+        return False
+    suffixes = {file.suffix.lower() for file in place.iterdir()}
+    return ".npy" in suffixes or bool(suffixes & set(TABLES)) or bool(parts_in(place))
+
+
+def _checked(place: Path) -> Path:
+    if place.is_dir():
+        return place
+    refuse_foreign(place)
+    if place.suffix.lower() not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
+        raise FileFormatError(
+            f"expected a file named {', '.join('*' + suffix for suffix in READABLE)}, got {shown(place.name)!r}; convert it "
+            "to one of them"
+        )
+    return check_source(place)
+
+
+def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
+    """Return the arrays of a file under the names they have there."""
+    arrays_only = place.suffix.lower() in ARRAYS if not place.is_dir() else any(place.glob("*.npy"))
+    if arrays_only:
+        if layout.columns:
+            raise InputError(
+                f"expected a table for columns, got {shown(place)}, which holds arrays; leave columns out, or name the kind "
+                "of the one array"
+            )
+        return read_tensors(place), Classes()
+    table = read_table(place)
+    arrays, classes = arrays_of_table(table, layout, place)
+    if not _stems(arrays) and not _top_label(arrays) and not _from_trainer(arrays):
+        if advice := suggest.for_table(table, place):
+            raise FileFormatError(
+                f"expected columns that say what they hold (logits, probs, probs_0 …), got "
+                f"{', '.join(table.column_names[:12])} in {shown(place)}; {suggest.for_pairs(table.column_names)}pass {advice} to "
+                "calibrant.read"
+            )
+    return arrays, classes
+
+
+def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
+    """Return ``arrays`` with the scores under the name of their kind."""
+    if not _stems(arrays):
+        if _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
+            arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
+        elif _top_label(arrays):
+            return _renamed(arrays, _top_label(arrays))
+    if layout.kind is None:
+        if not _stems(arrays) and (advice := suggest.for_arrays(arrays)) and place.suffix.lower() not in TABLES:
+            raise FileFormatError(
+                f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(arrays)} in "
+                f"{shown(place)}; pass {advice} to calibrant.read"
+            )
+        return arrays
+    other = "probs" if layout.kind == "logits" else "logits"
+    stems = _stems(arrays)
+    if stems:
+        if not any(stem + layout.kind in arrays for stem in stems):
+            raise InputError(
+                f"expected {layout.kind}, as kind says, got {', '.join(sorted(_scores(arrays)))} in {shown(place)}; leave "
+                "kind out, or rename the array"
+            )
+        return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
+    found = suggest.candidates(arrays)
+    if len(found) != 1:
+        raise InputError(
+            f"expected one array of {layout.kind}, got {', '.join(found) or 'none'} in {shown(place)}; name the one that is "
+            f"meant {layout.kind}"
+        )
+    return _renamed(arrays, {found[0]: layout.kind})
+
+
+def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
+    """Return ``arrays`` with the labels that the layout names under the name of labels."""
+    if layout.label is not None and layout.labels is None:  # else it is a column of that file
+        stems = [stem for stem in ("", *_stems(arrays)) if stem + layout.label in arrays]
+        if not stems:
+            raise InputError(
+                f"expected the label {layout.label!r}, got {', '.join(sorted(arrays)[:20])} in {shown(place)}; name one of "
+                "these"
+            )
+        kept = {n: v for n, v in arrays.items() if stem_and_name(n)[1] not in LABELS or n == layout.label}
+        arrays = _renamed(kept, {stem + layout.label: stem + "labels" for stem in stems})
+    if layout.labels is not None:
+        there = [name for name in arrays if stem_and_name(name)[1] in LABELS]
+        if there or len(_stems(arrays)) > 1:
+            got = f"{', '.join(there)} in {shown(place)} too" if there else f"several splits in {shown(place)}"
+            raise InputError(f"expected one place of the labels, got {got}; leave one out")
+        stem = next(iter(_stems(arrays)), "")
+        arrays = {**arrays, stem + "labels": _read_labels(as_path(layout.labels), layout)}
+    return arrays
+
+
+def _read_labels(place: Path, layout: Layout) -> Array:
+    """Return the labels in a file of their own: an array, a column, or a line of text a row."""
+    suffix = place.suffix.lower()
+    if layout.label is not None and suffix in (".npy", ".txt", ".labels", ""):
+        raise InputError(
+            f"expected a table of labels beside label, got {shown(place)}, which holds one column; leave label out"
+        )
+    if suffix == ".npy":
+        return read_npy(check_source(place))
+    if suffix in (".txt", ".labels", ""):
+        lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
+        numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
+        return np.array(lines, dtype=np.int64 if numbers else None)
+    arrays, _ = _opened_labels(_checked(place))
+    wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
+    named = [name for name in wanted if name in arrays] or ([] if layout.label else list(arrays))
+    if len(named) != 1:
+        raise InputError(
+            f"expected one column of labels, got {', '.join(sorted(arrays))} in {shown(place)}; name it label"
+        )
+    return arrays[named[0]]
+
+
+def _opened_labels(place: Path) -> tuple[dict[str, Array], Classes]:
+    if place.suffix.lower() in ARRAYS:
+        return read_tensors(place), Classes()
+    return arrays_of_table(read_table(place), Layout(), place)
+
+
+def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: Path) -> dict[str, Array]:
+    """Return ``arrays`` with labels as class indices."""
+    found = dict(arrays)
+    for name in _labels_of(arrays):
+        stem, values = stem_and_name(name)[0], arrays[name]
+        pred = stem + "pred"
+        if pred in arrays and (is_text(values) or is_text(arrays[pred])):
+            found[pred], found[name] = encode_pair(arrays[pred], values, layout)
+        elif stem + "conf" not in arrays:
+            found[name] = encode_labels(values, layout, classes, place)
+    return found
+
+
+def _labels_of(arrays: dict[str, Array]) -> list[str]:
+    """Return the names of the arrays that are labels of a split."""
+    stems = {"", *_stems(arrays)}
+    return [name for name in arrays if stem_and_name(name)[1] in LABELS and stem_and_name(name)[0] in stems]
+
+
+def _has_text(arrays: dict[str, Array]) -> bool:
+    return any(is_text(arrays[name]) for name in _labels_of(arrays))
+
+
+def _class_names(arrays: dict[str, Array], layout: Layout, classes: Classes) -> tuple[str, ...]:
+    """Return the names of the classes: the layout's, the file's own list, or none."""
+    if layout.class_names:
+        return layout.class_names
+    for name in ("class_names", "classes"):
+        if name in arrays and arrays[name].ndim == 1 and is_text(arrays[name]):
+            return tuple(arrays[name].astype(str).tolist())
+    return ()
+
+
+def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) -> None:
+    """Refuse names that are not as many as the classes of the scores."""
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] not in ("logits", "probs") or values.ndim > 2 or not names:
+            continue
+        classes = values.shape[1] if values.ndim == 2 else 2
+        if len(names) != classes:
+            raise InputError(
+                f"expected {classes} class_names, one a class, got {len(names)} for {shown(place)}; name each class once, in "
+                "the order of the scores"
+            )
+
+
+def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], float | None]:
+    """Return ``arrays`` with rows of probabilities divided by their sums, and how far these were from 1."""
+    if not layout.normalize:
+        return arrays, None
+    names = [name for name in arrays if stem_and_name(name)[1] == "probs"]
+    if not names:
+        raise InputError(f"expected probabilities to normalize, got none in {shown(place)}; leave normalize out")
+    worst = 0.0
+    found = dict(arrays)
+    for name in names:
+        values = arrays[name].astype(np.float64)
+        if values.ndim != 2:
+            raise InputError(
+                f"expected probabilities (N, K) to normalize, got shape {values.shape} in {shown(place)}; leave normalize out"
+            )
+        sums = values.sum(axis=1, keepdims=True)
+        off = np.abs(sums - 1)
+        if not bool((off <= TOLERANCE).all()):
+            row = int(np.argmax(np.where(np.isnan(off), np.inf, off).reshape(len(off), -1).max(axis=1)))
+            raise InputError(
+                f"expected rows that sum to 1 within {TOLERANCE} to normalize, got {float(sums[row].flat[0]):.4g} in row "
+                f"{row} of {shown(place)}; check that these are probabilities of all classes"
+            )
+        worst = max(worst, float(off.max(initial=0.0)))
+        found[name] = values / sums
+    return found, worst
+
+
+def _by_split(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return ``arrays`` parted by the names in the column ``split``, if there is one of text."""
+    column = arrays.get(SPLIT)
+    if column is None or column.ndim != 1 or not is_text(column):
+        return arrays
+    found: dict[str, Array] = {}
+    for name in dict.fromkeys(column.astype(str).tolist()):
+        rows = column == name
+        found |= {f"{name}_{one}": values[rows] for one, values in arrays.items() if one != SPLIT}
+    return found
+
+
+def _top_label(arrays: dict[str, Array]) -> dict[str, str]:
+    """Return the new names of a top-label file's arrays, or nothing if it holds none."""
+    conf = [name for name in ("conf", "confidence") if name in arrays]
+    pred = [name for name in ("pred", "predicted", "prediction", "predictions") if name in arrays]
+    return {conf[0]: "conf", pred[0]: "pred"} if len(conf) == len(pred) == 1 else {}
+
+
+def _from_trainer(arrays: dict[str, Array]) -> bool:
+    return {"predictions", "label_ids"} <= arrays.keys() and arrays["predictions"].ndim > 1
+
+
+def _renamed(arrays: dict[str, Array], names: dict[str, str]) -> dict[str, Array]:
+    return {names.get(name, name): values for name, values in arrays.items()}
+
+
+def _scores(arrays: dict[str, Array]) -> list[str]:
+    return [name for name in arrays if stem_and_name(name)[1] in SCORES]
+
+
+def _stems(arrays: dict[str, Array]) -> list[str]:
+    return list(dict.fromkeys(stem_and_name(name)[0] for name in _scores(arrays)))

@@ -1,0 +1,129 @@
+"""Files of arrays: .npz and .safetensors by name, a folder of .npy as one, a single .npy, and .pt without unpickling code."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._core.files import Array, read_arrays, reason_of
+from calibrant._core.memory import memory_limit
+from calibrant._core.paths import check_source, shown
+from calibrant.data.formats.layout import SCORES, stem_and_name
+from calibrant.errors import FileFormatError
+
+_SAFE_TORCH = (2, 6)  # earlier versions can be made to execute code by a weights-only file (CVE-2025-32434)
+
+
+def read_tensors(path: Path) -> dict[str, Array]:
+    """Return the arrays of a file by name; those of a ``.npy`` or a bare ``.pt`` are called as the file is.
+
+    Raises:
+        FileFormatError: If it is broken, larger than the memory, or holds anything but arrays.
+    """
+    if path.is_dir():
+        return read_npy_folder(path)
+    suffix = path.suffix.lower()
+    if suffix in (".npz", ".safetensors"):
+        return read_arrays(path)
+    check_source(path)
+    refuse_beyond_memory(path.stat().st_size, path)
+    if suffix == ".npy":
+        return {name_of(path): read_npy(path)}
+    return _read_torch(path)
+
+
+def read_npy_folder(path: Path) -> dict[str, Array]:
+    """Return the arrays of a folder's ``.npy`` files, each called as its file is: ``val_logits.npy`` is ``val_logits``."""
+    files = sorted(path.glob("*.npy"))
+    refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
+    return {file.stem: read_npy(check_source(file)) for file in files}
+
+
+def read_npy(path: Path) -> Array:
+    """Return the array of a ``.npy`` file; objects are never unpickled."""
+    try:
+        found: Array = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except MemoryError as error:
+        raise _too_large(path) from error
+    except Exception as error:  # whatever the parser raises means that the file is broken
+        raise FileFormatError(
+            f"expected a readable .npy file of numbers, got a broken one, or pickled objects: {shown(path)} "
+            f"({reason_of(error)}); write it with numpy.save from an array of numbers"
+        ) from error
+    return found
+
+
+def name_of(path: Path) -> str:
+    """Return "logits" for ``run7_logits.npy`` (a name that says what it holds), else the file's own stem."""
+    kind = stem_and_name(path.stem)[1]
+    return kind if kind in SCORES else path.stem
+
+
+def refuse_beyond_memory(size: int, path: Path) -> None:
+    """Refuse files of more bytes than half of the memory this process may use."""
+    if size > memory_limit() // 2:
+        raise _too_large(path)
+
+
+def _too_large(path: Path) -> FileFormatError:
+    return FileFormatError(
+        f"expected data of at most half of the memory this process may use, got more in {shown(path)}; convert tables to a "
+        "folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet"
+    )
+
+
+def _read_torch(path: Path) -> dict[str, Array]:
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < _SAFE_TORCH:
+        raise FileFormatError(
+            f"expected torch 2.6 or newer to read {shown(path)} safely, got {torch.__version__}; upgrade it, or save the "
+            "tensors with safetensors.torch.save_file"
+        )
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the unpickler's errors, and those of a broken archive, share no base
+        raise FileFormatError(
+            f"expected tensors alone in {shown(path)}, got a broken file, or objects that only executed code could restore; "
+            "save a dict of tensors: torch.save({'logits': logits, 'labels': labels}, path)"
+        ) from error
+    return _named(found, path)
+
+
+def _named(found: Any, path: Path) -> dict[str, Array]:
+    """Return what ``torch.save`` kept: a dict by its names, a pair as scores and labels, one tensor by the file's name."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        return {name_of(path): _array(found)}
+    if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, torch.Tensor) for one in found):
+        return {name_of(path): _array(found[0]), "labels": _array(found[1])}
+    if isinstance(found, Mapping):
+        tensors = {str(name): _array(value) for name, value in found.items() if isinstance(value, torch.Tensor)}
+        nested = {name: value for name, value in found.items() if isinstance(value, Mapping)}
+        for outer, inner in nested.items():  # {"val": {"logits": …, "labels": …}}
+            tensors |= {
+                f"{outer}_{name}": _array(value) for name, value in inner.items() if isinstance(value, torch.Tensor)
+            }
+        names = found.get("class_names", found.get("classes"))
+        if isinstance(names, list | tuple) and names and all(isinstance(one, str) for one in names):
+            tensors["class_names"] = np.array(names)
+        if tensors:
+            return tensors
+    raise FileFormatError(
+        f"expected a tensor, a pair of logits and labels, or a dict of tensors in {shown(path)}, got "
+        f"{type(found).__name__}; save a dict: torch.save({{'logits': logits, 'labels': labels}}, path)"
+    )
+
+
+def _array(tensor: Any) -> Array:
+    tensor = tensor.detach()
+    if tensor.is_sparse or tensor.is_quantized:
+        raise FileFormatError("expected dense tensors, got a sparse or quantized one; save tensor.to_dense()")
+    if str(tensor.dtype) == "torch.bfloat16" or (tensor.is_floating_point() and tensor.itemsize < 2):
+        tensor = tensor.float()
+    found: Array = tensor.resolve_conj().resolve_neg().contiguous().numpy()
+    return found

@@ -1,0 +1,247 @@
+"""Named arrays in any format, written whole or not at all, and tables converted batch by batch."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from calibrant._core.files import Array, write_arrays
+from calibrant._core.paths import as_path, atomic_write, check_folder, shown
+from calibrant.data.formats.columns import arrays_of_table, is_text
+from calibrant.data.formats.layout import SCORES, Layout, stem_and_name
+from calibrant.data.formats.reading import SPLIT, named_of
+from calibrant.data.formats.tables import batches_of
+from calibrant.errors import FileFormatError, InputError
+
+_TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
+WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
+
+
+def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
+    """Write arrays in the format of the path's suffix; a path without one is a folder of ``.npy`` files.
+
+    Tables hold rows: splits become the column ``split``, scores one column a class in ``.csv`` and ``.tsv``, lists elsewhere.
+
+    Raises:
+        FileFormatError: For another suffix.
+        InputError: For arrays that the format cannot hold.
+    """
+    place = as_path(path)
+    suffix = place.suffix.lower()
+    if not suffix:
+        _write_npy_folder(place, arrays)
+    elif suffix in _TABLES:
+        table = table_of(arrays, suffix, place)
+        with atomic_write(place) as file:
+            write = _table_writer(suffix, file, table.schema, place)
+            write(table)
+            write(None)
+    elif suffix == ".pt":
+        _write_torch(place, arrays)
+    elif suffix in (".npz", ".safetensors"):
+        write_arrays(place, {name: _plain(values, name, suffix) for name, values in arrays.items()})
+    else:
+        raise FileFormatError(
+            f"expected an output named {', '.join('*' + one for one in WRITABLE)}, or a folder of .npy files, got "
+            f"{shown(place.name)!r}; name one of these"
+        )
+
+
+def convert_tables(source: Path, target: Path, layout: Layout) -> tuple[int, float | None]:
+    """Convert one table file into another in pieces; return the number of rows, and how far sums were from 1 (``Named.off``).
+
+    Raises:
+        FileFormatError: If the source is broken, or the target's format is no table.
+        InputError: If the rows cannot be read as ``layout`` says, or labels that are text name no classes.
+    """
+    suffix = target.suffix.lower()
+    rows, offs = 0, []
+    with atomic_write(target, inputs=[source]) as file:
+        write: Callable[[Any], None] | None = None
+        for table, off in _converted(source, layout, suffix):
+            write = write or _table_writer(suffix, file, table.schema, target)
+            write(table)
+            rows += table.num_rows
+            offs += [] if off is None else [off]
+        if write is None:
+            raise InputError(
+                f"expected at least one row, got none in {shown(source)}; check how the rows were selected"
+            )
+        write(None)
+    return rows, max(offs, default=None)
+
+
+def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
+    """Return arrays (of one or several splits) as an Arrow table in the layout of ``suffix``.
+
+    Raises:
+        InputError: If they are not columns of one length, or there are splits and the format is streamed.
+    """
+    import pyarrow as pa
+
+    stems = list(dict.fromkeys(stem_and_name(name)[0] for name in arrays if stem_and_name(name)[1] in SCORES))
+    if any(stem_and_name(name)[1] in SCORES and values.ndim > 2 for name, values in arrays.items()):
+        raise InputError(
+            f"expected columns of one length for {suffix[1:]}, got scores of more than two axes for {shown(place)}; write .npz "
+            "or .safetensors"
+        )
+    if len(stems) > 1 and suffix == ".parquet":
+        names = ", ".join(stem.removesuffix("_") for stem in stems)
+        raise InputError(f"expected one split for .parquet, got {names}; name one by --split, or write .arrow or .npz")
+    tables = []
+    for stem in stems or [""]:
+        others = [one for one in stems if one and one != stem]
+        own = {
+            name.removeprefix(stem): values
+            for name, values in arrays.items()
+            if (name.startswith(stem) or not stem) and not any(name.startswith(one) for one in others)
+        }
+        columns = _columns(own, suffix, place)
+        if len(stems) > 1:
+            columns[SPLIT] = pa.array([stem.removesuffix("_") or "all"] * len(next(iter(columns.values()))))
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables, promote_options="default") if len(tables) > 1 else tables[0]
+
+
+def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str, Any]:
+    """Return the Arrow columns of one split: labels as ``label``, scores as lists, or spread over columns."""
+    import pyarrow as pa
+
+    rows = next((len(values) for name, values in arrays.items() if name in SCORES), None)
+    columns: dict[str, Any] = {}
+    for name, values in arrays.items():
+        if name in ("class_names", "classes") and values.ndim == 1 and is_text(values):
+            continue  # names of classes are no column of rows
+        if values.ndim == 0 or values.ndim > 2 or (rows is not None and len(values) != rows):
+            raise InputError(
+                f"expected columns of one length for {suffix[1:]}, got {name} of shape {values.shape} for {shown(place)}; write "
+                ".npz or .safetensors"
+            )
+        if name in ("logits", "probs"):
+            values = two_columns(values, name)
+        if values.ndim == 1:
+            columns[name] = pa.array(values.tolist() if values.dtype == object else values)
+        elif suffix in (".csv", ".tsv"):
+            columns |= {
+                f"{name}_{place}": pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])
+            }
+        else:
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(values)), values.shape[1])
+    return columns
+
+
+def two_columns(values: Array, name: str) -> Array:
+    """Return one logit or probability of class 1 a row as two classes."""
+    if values.ndim > 1 and values.shape[1] > 1:
+        return values
+    flat = values.reshape(len(values))
+    return np.stack([1 - flat if name == "probs" else np.zeros_like(flat), flat], axis=1)
+
+
+def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any, float | None]]:
+    """Yield the table of each batch of ``source``, in the layout of ``suffix``, and what ``normalize`` changed."""
+    import pyarrow as pa
+
+    first = 0
+    for batch in batches_of(source):
+        if not batch.num_rows:
+            continue
+        opened, classes = arrays_of_table(pa.Table.from_batches([batch]), layout, source, first=first)
+        first += batch.num_rows
+        if SPLIT in opened and is_text(opened[SPLIT]):
+            opened[SPLIT + "s"] = opened.pop(SPLIT)  # rows stay where they are: kept as a column of its own
+        named = named_of(source, opened, classes, layout)
+        if "pred" in named.arrays and is_text(opened.get("pred", np.empty(0))) and not layout.class_names:
+            raise InputError(
+                f"expected class_names for classes that are text in a table that is converted in pieces, got none for "
+                f"{shown(source)}; pass class_names"
+            )
+        arrays = dict(named.arrays)
+        if SPLIT + "s" in arrays:
+            arrays[SPLIT] = arrays.pop(SPLIT + "s")
+        yield table_of(arrays, suffix, source), named.off
+
+
+def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Callable[[Any], None]:
+    """Return a function that writes a table's rows to ``file``, and given None finishes it."""
+    import pyarrow as pa
+
+    if suffix == ".jsonl":
+        return _json_writer(file, place)
+    writer: Any
+    if suffix == ".parquet":
+        import pyarrow.parquet
+
+        writer = pyarrow.parquet.ParquetWriter(file, schema, write_page_checksum=True)
+    elif suffix in (".csv", ".tsv"):
+        import pyarrow.csv
+
+        options = pyarrow.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+        writer = pyarrow.csv.CSVWriter(file, schema, write_options=options)
+    else:
+        writer = pa.ipc.new_file(file, schema)
+
+    def write(table: Any) -> None:
+        if table is None:
+            writer.close()
+        else:
+            writer.write_table(table.cast(schema))
+
+    return write
+
+
+def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
+    import json
+
+    def write(table: Any) -> None:
+        for row in [] if table is None else table.to_pylist():
+            try:
+                file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+            except ValueError as error:
+                raise InputError(
+                    f"expected finite numbers for .jsonl, got −inf or NaN for {shown(place)}; write .parquet or .csv"
+                ) from error
+
+    return write
+
+
+def _write_npy_folder(place: Path, arrays: Mapping[str, Array]) -> None:
+    check_folder(place)
+    if place.is_dir() and any(place.iterdir()):
+        raise InputError(
+            f"expected a new or empty folder for .npy files, got {shown(place)}, which holds some; name another"
+        )
+    plain = {name: _plain(values, name, ".npy") for name, values in arrays.items()}
+    place.mkdir(parents=True, exist_ok=True)
+    for name, values in plain.items():
+        with atomic_write(place / f"{name}.npy") as file:
+            np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def _write_torch(place: Path, arrays: Mapping[str, Array]) -> None:
+    import torch
+
+    tensors: dict[str, Any] = {}
+    for name, values in arrays.items():
+        names = name in ("class_names", "classes") and is_text(values)
+        tensors[name] = values.tolist() if names else torch.from_numpy(np.array(_plain(values, name, ".pt")))
+    with atomic_write(place) as file:
+        torch.save(tensors, file)
+
+
+def _plain(values: Array, name: str, suffix: str) -> Array:
+    """Return ``values`` as numbers, or as text where the format holds it."""
+    if values.dtype == object or values.dtype.kind in "US":
+        if not is_text(values) or suffix not in (".npz", ".npy"):
+            raise InputError(
+                f"expected arrays of numbers for {suffix}, got {name!r}, which holds others; write .parquet, .csv or .npz, or "
+                "leave that column out"
+            )
+        return values.astype(str)
+    if values.dtype.kind not in "fiub":
+        raise InputError(
+            f"expected numbers or text for {suffix}, got {values.dtype} in {name!r}; write .parquet or .csv"
+        )
+    return values

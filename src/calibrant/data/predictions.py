@@ -1,0 +1,400 @@
+"""Predictions of a classifier with their labels, and their reduction to binary pairs.
+
+The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._core.check import (
+    as_tensor,
+    check_count,
+    check_flag,
+    check_logits,
+    check_matrix,
+    check_probs,
+    check_row_tensor,
+    check_unit_interval,
+    flatten,
+    refuse,
+)
+from calibrant._core.numerics import row_chunks
+from calibrant._kernels import cpu, reference
+from calibrant.data.collect import outputs_of
+from calibrant.data.leakage import check_not_fitted_on
+from calibrant.data.pairs import BinaryPairs, check_selection
+from calibrant.data.record import (
+    Features,
+    WeightKind,
+    joined_fields,
+    labels_and_groups,
+    need_features,
+    normalise_beside,
+    spread_beside,
+    taken_or_none,
+    weights_and_features,
+)
+from calibrant.errors import InputError
+
+__all__ = ["BinaryPairs", "Predictions"]
+
+
+class Calibrated(Protocol):
+    """What ``Predictions.calibrated_by`` needs of a calibrator."""
+
+    top_label: bool
+    fit_rows: Tensor
+
+    def __call__(self, logits: Tensor, *beside: Any) -> Tensor:
+        """Return calibrated logits (N, K); ``beside`` are the features, for one that declares ``needs_features``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Logits of N samples over K classes, with their labels. Make it by ``from_logits`` or one of its siblings.
+
+    Args:
+        logits: (N, K) floating; −inf means p = 0.
+        labels: (N,) int64 in [0, K), or None (production, out-of-distribution data).
+        groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
+        decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
+        given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
+        weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
+        weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
+            "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
+        features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
+
+    Examples:
+        >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+        >>> predictions.confidence
+        tensor([0.8808, 0.7311], dtype=torch.float64)
+        >>> predictions.correct
+        tensor([ True, False])
+    """
+
+    logits: Tensor
+    labels: Tensor | None = None
+    groups: Tensor | None = None
+    decision: Tensor | None = None
+    given_probs: Tensor | None = None
+    weights: Tensor | None = None
+    weight_kind: WeightKind | None = None
+    features: Features | None = None
+
+    def __post_init__(self) -> None:
+        rows = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape[0]
+        for name in ("labels", "groups", "decision"):
+            if (values := getattr(self, name)) is not None:
+                check_row_tensor(values, name=name, rows=rows)
+        if self.given_probs is not None:
+            check_row_tensor(self.given_probs, name="given_probs", dims=2, rows=rows, floating=True)
+        normalise_beside(self, rows=rows, device=self.logits.device)
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any = None,
+        *,
+        class_dim: int = 1,
+        ignore_index: int | None = None,
+        groups: Any = None,
+        unchecked_kind: bool = False,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
+        """Make predictions from logits.
+
+        Args:
+            logits: (N, K) or, flattened to that, (N, K, d1, …) or any layout whose class axis is ``class_dim``.
+            labels: (N,) or (N, d1, …) integers in [0, K), or None.
+            class_dim: The class axis of ``logits``.
+            ignore_index: Rows whose label is this number are dropped; None keeps all.
+            groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
+            unchecked_kind: Accept logits that look like probabilities.
+            weights: (N,) or as ``labels``: numbers ≥ 0, or None; one a sample is repeated over the inner axes.
+            weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
+            features: Name → (N,) or as ``labels``: numbers or names, or None.
+
+        Raises:
+            InputError: Naming what was expected, what was got and the remedy.
+        """
+        check_flag(unchecked_kind, name="unchecked_kind")
+        more = spread_beside(logits, labels, class_dim, ignore_index, weights=weights, features=features)
+        matrix, labels, groups = flatten(logits, labels, groups, class_dim, ignore_index, name="logits")
+        check_matrix(matrix, name="logits")
+        check_logits(matrix, unchecked_kind=unchecked_kind)
+        return cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
+
+    @classmethod
+    def from_probs(
+        cls,
+        probs: Any,
+        labels: Any = None,
+        *,
+        class_dim: int = 1,
+        ignore_index: int | None = None,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
+        """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
+
+        Args:
+            probs: As ``logits`` of ``from_logits``, in [0, 1].
+            labels: As there.
+            class_dim: As there.
+            ignore_index: As there.
+            groups: As there.
+            weights: As there.
+            weight_kind: As there.
+            features: As there.
+        """
+        more = spread_beside(probs, labels, class_dim, ignore_index, weights=weights, features=features)
+        matrix, labels, groups = flatten(probs, labels, groups, class_dim, ignore_index, name="probs")
+        check_probs(matrix)
+        wide = matrix if matrix.dtype == torch.float64 else matrix.float()
+        beside = labels_and_groups(matrix, labels, groups)
+        return cls(wide.log(), *beside, given_probs=matrix, weight_kind=weight_kind, **more)
+
+    @classmethod
+    def from_binary_logits(
+        cls,
+        logits: Any,
+        labels: Any = None,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
+        """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
+        z = as_tensor(logits, name="logits")
+        z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
+        if not z.is_floating_point() or z.dim() != 1:
+            raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
+        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
+        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **more)
+
+    @classmethod
+    def from_binary_probs(
+        cls,
+        probs: Any,
+        labels: Any = None,
+        *,
+        groups: Any = None,
+        weights: Any = None,
+        weight_kind: WeightKind | None = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> "Predictions":
+        """Make two-class predictions from the probability (N,) of class 1."""
+        p = as_tensor(probs, name="probs")
+        p = p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p
+        p = check_unit_interval(p, name="probs")
+        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
+        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **more)
+
+    @classmethod
+    def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> "Predictions":
+        """Run ``model`` in evaluation mode over (inputs, labels) batches; its training mode is put back.
+
+        Args:
+            model: Returns logits (N, K) for a batch of inputs.
+            loader: Batches of inputs and labels (N,).
+        """
+        return cls.from_logits(*outputs_of(model, loader))
+
+    @staticmethod
+    def cat(parts: "Sequence[Predictions]") -> "Predictions":
+        """Return the rows of all ``parts`` in order."""
+        parts = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Predictions | Tensor) else [parts]
+        if wrong := [type(part).__name__ for part in parts if not isinstance(part, Predictions)]:
+            raise refuse("a list of Predictions", f"{wrong[0]} in it", "make each with from_logits")
+        return Predictions(**joined_fields(parts, ("logits", "labels", "groups", "decision", "given_probs", "weights")))
+
+    def __len__(self) -> int:
+        return int(self.logits.shape[0])
+
+    def __repr__(self) -> str:
+        beside: dict[str, Any] = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
+        beside[f"{self.weight_kind} weights"] = self.weights
+        beside["features " + "·".join(self.features or ())] = self.features
+        extras = [name for name, values in beside.items() if values is not None]
+        labelled = "labelled" if self.labels is not None else "unlabelled"
+        return f"Predictions({len(self)} rows, {self.classes} classes, {', '.join([labelled, *extras])})"
+
+    def __getitem__(self, rows: Any) -> "Predictions":
+        """Return the selected rows (a slice, a boolean mask or row numbers)."""
+        chosen = check_selection(rows, count=len(self))
+
+        names = ("labels", "groups", "decision", "given_probs")
+        beside = {name: taken_or_none(getattr(self, name), chosen) for name in names}
+        return Predictions(self.logits[chosen], **beside, **weights_and_features(self, chosen))
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return int(self.logits.shape[1])
+
+    def need_labels(self) -> Tensor:
+        """Return the labels (N,).
+
+        Raises:
+            InputError: If there are none.
+        """
+        if self.labels is None:
+            raise InputError(
+                "expected labelled predictions, got unlabelled ones; pass labels (in a file: add the array labels)"
+            )
+        return self.labels
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
+        if self.decision is not None:
+            return self.decision
+        if self.given_probs is None and (known := self._known_sums) is not None:
+            return known.best
+        return (self.logits if self.given_probs is None else self.given_probs).argmax(dim=1)
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """(N,) bool: whether the decision is the label."""
+        labels = self.need_labels()
+        counted = self.given_probs is None and self._known_sums is not None
+        if self.decision is not None or counted or "predicted" in vars(self):
+            return self.predicted == labels
+        # The label's score is the maximum: no argmax needed, save where equal scores share the maximum, which only
+        # happens at a confidence of one half or less.
+        given = self.given_probs
+        scores, largest = (self.logits, self.row_max) if given is None else (given, given.amax(dim=1))
+        hit = scores.gather(1, labels[:, None])[:, 0] == largest
+        unsettled = torch.nonzero(hit & (self.confidence < 0.51))[:, 0]
+        for part in row_chunks(unsettled.shape[0], self.classes, itemsize=scores.itemsize, device=scores.device):
+            rows = unsettled[part]
+            hit[rows] = scores[rows].argmax(dim=1) == labels[rows]
+        return hit
+
+    @cached_property
+    def row_max(self) -> Tensor:
+        """(N,) largest logit of each row, in the logits' dtype."""
+        known = self._known_sums
+        return self.logits.amax(dim=1) if known is None else known.top
+
+    @property
+    def _known_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows of either kind: the largest logit and where it lies are the same in both."""
+        wide: cpu.RowStatistics | None = vars(self).get("float64_sums")
+        return self.float32_sums if wide is None else wide
+
+    @cached_property
+    def sums(self) -> dict[Any, Any]:
+        """Sums over all rows that metrics have taken, by what they are of: the rows are not read again for them."""
+        return {}
+
+    @cached_property
+    def float32_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows with exponentials in float32 (in float64 for float64 logits), where the compiled loops serve."""
+        return cpu.row_statistics(self.logits, dtype=torch.float32) if cpu.serves(self.logits) else None
+
+    @cached_property
+    def float64_sums(self) -> cpu.RowStatistics | None:
+        """Sums of rows with exponentials in float64, with squares and the label's logit, where the compiled loops serve."""
+        if not cpu.serves(self.logits):
+            return None
+        return cpu.row_statistics(self.logits, self.labels, dtype=torch.float64, squares=True)
+
+    @cached_property
+    def log_norm(self) -> Tensor:
+        """(N,) float64: log Σ_k exp(logit_k), in row chunks."""
+        if self.float64_sums is not None:
+            return self.float64_sums.others.log1p().add_(self.float64_sums.top)
+        return reference.log_norms(self.logits, self.row_max)
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """(N,) float64: the probability of the decided class; relative error ≤ 2e-7 for logits of float32 and below."""
+        if self.given_probs is not None:
+            chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
+            return chosen.double()
+        if self.decision is None:
+            return self._exp_sum().reciprocal_()
+        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() / self._exp_sum()
+
+    def _exp_sum(self) -> Tensor:
+        """Return Σ_k exp(logit_k − row_max) (N,) float64."""
+        if self.float32_sums is not None:
+            return self.float32_sums.others + 1
+        return reference.exp_sums(self.logits, self.row_max)
+
+    @property
+    def probs(self) -> Tensor:
+        """(N, K): the probabilities given to ``from_probs``, unchanged; else the softmax of the logits in float64, made anew."""
+        return torch.softmax(self.logits.double(), dim=1) if self.given_probs is None else self.given_probs
+
+    @property
+    def log_probs(self) -> Tensor:
+        """(N, K) float64: log softmax of the logits. Made anew at each call; it is as large as the logits or twice."""
+        return self.logits.double() - self.log_norm[:, None]
+
+    @cached_property
+    def nll(self) -> Tensor:
+        """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
+        labels = self.need_labels()[:, None]
+        if self.given_probs is not None:
+            return -self.given_probs.gather(1, labels)[:, 0].double().log()
+        sums = self.float64_sums
+        if sums is not None and sums.at_label is not None:
+            return sums.top.double().sub_(sums.at_label).add_(sums.others.log1p())
+        return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
+
+    def top_label(self) -> BinaryPairs:
+        """Reduce to pairs (confidence, decision was right)."""
+        pairs = (self.confidence, self.correct.double(), self.predicted, self.labels, self.groups)
+        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
+
+    def one_vs_rest(self, class_index: int) -> BinaryPairs:
+        """Reduce to pairs (probability of class ``class_index``, label is that class)."""
+        labels = self.need_labels()
+        if check_count(class_index, name="class_index", low=0) >= self.classes:
+            raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
+        z, given = self.logits[:, class_index], self.given_probs
+        p = (z.double() - self.log_norm).exp() if given is None else given[:, class_index].double()
+        pairs = (p, (labels == class_index).double(), None, labels, self.groups)
+        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
+
+    def calibrated_by(self, calibrator: Calibrated, *, allow_fit_rows: bool = False) -> "Predictions":
+        """Return these predictions with ``calibrator`` applied to the logits.
+
+        A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the
+        decision is carried along, unless it keeps its own on top (``decision_on_top``); any other may decide anew.
+
+        Args:
+            calibrator: A fitted calibrator.
+            allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
+
+        Raises:
+            LeakError: If 32 or more consecutive rows are fitting rows in fitting order. Fewer warn, unless as many recur within those.
+        """
+        if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
+            remedy = "fit one of calibrant.calibrators, or load it"
+            if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
+                remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
+            raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
+        if not check_flag(allow_fit_rows, name="allow_fit_rows"):
+            check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
+        moves = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
+        beside = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        decision = self.predicted if moves else self.decision
+        return replace(self, logits=calibrator(self.logits, *beside), decision=decision, given_probs=None)
+
+
+def _at(values: Tensor, classes: Tensor) -> Tensor:
+    return values.gather(1, classes[:, None])[:, 0]

@@ -1,0 +1,296 @@
+"""The formulas of losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
+
+The losses take integer labels (the logits' shape without its class axis) or target probabilities (the logits' shape), and
+three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``.
+"""
+
+from functools import partial
+from typing import Literal
+
+from torch import Tensor
+
+from calibrant._core.check import check_choice, check_flag, check_number, refuse
+from calibrant._core.numerics import scale_logits
+from calibrant._objective.arguments import check_common
+from calibrant._objective.batch import Reduction, check_logits, evaluate
+from calibrant._objective.log_pairs import broadcastable, check_floating
+from calibrant._objective.rows import (
+    brier_rows,
+    brier_soft_rows,
+    smoothed_rows,
+    smoothed_soft_rows,
+    weighted_rows,
+    weighted_soft_rows,
+)
+from calibrant.functional.formulas import accuracy, ace, brier, ece, nll
+from calibrant.scores import FocalScore, InverseFocalScore, check_focal_gamma
+from calibrant.theory.focal_map import focal_map
+
+__all__ = [
+    "accuracy",
+    "ace",
+    "brier",
+    "brier_loss",
+    "ece",
+    "focal_calibration_map",
+    "focal_loss",
+    "inverse_focal_loss",
+    "label_smoothing_loss",
+    "nll",
+    "temperature_scale",
+]
+
+
+def focal_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 2.0,
+    detach_weight: bool = False,
+    reduction: Reduction = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """Return the focal loss (1 − p_y)^γ · (−log p_y); for target probabilities q, Σ_k q_k (1 − p_k)^γ · (−log p_k).
+
+    Args:
+        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
+        gamma: γ ≥ 0; 0 is cross-entropy.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Returns:
+        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+
+    Raises:
+        InputError: If logits, labels or an argument do not fit.
+
+    Examples:
+        >>> import torch
+        >>> focal_loss(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]), gamma=3.0)
+        tensor(0.0563)
+
+    References:
+        Lin et al. 2017, Focal Loss for Dense Object Detection, Eq. 4.
+    """
+    check_common(reduction, weight, ignore_index)
+    score = FocalScore(check_number(gamma, name="gamma", low=0))
+    detach = check_flag(detach_weight, name="detach_weight")
+    return evaluate(
+        partial(weighted_rows, weight_of=score.weight, detach_weight=detach),
+        logits,
+        labels,
+        name="focal_loss",
+        soft_rows=partial(weighted_soft_rows, weight_of=score.weight, detach_weight=detach),
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+    )
+
+
+def inverse_focal_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma: float = 1.0,
+    detach_weight: bool = False,
+    reduction: Reduction = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """Return the inverse focal loss (1 + p_y)^γ · (−log p_y).
+
+    Args:
+        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        labels: Class indices (N,), (N, d1, …) or ().
+        gamma: γ ≥ 0; 0 is cross-entropy.
+        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Returns:
+        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+
+    Raises:
+        InputError: If logits, labels or an argument do not fit.
+
+    Examples:
+        >>> import torch
+        >>> inverse_focal_loss(torch.tensor([[1.0, 0.5, -0.5]]), torch.tensor([0]), gamma=1.0)
+        tensor(0.9343)
+
+    References:
+        Wang, Feng, Zhang 2021, Rethinking Calibration of Deep Neural Networks, Eq. 4.
+    """
+    check_common(reduction, weight, ignore_index)
+    score = InverseFocalScore(gamma)
+    detach = check_flag(detach_weight, name="detach_weight")
+    return evaluate(
+        partial(weighted_rows, weight_of=score.weight, detach_weight=detach),
+        logits,
+        labels,
+        name="inverse_focal_loss",
+        soft_rows=None,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+    )
+
+
+def brier_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    reduction: Reduction = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """Return the Brier score Σ_k (p_k − [k = y])², in [0, 2]; for target probabilities q, Σ_k (p_k − q_k)².
+
+    Args:
+        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) class weights, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Returns:
+        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+
+    Raises:
+        InputError: If logits, labels or an argument do not fit.
+
+    Examples:
+        >>> import torch
+        >>> brier_loss(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
+        tensor(0.1400)
+    """
+    check_common(reduction, weight, ignore_index)
+    return evaluate(
+        brier_rows,
+        logits,
+        labels,
+        name="brier_loss",
+        soft_rows=brier_soft_rows,
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+    )
+
+
+def label_smoothing_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    smoothing: float = 0.1,
+    spread: Literal["all", "others"] = "all",
+    reduction: Reduction = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """Return the cross-entropy −Σ_k t_k log p_k against the smoothed target t.
+
+    Args:
+        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
+        smoothing: α in (−1, 1).
+        spread: ``"all"`` takes t = (1 − α) e_y + α/K, ``"others"`` 1 − α for the true class and α/(K − 1) for each other.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weight: (K,) weights of the true class, or None.
+        ignore_index: Rows with this label are ignored.
+
+    Returns:
+        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+
+    Raises:
+        InputError: If logits, labels or an argument do not fit.
+
+    Examples:
+        >>> import torch
+        >>> label_smoothing_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), smoothing=0.1, spread="others")
+        tensor(0.3269)
+    """
+    check_common(reduction, weight, ignore_index)
+    alpha = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
+    check_choice(spread, name="spread", choices=("all", "others"))
+    return evaluate(
+        partial(smoothed_rows, smoothing=alpha, spread=spread),
+        logits,
+        labels,
+        name="label_smoothing_loss",
+        soft_rows=partial(smoothed_soft_rows, smoothing=alpha, spread=spread),
+        reduction=reduction,
+        weight=weight,
+        ignore_index=ignore_index,
+    )
+
+
+def temperature_scale(logits: Tensor, temperature: float | Tensor) -> Tensor:
+    """Return ``logits`` / T, whose softmax is less confident for T > 1 and more confident for T < 1.
+
+    Args:
+        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        temperature: T > 0: a number, or a floating tensor that broadcasts against ``logits`` and may require gradients.
+
+    Returns:
+        Logits of the broadcast shape, in the dtype of ``logits``.
+
+    Raises:
+        InputError: If logits are not floating or T is not a number > 0.
+
+    Examples:
+        >>> import torch
+        >>> temperature_scale(torch.tensor([[2.0, 0.0]]), 2.0)
+        tensor([[1., 0.]])
+
+    References:
+        Guo et al. 2017, On Calibration of Modern Neural Networks, Eq. 9.
+    """
+    check_logits(check_floating(logits, name="logits"))
+    if isinstance(temperature, Tensor):
+        return scale_logits(logits, 1 / _check_temperature(temperature, logits))
+    return scale_logits(logits, 1 / check_number(temperature, name="temperature", low=0, open_low=True))
+
+
+def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
+    """Return log p, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits), u(q) = −q log q / (1 − q).
+
+    A network that minimises focal loss at γ outputs q; p are the class probabilities under which q is that minimiser.
+
+    Args:
+        logits: (…, K) logits; −inf for an excluded class.
+        gamma: γ > −1; 0 is the identity.
+
+    Returns:
+        (…, K) log p, which can be used as logits.
+
+    Raises:
+        InputError: If logits are no floating tensor with K ≥ 2.
+        RangeError: If γ ≤ −1.
+
+    Examples:
+        >>> import torch
+        >>> focal_calibration_map(torch.tensor([[0.7, 0.2, 0.1]]).log(), 2.0).exp()
+        tensor([[0.9197, 0.0546, 0.0257]])
+
+    References:
+        Komisarenko & Kull 2024, Proposition 4.
+    """
+    return focal_map(logits, check_focal_gamma(gamma))
+
+
+def _check_temperature(temperature: Tensor, logits: Tensor) -> Tensor:
+    check_floating(temperature, name="temperature")
+    if temperature.device != logits.device:
+        got = f"temperature on {temperature.device} and logits on {logits.device}"
+        raise refuse("temperature and logits on one device", got, "move one with .to(device)")
+    if not broadcastable(temperature.shape, logits.shape):
+        got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
+        raise refuse(
+            "a temperature that broadcasts against the logits", got, "pass a number, or one value a row as (N, 1)"
+        )
+    return temperature
