@@ -127,9 +127,7 @@ def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
     """Return the imports of heavy packages that loading the module ``parts`` would carry out."""
     if family_of(parts) == "adapters" and parts[-1] != "__init__":
         return []
-    if family_of(parts) == "_kernels" and parts[-1].endswith(
-        ("_loops", "_loop_math")
-    ):  # _kernels.cpu imports them late
+    if parts[1:] == ("_kernels", "loops"):  # _kernels.cpu imports them late
         return []
     found = imports_at_load(ast.parse(text).body)
     return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]

@@ -5,5 +5,5 @@
     cuda_sums       bins of pairs and moments of a temperature, on CUDA
     cuda_losses     the cross-entropy of the losses, on CUDA
 
-The loops themselves (``_loops``, ``_moment_loops``, ``_bin_loops``, ``_loop_math``) import Numba and are imported late.
+The loops themselves (``loops``) import Numba and are imported late.
 """

@@ -20,7 +20,7 @@ from torch import Tensor
 from calibrant._kernels.threads import in_threads
 
 LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, so that Numba need not be imported
-_WIDE_FROM = 160  # number of classes from which one row fills the lanes, as in _loop_math.py
+_WIDE_FROM = 160  # number of classes from which one row fills the lanes, as in loops.py
 _SEGMENT = 4096  # rows per partial sum of moments
 _PAIR_SEGMENT = 1 << 16  # rows per partial table of bins
 _BLOCK = 1 << 20  # elements copied at a time where logits are in half precision or not contiguous
@@ -30,13 +30,13 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @cache
-def _loops() -> tuple[ModuleType, ...] | None:
-    """Return the modules of loops, or None without a Numba that runs here."""
+def _loops() -> ModuleType | None:
+    """Return the module of loops, or None without a Numba that runs here."""
     try:
-        from calibrant._kernels import _bin_loops, _hash_loops, _logistic_loops, _loops, _moment_loops, _score_loops
+        from calibrant._kernels import loops
     except ImportError:  # not installed, or not for this NumPy
         return None
-    return _loops, _moment_loops, _bin_loops, _hash_loops, _logistic_loops, _score_loops
+    return loops
 
 
 def serves(values: Tensor, *, work: int = 1) -> bool:
@@ -94,7 +94,7 @@ def row_statistics(
     square = torch.empty(rows if squares else 0, dtype=torch.float64)
     at_label = torch.empty(rows if labels is not None else 0, dtype=top.dtype)
     y = torch.empty(0, dtype=torch.int64) if labels is None else labels
-    loop = _loop(0, "wide_statistics" if wide(logits) else "narrow_statistics")
+    loop = _loop("wide_statistics" if wide(logits) else "narrow_statistics")
     zero = torch.zeros(1, dtype=torch.float64 if double else dtype).numpy()
     for some, block in _blocks(logits):
         outputs = [one[some] for one in (top, best, others, square, at_label)]
@@ -120,7 +120,7 @@ def temperature_moments(
         beta: β ≥ 0.
         dtype: Of the exponentials: float32 or float64.
     """
-    loop = _loop(1, "narrow_moments" if top is None else "wide_moments")
+    loop = _loop("narrow_moments" if top is None else "wide_moments")
     zero = torch.zeros(1, dtype=dtype).numpy()
     w = torch.empty(0, dtype=torch.float64) if weight is None else weight
     sums, segment = torch.zeros(2, dtype=torch.float64), _few_rows(logits)
@@ -141,7 +141,7 @@ def margin_sum(logits: Tensor, labels: Tensor, weight: Tensor | None) -> float:
         labels: (N,) int64 in [0, K).
         weight: (N,) float64, or None.
     """
-    loop = _loop(1, "narrow_margins")
+    loop = _loop("narrow_margins")
     w = torch.empty(0, dtype=torch.float64) if weight is None else weight
     total, segment = 0.0, _few_rows(logits)
     for some, block in _blocks(logits, unit=segment):
@@ -175,7 +175,7 @@ def row_hashes(logits: Tensor, odd: Tensor, *, step: int) -> Tensor:
         rows = max(1, _BLOCK // logits.shape[1]) if block.dtype == torch.float64 else block.shape[0]
         for bits, hashes in zip(block.split(rows), found[some].split(rows), strict=True):
             inputs = [bits.float().view(torch.int32)]
-            _run(_loop(3, "row_hashes"), inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
+            _run(_loop("row_hashes"), inputs, [odd.numpy(), step], [], [hashes], unit=_SEGMENT)
     return found
 
 
@@ -191,7 +191,7 @@ def winnowed(rows: Tensor, odd: Tensor, *, width: int, distinct: int) -> Tensor 
     if len(rows) < _SEGMENT or _loops() is None:
         return None
     out = torch.empty(len(rows) - len(odd) + 1, dtype=torch.int64)
-    found = _loop(3, "winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
+    found = _loop("winnowed")(rows.contiguous().numpy(), odd.numpy(), width, distinct, out.numpy())
     return out[:found]
 
 
@@ -214,7 +214,7 @@ def logistic_sums(
     parts = torch.empty(-(-rows // _SEGMENT), classes * width, dtype=torch.float64)
     constants = [one.contiguous().numpy() for one in (theta, high, low)] + [_SEGMENT]
     inputs = [features, hit.view(torch.uint8), weight]
-    _run(_loop(4, "logistic_sums"), inputs, constants, [parts], unit=_SEGMENT, segment=_SEGMENT)
+    _run(_loop("logistic_sums"), inputs, constants, [parts], unit=_SEGMENT, segment=_SEGMENT)
     sums = parts.sum(dim=0).view(classes, width)
     hessian = sums.new_empty(classes, size, size)
     hessian[:, upper[0], upper[1]] = sums[:, 1 + size :]
@@ -231,7 +231,7 @@ def pair_bins(p: Tensor, y: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tens
     parts = torch.empty(-(-rows // _PAIR_SEGMENT), 3 * bins, dtype=torch.float64)
     hits = y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double()
     constants = [edges.double().numpy(), _PAIR_SEGMENT]
-    _run(_loop(2, "pair_bins"), [p.double(), hits], constants, [parts], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
+    _run(_loop("pair_bins"), [p.double(), hits], constants, [parts], unit=_PAIR_SEGMENT, segment=_PAIR_SEGMENT)
     count, sum_p, sum_y = parts.sum(dim=0).view(bins, 3).unbind(dim=1)
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous()
 
@@ -254,9 +254,7 @@ def top_bins(logits: Tensor, labels: Tensor, edges: Tensor, *, margin: float) ->
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 3 * bins, dtype=torch.float64)
         constants = [_laid_out(logits), edges.double().numpy(), margin, segment]
-        _run(
-            _loop(2, "top_bins"), [block, labels[some]], constants, [parts], [near[some]], unit=segment, segment=segment
-        )
+        _run(_loop("top_bins"), [block, labels[some]], constants, [parts], [near[some]], unit=segment, segment=segment)
         sums += parts.sum(dim=0)
     count, sum_p, sum_y = sums.view(bins, 3).unbind(dim=1)
     return count.round().long(), sum_p.contiguous(), sum_y.contiguous(), _marked(near)
@@ -274,7 +272,7 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
     for some, block in _blocks(logits, unit=segment):
         parts = torch.empty(-(-block.shape[0] // segment), 3, dtype=torch.float64)
         _run(
-            _loop(5, "score_sums"),
+            _loop("score_sums"),
             [block, labels[some]],
             [_laid_out(logits), segment],
             [parts],
@@ -289,7 +287,7 @@ def score_sums(logits: Tensor, labels: Tensor) -> tuple[float, float, int]:
 def near_edges(p: Tensor, bins: int, *, margin: float) -> Tensor:
     """Return the indices (M,) of ``p`` (N,) float64 that lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1)."""
     found = torch.empty(p.shape[0], dtype=torch.uint8)
-    _run(_loop(2, "near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
+    _run(_loop("near_edges"), [p], [bins, margin], [found], unit=_PAIR_SEGMENT)
     return _marked(found)
 
 
@@ -305,7 +303,7 @@ def class_bins(logits: Tensor, labels: Tensor, edges: Tensor) -> tuple[Tensor, T
         edges: (B + 1,) float64, evenly spaced on [0, 1].
     """
     rows, classes = logits.shape
-    bins, loop = edges.shape[0] - 1, _loop(2, "class_bins")
+    bins, loop = edges.shape[0] - 1, _loop("class_bins")
     size = 3 * classes * bins
     tables = max(1, min(64, _TABLE_BYTES // (8 * size)))  # most partial tables at a time
     segment = max(_SEGMENT, -(-rows // tables))
@@ -367,11 +365,8 @@ os.register_at_fork(
 )  # a forked child must not inherit the lock while another thread holds it
 
 
-def _loop(module: int, name: str) -> Callable[..., Any]:
-    modules = _loops()
-    if modules is None:
-        raise RuntimeError("compiled loops are called only after serves() has found them")
-    return _guarded(getattr(modules[module], name))
+def _loop(name: str) -> Callable[..., Any]:
+    return _guarded(getattr(_loops(), name))
 
 
 @cache

@@ -1,5 +1,7 @@
 """Rows on disk as a row source: each requested sum is a pass over the shards, recorded in a journal so that a fit resumes."""
 
+import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -9,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,9 +25,19 @@ from calibrant.rows.source import reduced
 from calibrant.scale.checkpoint import calibrator_identity, data_identity, read_checkpoint
 from calibrant.scale.execute import Executor, in_turn
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.state import has_fields, is_plain, state_from_plain, state_to_plain
 
-__all__ = ["LabelledChunks", "ParquetSource", "PassProgress", "Passes", "Pieces", "shard_result"]
+__all__ = [
+    "LabelledChunks",
+    "ParquetSource",
+    "PassProgress",
+    "Passes",
+    "Pieces",
+    "has_fields",
+    "is_plain",
+    "shard_result",
+    "state_from_plain",
+    "state_to_plain",
+]
 
 PassProgress = Callable[[int, int, int], None]
 _KEPT = 1 << 20  # largest result in bytes that a fit keeps; larger ones are recomputed when it resumes
@@ -310,3 +323,72 @@ def _size(value: Any) -> int:
     if isinstance(value, tuple | list):
         return sum(_size(item) for item in value)
     return sum(_size(getattr(value, one.name)) for one in fields(value)) if is_dataclass(value) else 0
+
+
+def is_plain(state: Any) -> bool:
+    """Return whether ``state_to_plain`` accepts ``state``: numbers, texts, tensors, and tuples and dataclasses of them."""
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        return all(is_plain(getattr(state, field.name)) for field in dataclasses.fields(state))
+    if isinstance(state, tuple):
+        return all(map(is_plain, state))
+    return state is None or isinstance(state, Tensor | int | float | str)
+
+
+def state_to_plain(state: Any) -> Any:
+    """Return a state as JSON data; every bit of its numbers is kept."""
+    if isinstance(state, Tensor):
+        array = state.detach().cpu().contiguous().numpy()
+        content = base64.b64encode(array.tobytes()).decode()
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": content}
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        return {"fields": [state_to_plain(getattr(state, field.name)) for field in dataclasses.fields(state)]}
+    if isinstance(state, tuple):
+        return {"items": [state_to_plain(item) for item in state]}
+    if isinstance(state, float):
+        return {"number": state.hex()}
+    return state
+
+
+def has_fields(plain: Any) -> bool:
+    """Return whether ``plain`` is of a state with dataclasses in it, which needs another such state to be read."""
+    if not isinstance(plain, dict):
+        return False
+    return "fields" in plain or any(map(has_fields, plain.get("items", ())))
+
+
+def state_from_plain(plain: Any, like: Any = None) -> Any:
+    """Return the state that ``state_to_plain`` made ``plain`` from.
+
+    Args:
+        plain: JSON data.
+        like: A state of the same request, whose classes are taken; None where it ``has_fields`` of no class.
+
+    Raises:
+        FileFormatError: If ``plain`` does not have the structure of ``like``.
+    """
+    try:
+        return _rebuilt(plain, like)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise FileFormatError(
+            f"expected a saved sum of the same kind, got another ({error}); delete the checkpoint"
+        ) from error
+
+
+def _rebuilt(plain: Any, like: Any) -> Any:
+    if not isinstance(plain, dict):
+        if isinstance(plain, list):
+            raise TypeError("a number was expected")
+        return plain
+    if "bytes" in plain:
+        array = np.frombuffer(base64.b64decode(plain["bytes"]), dtype=np.dtype(plain["dtype"]))
+        return torch.from_numpy(array.reshape(plain["shape"]).copy())
+    if "number" in plain:
+        return float.fromhex(plain["number"])
+    if "items" in plain:
+        items = plain["items"]
+        likes = like if like is not None and len(like) == len(items) else [like[0] if like else None] * len(items)
+        return tuple(_rebuilt(item, one) for item, one in zip(items, likes, strict=True))
+    if not dataclasses.is_dataclass(like) or isinstance(like, type):
+        raise TypeError("a record was not expected")
+    fields = zip(plain["fields"], dataclasses.fields(like), strict=True)
+    return type(like)(*(_rebuilt(item, getattr(like, field.name)) for item, field in fields))

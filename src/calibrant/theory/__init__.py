@@ -1,16 +1,12 @@
 """Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
 
 from calibrant._core.figure_numbers import FigureNumbers
-from calibrant.theory.calibration_map import calibration_map
+from calibrant.theory.calibration_map import calibration_map, detached_fixed_point, inverse_calibration_map, proper_part
 from calibrant.theory.confidence import confidence_change, confidence_never_falls, neutral_probability, scaling_change
-from calibrant.theory.convexity import focal_curvature
 from calibrant.theory.entropy_bound import EntropyBound, entropy_bound
 from calibrant.theory.figures import FIGURES, figure_numbers
-from calibrant.theory.fixed_point import detached_fixed_point
 from calibrant.theory.focal_map import FocalTerms, focal_logit, focal_map
-from calibrant.theory.inverse_map import inverse_calibration_map
 from calibrant.theory.minimiser import Minimum, minimiser
-from calibrant.theory.proper_part import proper_part
 from calibrant.theory.temperature_bounds import (
     SLOPE_BOUND_LIMIT,
     TemperatureBounds,
@@ -20,7 +16,7 @@ from calibrant.theory.temperature_bounds import (
 )
 from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures, nearest_temperature
 from calibrant.theory.threshold import gamma_from_threshold
-from calibrant.theory.validity import Validity, validity
+from calibrant.theory.validity import Validity, focal_curvature, validity
 
 __all__ = [
     "FIGURES",

@@ -1,13 +1,18 @@
 """The calibration map of a true-class score: from the minimiser of its expected loss back to the true probabilities."""
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from calibrant._core.numerics import row_chunks
 from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
-from calibrant.scores import TrueClassScore, check_score
-from calibrant.theory.validity import require_map
+from calibrant.scores import TrueClassScore, check_score, map_rate_by_autograd
+from calibrant.theory.validity import Sloped, log_h, require_bijection, require_map
 
-__all__ = ["calibration_map"]
+__all__ = ["calibration_map", "detached_fixed_point", "inverse_calibration_map", "proper_part"]
 
 
 def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
@@ -41,3 +46,214 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))
     return log_p.masked_fill(torch.isneginf(log_probs), -torch.inf).to(log_probs.dtype)
+
+
+_ROUNDS = 200  # bracketed Newton needs 5 to 15
+_TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so the remaining error is about its square
+
+
+def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+    """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
+
+    Solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η, and differentiable by
+    implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ increases and then decreases; only the top class
+    can lie where it decreases, and the bracket of its logit contains both parts.
+
+    Args:
+        score: φ, inside its range (see ``validity``).
+        log_probs: (N, K) natural logarithms of η; −inf for η = 0, which gives q = 0.
+
+    Returns:
+        (N, K) natural logarithms of q, in the dtype of ``log_probs``.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If the map is not a bijection, so that it has no inverse; ``minimiser`` still finds a minimum.
+
+    Examples:
+        >>> from calibrant.scores import FocalScore
+        >>> inverse_calibration_map(FocalScore(2.0), torch.tensor([[0.8, 0.2]]).log()).exp()
+        tensor([[0.6266, 0.3734]])
+
+    References:
+        Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
+    """
+    return invert(check_score(score), log_probs, "the inverse calibration map")
+
+
+def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
+    """Return log q (N, K) with η_j ∝ q_j / s(q_j) for a slope s; ``what`` is the name of the map in errors."""
+    require_bijection(score, what)
+    check_log_probs(log_probs)
+    log_eta = log_normalise(finite_floor(log_probs.double()))
+    excluded = torch.isneginf(log_probs)
+    logits = torch.empty_like(log_eta)
+    for rows in row_chunks(*log_eta.shape):
+        logits[rows] = _solve(score, log_eta[rows].detach(), excluded[rows])
+    log_q = _newton_step(score, log_eta, logits, excluded)
+    return log_q.masked_fill(excluded, -math.inf).to(log_probs.dtype)
+
+
+def _solve(score: Sloped, log_eta: Tensor, excluded: Tensor) -> Tensor:
+    """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
+
+    Each row has one unknown, the logit x of the top class. The other q_j follow from h(q_j)/h(q_top) = η_j/η_top with
+    h = −1/φ′, and F(x) = log(1 − q_top) − log Σ_others q_j decreases in x and is 0 at the solution.
+    """
+    top = log_eta.argmax(dim=1, keepdim=True)
+    fixed = excluded.scatter(1, top, True)  # classes whose logit is not solved for by _others
+    ratio = (log_eta - log_eta.gather(1, top)).masked_fill(fixed, 0.0)
+    one_hot = fixed.all(dim=1, keepdim=True)
+    count = (~fixed).sum(dim=1, keepdim=True).clamp_min(1)
+    low = -torch.log(count.double()) - 1e-12  # q_top ≥ 1/K, so its logit is at least −log(K − 1)
+    high = torch.full_like(low, math.inf)
+    # start at q = η (the solution for the log score): the logit of η_top
+    x = torch.logsumexp(ratio.masked_fill(fixed, -math.inf), dim=1, keepdim=True).neg().masked_fill(one_hot, 0.0)
+    s = x.clamp_max(0.0) + ratio
+    for _ in range(_ROUNDS):
+        log_h_top, rate = log_h(score, x)
+        s, rates = _others(score, log_h_top + ratio, s)
+        log_q = F.logsigmoid(s).masked_fill(fixed, -math.inf).masked_fill(one_hot, -1.0)
+        rest = torch.logsumexp(log_q, dim=1, keepdim=True)
+        gap = F.logsigmoid(-x) - rest  # F(x)
+        # F′(x) = −σ(x) − Σ_j (q_j / Σ q) (1 − q_j) ds_j/dx with ds_j/dx = rate(x) / rate(s_j)
+        weight = torch.exp(log_q - rest) * torch.sigmoid(-s) / rates
+        slope = -torch.sigmoid(x) - rate * weight.sum(dim=1, keepdim=True)
+        low, high = torch.where(gap > 0, x, low), torch.where(gap > 0, high, x)
+        new = _inside(x - gap / slope, low, high, x)
+        moved = ((new - x).abs() > _TOLERANCE * x.abs().clamp_min(1)) & (gap != 0) & ~one_hot
+        s = (
+            (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
+        )  # first-order prediction for the next round
+        x = torch.where(one_hot, x, new)
+        if not bool(moved.any()):
+            # the logit of an excluded class is set to −∞: any other value could exceed x and look like the top class
+            return torch.where(one_hot | excluded, -math.inf, s).scatter(1, top, torch.where(one_hot, math.inf, x))
+    raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
+
+
+def _others(score: Sloped, target: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return s ≤ 0 with log h(σ(s)) = target, or 0 where the solution is positive, and the derivative of log h at s."""
+    low, high = torch.full_like(s, -math.inf), torch.zeros_like(s)
+    for _ in range(_ROUNDS):
+        value, rates = log_h(score, s)
+        excess = value - target
+        low, high = torch.where(excess <= 0, s, low), torch.where(excess > 0, s, high)
+        newton = s - excess / rates
+        new = _inside(newton.clamp_max(0.0), low, high, s)
+        moved = (new - s).abs() > _TOLERANCE * s.abs().clamp_min(1)
+        s = new
+        if not bool(moved.any()):
+            return s, rates
+    raise ArithmeticError(f"the inverse of h of {score} did not converge in {_ROUNDS} rounds")
+
+
+def _inside(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
+    """Return ``target`` if it lies in [low, high], else the midpoint, or a step of 8 towards an infinite end."""
+    middle = (low + high) / 2
+    fallback = torch.where(torch.isfinite(middle), middle, current + torch.where(torch.isfinite(low), 8.0, -8.0))
+    return torch.where((target >= low) & (target <= high), target, fallback)
+
+
+def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
+    """Return log q (N, K) after one more, differentiable, Newton step for log h(q_j) = t + log η_j, Σ q_j = 1.
+
+    With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.
+    It is written relative to the top class, whose e may be 0 or negative for −1 < γ < 0, in terms of rates
+    e_j (1 − q_j), which stay finite as q_top → 1.
+    """
+    logits = logits.nan_to_num(posinf=1e4, neginf=-1e4)
+    value, rates = log_h(score, logits)
+    top = logits.argmax(dim=1, keepdim=True)
+    fixed = excluded.scatter(1, top, True)
+    r = (log_eta - value).masked_fill(excluded, 0.0)
+    r = (r - r.gather(1, top)).masked_fill(fixed, 0.0)
+    rate, x = rates.gather(1, top), logits.gather(1, top)
+    e = torch.where(fixed, 1.0, rates / torch.sigmoid(-logits))
+    log_weight = F.logsigmoid(logits).masked_fill(fixed, -1e8) - torch.log(e)
+    log_total = torch.logsumexp(log_weight, dim=1, keepdim=True)
+    mean = (torch.exp(log_weight - log_total) * r).sum(dim=1, keepdim=True)
+    spread = torch.sigmoid(x) * torch.exp(F.logsigmoid(-x) - log_total) + rate
+    of_top = -mean * torch.sigmoid(-x) / spread
+    of_others = (r - mean * rate / spread) / e
+    return F.logsigmoid(logits) + of_others.masked_fill(fixed, 0.0).scatter(1, top, of_top)
+
+
+def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+    """Return L*(p, y) = φ(q_y), q = inverse calibration map of p, for every class y: φ = L* ∘ map, and L* is proper.
+
+    Args:
+        score: φ, inside its range (see ``validity``).
+        log_probs: (N, K) natural logarithms of p.
+
+    Returns:
+        (N, K): in column y the loss if y is the true class; differentiable.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If the calibration map has no inverse.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.scores import FocalScore
+        >>> proper_part(FocalScore(3.0), torch.tensor([[0.95, 0.05]]).log())
+        tensor([[0.0107, 0.3917]])
+
+    References:
+        Komisarenko & Kull 2024, Propositions 2 and 4.
+    """
+    check_log_probs(log_probs)
+    log_q, log_not_q = log_pairs(inverse_calibration_map(score, log_probs.double()))
+    return score.value(log_q, log_not_q).to(log_probs.dtype)
+
+
+def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+    """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
+
+    For the focal score and two classes it is exactly the true log-odds divided by T = γ + 1. With the full gradient the
+    fixed point is ``inverse_calibration_map``, which is closer to the true probabilities.
+
+    Args:
+        score: φ; its weight is w(p) = φ(p) / (−log p).
+        log_probs: (N, K) natural logarithms of the true probabilities η, at margins up to 100.
+
+    Returns:
+        (N, K) natural logarithms of q.
+
+    Raises:
+        InputError: If rows do not exponentiate to a sum of 1.
+        RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then the fixed point is not unique.
+
+    Examples:
+        >>> from calibrant.scores import FocalScore
+        >>> detached_fixed_point(FocalScore(3.0), torch.tensor([[0.8, 0.2]]).log()).exp()
+        tensor([[0.5858, 0.4142]])
+
+    References:
+        Derived here. The public code of Wang et al. 2021 trains focal loss with a detached weight; the paper does not say so.
+    """
+    return invert(_Detached(check_score(score)), log_probs, "the detached fixed point")
+
+
+@dataclass(frozen=True)
+class _Detached:
+    """The slope w of a score whose full gradient equals the detached gradient of ``score``, with w its weight."""
+
+    score: TrueClassScore
+
+    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return w(p)."""
+        return torch.exp(self.log_slope(log_p, log_not_p))
+
+    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return log φ(p) − log(−log p)."""
+        tiny = torch.finfo(log_p.dtype).tiny
+        log_loss = torch.log(-log_p.clamp_max(-tiny))
+        return torch.log(self.score.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
+
+    def map_rate(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return the derivative of log(p / w) with respect to the logit of p."""
+        return map_rate_by_autograd(self.log_slope, log_p, log_not_p)
+
+    def bijection_argument(self) -> None:
+        """Return None: no argument beyond convexity is known."""

@@ -1,33 +1,23 @@
 """Data of the theory figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
 
 from calibrant._core.check import check_choice
-from calibrant._core.figure_numbers import FigureNumbers
-from calibrant.theory._line_figures import (
-    binary_fit_figure,
-    bounds_figure,
-    four_classes_figure,
-    minimisers_figure,
-    proper_part_figure,
-    three_classes_figure,
+from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Plot, floats, rows_of
+from calibrant.scores import FocalScore, LogScore
+from calibrant.theory.calibration_map import inverse_calibration_map, proper_part
+from calibrant.theory.focal_map import focal_logit, focal_map
+from calibrant.theory.temperature_bounds import (
+    SLOPE_BOUND_LIMIT,
+    measured_temperature_bounds,
+    temperature_bounds,
 )
-from calibrant.theory._simplex_figures import arrows_figure, difference_figure, isolines_figure
+from calibrant.theory.temperature_fit import TemperatureFit, fit_temperatures, nearest_temperature
 
 __all__ = ["FIGURES", "figure_numbers"]
-
-_MAKERS: dict[str, Callable[[], FigureNumbers]] = {
-    "minimisers": minimisers_figure,
-    "proper-part": proper_part_figure,
-    "binary-fit": binary_fit_figure,
-    "bounds": bounds_figure,
-    "isolines": isolines_figure,
-    "arrows": arrows_figure,
-    "three-classes": three_classes_figure,
-    "four-classes": four_classes_figure,
-    "difference": difference_figure,
-}
-FIGURES = tuple(_MAKERS)
 
 
 def figure_numbers(name: str) -> FigureNumbers:
@@ -52,3 +42,295 @@ def figure_numbers(name: str) -> FigureNumbers:
         Komisarenko & Kull 2024, Figures 1 to 7. Mukhoti et al. 2020, Figure A.1.
     """
     return _MAKERS[check_choice(name, name="figure", choices=FIGURES)]()
+
+
+_PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
+_PRINTED_ERRORS = {2: 1e-3, 4: 0.08}
+_STEPS = {2: 4, 3: 4, 4: 2}  # values of γ per unit, by number of classes
+
+
+def proper_part_figure() -> FigureNumbers:
+    """Return Figure 1: the proper part with focal loss and cross-entropy; the binary calibration map."""
+    p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+    rows = torch.stack([p, 1 - p], dim=1).log()
+    curves = [Curve("cross-entropy", floats(p), floats(-p.log()), group=0)]
+    for group, gamma in enumerate((0.5, 3.0), start=1):
+        score = FocalScore(gamma)
+        focal, proper = score.value(rows[:, 0], rows[:, 1]), proper_part(score, rows)[:, 0]
+        curves.append(Curve(f"focal, γ = {gamma:g}", floats(p), floats(focal), "dashed", group))
+        curves.append(Curve(f"its proper part, γ = {gamma:g}", floats(p), floats(proper), group=group))
+    q = torch.linspace(0, 1, 201, dtype=torch.float64)
+    maps = [
+        Curve(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
+        for group, gamma in enumerate((-0.5, 0.5, 1.0, 3.0, 5.0))
+    ]
+    panels = (
+        Plot("loss of the true class", "predicted probability p", "loss", tuple(curves), y_range=(0, 3)),
+        Plot("focal calibration map", "predicted q", "calibrated p", tuple(maps), diagonal=True),
+    )
+    caption = (
+        "Focal loss equals a proper loss applied after a map that raises confidence. Left: for p < ½ the proper part is lower "
+        "than focal loss, for p > ½ higher. Right: that map in two classes; γ < 0 lowers confidence."
+    )
+    return FigureNumbers("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
+
+
+def binary_fit_figure() -> FigureNumbers:
+    """Return Figure 2: the nearest temperature for each γ, the map on the logit scale, and the largest difference."""
+    fit = _fit(2)
+    s = torch.linspace(-4, 4, 161, dtype=torch.float64)
+    curves, facts = [], {}
+    for group, (gamma, printed) in enumerate(((0.5, 0.76), (3.0, 0.36))):
+        nearest = 1 / fit.inverse_temperatures[fit.gammas.index(gamma)]
+        curves += [
+            Curve(f"focal map, γ = {gamma:g}", floats(s), floats(focal_logit(s, gamma)), group=group),
+            Curve(f"nearest T = {nearest:.2f}", floats(s), floats(s / nearest), "dashed", group),
+            Curve(f"printed T = {printed}", floats(s), floats(s / printed), "dotted", group),
+        ]
+        facts[f"nearest_T_gamma_{gamma:g}"] = nearest
+    panels = (
+        _line_panel(fit),
+        Plot("logit scale", "logit of q", "logit of p", tuple(curves)),
+        _error_panel(fit),
+    )
+    caption = (
+        "In two classes the focal map differs from temperature scaling by about 0.001. The printed line agrees within "
+        f"rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
+        f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
+    )
+    return FigureNumbers("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
+
+
+def bounds_figure() -> FigureNumbers:
+    """Return Figure 3: temperatures that bound the binary map, proven and measured, and their difference."""
+    gammas = floats(torch.arange(0.1, 10.05, 0.1, dtype=torch.float64))
+    tight_gammas = tuple(gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT)
+    proven = [temperature_bounds(gamma) for gamma in gammas]
+    tight = [temperature_bounds(gamma, tight=True) for gamma in tight_gammas]
+    measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in gammas]
+    some = slice(4, None, 5)
+    sides = (
+        Curve("upper: Prop. 3 corrected", gammas, floats(b.high for b in proven), "dashed", 0),
+        Curve("upper: 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.high for b in tight), "line", 2),
+        Curve("measured, |s| ≤ 20", gammas[some], floats(b.high for b in measured[some]), "points", 1),
+        Curve("lower: 1/(γ + 1)", gammas, floats(b.low for b in proven), "line", 0),
+        Curve("", gammas[some], floats(b.low for b in measured[some]), "points", 1),
+    )
+    widths = (
+        Curve("Prop. 3 corrected", gammas, floats(b.width for b in proven), "dashed", 0),
+        Curve("with 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.width for b in tight), "line", 2),
+        Curve("measured, |s| ≤ 20", gammas[some], floats(b.width for b in measured[some]), "points", 1),
+    )
+    facts = _bound_facts()
+    panels = (
+        Plot("temperatures that bound the map", "γ", "T", sides, log_y=True),
+        Plot("width of the bounds", "γ", "upper T − lower T", widths),
+    )
+    caption = (
+        "Temperatures that bound the binary map. Proposition 3 is printed with the logit divided by γ + 1 where it must be "
+        "multiplied. The upper bound can be tightened to 1/κ(γ), κ the slope of the map at 0, for γ ≤ 5.635 only. "
+        f"At γ = 4: {facts['proven_low_gamma_4']:.3f} to {facts['proven_high_gamma_4']:.3f} proven, "
+        f"{facts['measured_low_gamma_4']:.4f} to {facts['measured_high_gamma_4']:.4f} measured "
+        "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
+    )
+    return FigureNumbers("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
+
+
+def _bound_facts() -> dict[str, float]:
+    """Return the bounds at γ = 4 that the paper prints, as proven, tightened, measured and printed."""
+    at_4, tight_4, found_4 = (
+        temperature_bounds(4.0),
+        temperature_bounds(4.0, tight=True),
+        measured_temperature_bounds(4.0),
+    )
+    return {
+        "proven_low_gamma_4": at_4.low,
+        "proven_high_gamma_4": at_4.high,
+        "tight_high_gamma_4": tight_4.high,
+        "measured_low_gamma_4": found_4.low,
+        "measured_high_gamma_4": found_4.high,
+        "printed_measured_low_gamma_4": 0.206,
+        "printed_measured_high_gamma_4": 0.218,
+        "slope_bound_limit": SLOPE_BOUND_LIMIT,
+    }
+
+
+def three_classes_figure() -> FigureNumbers:
+    """Return Figure 6: the nearest temperature in three classes."""
+    fit = _fit(3)
+    caption = (
+        "In three classes the line reproduces as printed, but the focal map is not a temperature scaling: they differ by up to "
+        f"{_at(fit, 9.0):.1%} at γ = 9."
+    )
+    panels = (_line_panel(fit), _error_panel(fit))
+    return FigureNumbers("three-classes", "Komisarenko & Kull 2024, Figure 6", caption, panels, _line_facts(fit))
+
+
+def four_classes_figure() -> FigureNumbers:
+    """Return the figure of four classes (§3.3), whose printed line does not reproduce."""
+    fit = _fit(4)
+    slope, intercept = fit.line()
+    caption = (
+        f"In four classes the line is {slope:.3f} γ + {intercept:.3f}. The printed 0.47 γ + 0.85 and its error of up to "
+        f"8 % do not reproduce: the difference reaches {_at(fit, 9.0):.1%} at γ = 9, and a finer grid of logits does not change it."
+    )
+    panels = (_line_panel(fit), _error_panel(fit))
+    return FigureNumbers("four-classes", "Komisarenko & Kull 2024, §3.3 (no figure)", caption, panels, _line_facts(fit))
+
+
+def minimisers_figure() -> FigureNumbers:
+    """Return Figure A.1 of Mukhoti et al.: the minimiser of the expected focal loss by true probability."""
+    inside = torch.sigmoid(torch.linspace(-16, 16, 257, dtype=torch.float64))  # the curves are steep at both ends
+    ends = torch.tensor([0.0, 0.8, 1.0], dtype=torch.float64)
+    eta = torch.sort(torch.cat([inside, ends])).values
+    rows = torch.stack([eta, 1 - eta], dim=1).log()
+    curves, facts = [], {}
+    for group, gamma in enumerate((0.0, 1.0, 2.0, 3.0, 5.0)):
+        q = inverse_calibration_map(FocalScore(gamma), rows).exp()[:, 0]
+        label = "γ = 0: cross-entropy" if gamma == 0 else f"γ = {gamma:g}"
+        curves.append(Curve(label, floats(eta), floats(q), group=group))
+        facts[f"minimiser_eta_0.8_gamma_{gamma:g}"] = float(q[eta == 0.8])
+    title = "minimiser of the expected focal loss"
+    panel = Plot(title, "true probability η", "minimiser q", tuple(curves))
+    caption = (
+        "The probability that minimises the expected focal loss where the true probability is η: the larger γ, the nearer "
+        f"to one half. At η = 0.8 and γ = 2 it is {facts['minimiser_eta_0.8_gamma_2']:.3f}."
+    )
+    return FigureNumbers("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
+
+
+def _binary_map(q: Tensor, gamma: float) -> Tensor:
+    inside = q.clamp(1e-300, 1 - 1e-16)
+    return torch.where((q > 0) & (q < 1), torch.sigmoid(focal_logit(torch.logit(inside), gamma)), q)
+
+
+def _fit(classes: int) -> TemperatureFit:
+    steps = _STEPS[classes]
+    return fit_temperatures(classes, [i / steps for i in range(10 * steps + 1)])
+
+
+def _line_panel(fit: TemperatureFit) -> Plot:
+    ends = (0.0, 10.0)
+    lines = []
+    named = ((fit.line(), "fitted here", "line", 0), (_PRINTED_LINES[fit.classes], "printed", "dashed", 1))
+    for (slope, intercept), origin, style, group in named:
+        y = tuple(slope * gamma + intercept for gamma in ends)
+        label = f"{origin}: {slope:.2f} γ + {intercept:.2f}"
+        lines.append(Curve(label, ends, y, "dashed" if style == "dashed" else "line", group))
+    points = Curve("nearest 1/T", fit.gammas, fit.inverse_temperatures, "points", 0)
+    return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", (points, *lines))
+
+
+def _error_panel(fit: TemperatureFit) -> Plot:
+    curves = [Curve("at the nearest T", fit.gammas, fit.errors)]
+    printed = _PRINTED_ERRORS.get(fit.classes)
+    if printed is not None:
+        curves.append(Curve(f"printed: up to {printed:g}", (0.0, 10.0), (printed, printed), "dashed", 1))
+    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", tuple(curves), y_range=(0, None))
+
+
+def _line_facts(fit: TemperatureFit) -> dict[str, float]:
+    slope, intercept = fit.line()
+    printed: Sequence[float] = _PRINTED_LINES[fit.classes]
+    facts = {"slope": slope, "intercept": intercept, "printed_slope": printed[0], "printed_intercept": printed[1]}
+    worst = max(fit.errors)
+    return facts | {"largest_error": worst, "at_gamma": fit.gammas[fit.errors.index(worst)]}
+
+
+def _at(fit: TemperatureFit, gamma: float) -> float:
+    return fit.errors[fit.gammas.index(gamma)]
+
+
+_TRUTH = (0.55, 0.3, 0.15)
+_PERCENTILES = (3.0, 12.0, 20.0)
+
+
+def isolines_figure() -> FigureNumbers:
+    """Return Figure 4: the expected loss of four proper losses around one true distribution."""
+    rows = _grid(72, inside=True)
+    truth = torch.tensor(_TRUTH, dtype=torch.float64)
+    brier = (rows.square().sum(dim=1, keepdim=True) - 2 * rows + 1) @ truth
+    risks = {
+        "Brier score": brier,
+        "cross-entropy": proper_part(LogScore(), rows.log()) @ truth,
+        "proper part of focal, γ = 1": proper_part(FocalScore(1.0), rows.log()) @ truth,
+        "proper part of focal, γ = 3": proper_part(FocalScore(3.0), rows.log()) @ truth,
+    }
+    panels = []
+    largest = 0.0
+    for title, risk in risks.items():
+        levels = torch.quantile(risk, torch.tensor(_PERCENTILES, dtype=torch.float64) / 100)
+        least = rows[risk.argmin()]
+        panels.append(Isolines(title, rows_of(rows), floats(risk), _PERCENTILES, floats(levels), _TRUTH))
+        largest = max(largest, float((least - truth).abs().max()))
+    caption = (
+        "Contours of the expected loss of a prediction where the true distribution is (0.55, 0.30, 0.15), the dot, at the 3rd, "
+        "12th and 20th percentile over the simplex. All four losses are proper, so each has its minimum at the dot. The "
+        "contours of the Brier score are circles, those of cross-entropy ovals; those of the proper part of focal loss are "
+        "rounded triangles, more clearly for larger γ."
+    )
+    facts = {"largest_distance_of_a_minimum_on_the_grid": largest}
+    return FigureNumbers("isolines", "Komisarenko & Kull 2024, Figure 4", caption, tuple(panels), facts)
+
+
+def arrows_figure() -> FigureNumbers:
+    """Return Figure 5: how the focal map and its nearest temperature scaling change a prediction."""
+    starts = _grid(9)
+    mapped, tempered, facts = [], [], {}
+    for gamma in (1.0, 3.0):
+        temperature = nearest_temperature(3, gamma)
+        facts[f"nearest_T_gamma_{gamma:g}"] = temperature
+        ends = focal_map(starts.log(), gamma).exp(), torch.softmax(starts.log() / temperature, dim=1)
+        titles = f"focal map, γ = {gamma:g}", f"temperature, T = {temperature:.2f}"
+        mapped.append(Arrows(titles[0], rows_of(starts), rows_of(ends[0])))
+        tempered.append(Arrows(titles[1], rows_of(starts), rows_of(ends[1])))
+    caption = (
+        "Each arrow leads from a prediction to its image under the map. The nearest temperatures are "
+        f"{facts['nearest_T_gamma_1']:.3f} and {facts['nearest_T_gamma_3']:.3f}; the printed 0.81 and 0.46 belong to "
+        "γ = 0.5 and γ = 2."
+    )
+    panels = (*mapped, *tempered)
+    return FigureNumbers("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
+
+
+def difference_figure() -> FigureNumbers:
+    """Return Figure 7: the focal map's top probability minus that of its nearest temperature scaling."""
+    rows = _grid(60)
+    panels: list[Heat] = []
+    facts: dict[str, float] = {}
+    for gamma in (0.5, 2.0):
+        temperature = nearest_temperature(3, gamma)
+        change = focal_map(rows.log(), gamma).exp() - torch.softmax(rows.log() / temperature, dim=1)
+        top = change.gather(1, rows.argmax(dim=1, keepdim=True))[:, 0]
+        title = f"γ = {gamma:g}, T = {temperature:.3f}"
+        panels.append(Heat(title, rows_of(rows), floats(top), "focal − temperature"))
+        facts |= {f"lowest_gamma_{gamma:g}": float(top.min()), f"highest_gamma_{gamma:g}": float(top.max())}
+    caption = (
+        "The top probability after the focal map minus that after the nearest temperature scaling. Along the edges, "
+        "where one probability is near 0, the focal map is more confident; between the centre and the corners it is less "
+        "confident. (The printed title and caption have opposite signs; this is focal minus temperature.)"
+    )
+    return FigureNumbers("difference", "Komisarenko & Kull 2024, Figure 7", caption, tuple(panels), facts)
+
+
+def _grid(steps: int, *, inside: bool = False) -> Tensor:
+    """Return the rows (N, 3) of a triangular grid on the simplex, without its boundary if ``inside``."""
+    i, j = torch.meshgrid(torch.arange(steps + 1), torch.arange(steps + 1), indexing="ij")
+    kept = i + j <= steps
+    counts = torch.stack([i[kept], j[kept], steps - i[kept] - j[kept]], dim=1).double()
+    shift = 1 / 3 if inside else 0.0
+    return (counts + shift) / (steps + 3 * shift)
+
+
+_MAKERS: dict[str, Callable[[], FigureNumbers]] = {
+    "minimisers": minimisers_figure,
+    "proper-part": proper_part_figure,
+    "binary-fit": binary_fit_figure,
+    "bounds": bounds_figure,
+    "isolines": isolines_figure,
+    "arrows": arrows_figure,
+    "three-classes": three_classes_figure,
+    "four-classes": four_classes_figure,
+    "difference": difference_figure,
+}
+FIGURES = tuple(_MAKERS)

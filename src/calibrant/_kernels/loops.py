@@ -1,0 +1,1041 @@
+"""The CPU's compiled loops, in Numba: statistics of rows, moments of a temperature, bins, scores, logistic regressions, hashes.
+
+Rows of few classes are slow in array libraries because sums over 10 classes run number by number. Here ``LANES`` rows are
+laid out by classes, so that every inner loop is over rows; a row of many classes is walked ``LANES`` columns at a time.
+Either way an inner loop has a fixed length and no dependence between its turns, and the compiler makes vector code of it.
+Every loop writes results of rows, or sums of fixed segments of rows, so that the same rows give the same bits whatever
+the number of threads.
+
+A bin is (lo, hi] of the edges. A product with the number of bins finds it, for many probabilities in one vector
+instruction; the edges decide where rounding could.
+
+All loops stand in this one file because Numba's cache of compiled code looks at a loop's own file only: a change of what
+loops share must be seen by all. Only ``calibrant._kernels.cpu`` imports it, after it has seen that Numba is installed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+LANES = 64  # rows, or columns of one row, that an inner loop handles
+WIDE_FROM = 160  # number of classes from which one row fills the lanes
+TOP, SPARE, AT, RUN = range(4)  # lanes of the logits' dtype: the rows' maxima, two for searches, the label's logit
+SHIFT, PART, LEFT = range(3)  # lanes of the exponentials' dtype: what they subtract, sums so far, terms left out
+OTHERS, SQUARE, GAP, HIT, TIED = range(5)  # lanes of float64: what ``sum_rows`` writes
+FLUSH = 4  # float32 terms a lane adds before they go to float64, so that a sum keeps 2e-7
+_FAST = {"contract"}  # permits a fused multiply-add; no sum is reordered
+
+f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Return ``function`` compiled on its first call without the interpreter's lock, from the cache folder where one is writable."""
+    try:
+        return njit(function, nogil=True, cache=True, fastmath=_FAST)
+    except RuntimeError:  # "no locator available": neither this folder nor the user's cache folder can be written
+        return njit(function, nogil=True, fastmath=_FAST)
+
+
+def exponential(x: float) -> float:
+    """Return eˣ for x ≤ 0 in the precision of ``x``; NaN stays NaN, and below the range of normal numbers it is 0."""
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(exponential, jit_options={"fastmath": _FAST})
+def _exponential(x):  # type: ignore[no-untyped-def]
+    return _exp32 if x == types.float32 else _exp64
+
+
+# eˣ = 2ⁿ eʳ, n = round(x / log 2), |r| ≤ log(2)/2. Adding 1.5·2^23 (2^52) rounds to an integer and leaves n in the low bits, so
+# that a shift makes it an exponent. log 2 is split in two so that n·log 2 is exact. The polynomials interpolate eʳ at
+# Chebyshev points: relative error 5e-9 and 2e-17, below the rounding of the last steps. In float64 the even and the odd powers
+# are summed apart: a chain of eleven products that wait for each other takes half as long again.
+_LOG2E32, _MAGIC32, _HIGH32, _LOW32 = (
+    f32(1.4426950408889634),
+    f32(12582912.0),
+    f32(0.693359375),
+    f32(-2.1219444005469058e-4),
+)
+_A1, _A2, _A3 = f32(1.0000000377162138425), f32(0.50000000471177576744), f32(0.16666415514653275427)
+_A4, _A5, _A6 = f32(0.041666352896775156786), f32(0.008375126398153335682), f32(0.0013941108433972674608)
+
+
+def _exp32(x):  # type: ignore[no-untyped-def]
+    t = f32(x * _LOG2E32 + _MAGIC32)
+    n = f32(t - _MAGIC32)
+    r = x - n * _HIGH32 - n * _LOW32
+    p = f32((((((_A6 * r + _A5) * r + _A4) * r + _A3) * r + _A2) * r + _A1) * r + f32(1.0))
+    e = i32(p.view(i32) + i32(t.view(i32) << i32(23))).view(f32)
+    e = e if x >= f32(-87.0) else f32(0.0)
+    return e if x == x else x
+
+
+_LOG2E64, _MAGIC64, _HIGH64, _LOW64 = (
+    1.44269504088896340736,
+    6755399441055744.0,
+    0.693147180369123816490,
+    1.908214929270587816e-10,
+)
+_LOWEST64, _FLOOR64 = -1000.0, 6755399441055744.0 - 1022.0  # e^-1000 is 0; above the floor results are normal numbers
+_B2, _B3, _B4, _B5 = 0.50000000000000010211, 0.16666666666666667452, 0.041666666666624161903, 0.0083333333333300644495
+_B6, _B7, _B8 = 0.0013888888917196719077, 0.00019841269863040545271, 0.000024801521322368693266
+_B9, _B10, _B11 = 2.7557268480310025526e-6, 2.7620075879983366586e-7, 2.5100375832561233664e-8
+
+
+def _exp64(x):  # type: ignore[no-untyped-def]
+    x = _LOWEST64 if x < _LOWEST64 else x
+    t = f64(x * _LOG2E64 + _MAGIC64)
+    n = f64(t - _MAGIC64)
+    r = x - n * _HIGH64 - n * _LOW64
+    square = r * r
+    even = (((_B10 * square + _B8) * square + _B6) * square + _B4) * square + _B2
+    odd = (((_B11 * square + _B9) * square + _B7) * square + _B5) * square + _B3
+    p = f64((square * (even + odd * r) + r) + 1.0)
+    e = i64(p.view(i64) + i64(t.view(i64) << i64(52))).view(f64)
+    return e if t > _FLOOR64 else p - p  # 0, or NaN for NaN
+
+
+@compiled
+def lay_out(flat, first, here, classes, work):  # type: ignore[no-untyped-def]
+    """Copy ``here`` rows from row ``first`` on into ``work`` (K, LANES), class by class; the last row fills lanes left over."""
+    block = flat[first * classes : (first + here) * classes]
+    if here == LANES:
+        for k in range(classes):
+            line = work[k]
+            for j in range(LANES):
+                line[j] = block[j * classes + k]
+    else:
+        for k in range(classes):
+            for j in range(LANES):
+                work[k, j] = block[min(j, here - 1) * classes + k]
+
+
+@compiled
+def pad(row, start, padding, tail):  # type: ignore[no-untyped-def]
+    """Copy what ``row`` holds from ``start`` on into ``tail`` (LANES,), and ``padding`` behind it."""
+    for j in range(LANES):
+        tail[j] = row[start + j] if start + j < row.shape[0] else padding
+
+
+@compiled
+def tops(work, lanes):  # type: ignore[no-untyped-def]
+    """Write the largest number of each row laid out in ``work`` (K, LANES) into ``lanes[TOP]``; ``lanes[SPARE]`` is overwritten.
+
+    In place, the compiler would store by masks where a number is larger, which some processors do twenty times slower.
+    """
+    for j in range(LANES):
+        lanes[TOP, j] = work[0, j]
+    _take_larger(work, 1, TOP, lanes)
+
+
+@compiled
+def row_top(row, lanes):  # type: ignore[no-untyped-def]
+    """Return the largest number of a row of many classes, whose last columns ``pad`` has put into ``lanes[AT]``."""
+    for j in range(LANES):
+        lanes[RUN, j] = lanes[AT, j]
+    _take_larger(row[: row.shape[0] - row.shape[0] % LANES].reshape(-1, LANES), 0, RUN, lanes)
+    half = LANES // 2
+    for j in range(half):
+        x, y = lanes[RUN, j], lanes[RUN, half + j]
+        lanes[SPARE, j] = y if y > x else x
+    for j in range(half // 2):
+        x, y = lanes[SPARE, j], lanes[SPARE, half // 2 + j]
+        lanes[RUN, j] = y if y > x else x
+    most = lanes[RUN, 0]
+    for j in range(1, half // 2):
+        most = lanes[RUN, j] if lanes[RUN, j] > most else most
+    return most
+
+
+@compiled
+def _take_larger(lines, first, home, lanes):  # type: ignore[no-untyped-def]
+    """Raise ``lanes[home]`` to the largest of it and of the ``lines`` (n, LANES) from ``first`` on."""
+    for k in range(first, lines.shape[0] - 1, 2):
+        for j in range(LANES):
+            x, y = lanes[home, j], lines[k, j]
+            lanes[SPARE, j] = y if y > x else x
+        for j in range(LANES):
+            x, y = lanes[SPARE, j], lines[k + 1, j]
+            lanes[home, j] = y if y > x else x
+    if (lines.shape[0] - first) % 2 == 1:
+        for j in range(LANES):
+            lanes[SPARE, j] = lanes[home, j]
+        for j in range(LANES):
+            x, y = lanes[SPARE, j], lines[lines.shape[0] - 1, j]
+            lanes[home, j] = y if y > x else x
+
+
+def _add_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
+    """Add Σ exp(z − shift) over ``lines`` (n, LANES) without the terms of z = shift to ``out[OTHERS]``, and these terms' number
+    to ``out[TIED]``; where the exponentials are float64, also Σ exp² to ``out[SQUARE]``. NaN stays NaN.
+    """
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(_add_exponentials, jit_options={"fastmath": _FAST})
+def _choose_exponentials(lines, part, out):  # type: ignore[no-untyped-def]
+    return _add_exponentials32 if part.dtype == types.float32 else _add_exponentials64
+
+
+def _add_exponentials32(lines, part, out):  # type: ignore[no-untyped-def]
+    zero, one = f32(0.0), f32(1.0)
+    for start in range(0, lines.shape[0], FLUSH):
+        for j in range(LANES):
+            part[PART, j], part[LEFT, j] = zero, zero
+        for k in range(start, min(lines.shape[0], start + FLUSH)):
+            for j in range(LANES):
+                d = f32(lines[k, j]) - part[SHIFT, j]
+                e = exponential(d)
+                part[PART, j] += zero if d == zero else e
+                part[LEFT, j] += one if d == zero else zero
+        for j in range(LANES):
+            out[OTHERS, j] += part[PART, j]
+            out[TIED, j] += part[LEFT, j]
+
+
+def _add_exponentials64(lines, part, out):  # type: ignore[no-untyped-def]
+    for k in range(lines.shape[0]):
+        for j in range(LANES):
+            d = f64(lines[k, j]) - part[SHIFT, j]
+            e = exponential(d)
+            e = 0.0 if d == 0.0 else e
+            out[OTHERS, j] += e
+            out[SQUARE, j] += e * e
+            out[TIED, j] += 1.0 if d == 0.0 else 0.0
+
+
+@compiled
+def sum_rows(logits, labels, first, here, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    """Write what the scores need of ``here`` rows of ``logits`` (N, K), from row ``first`` on, into ``out`` (5, LANES) float64.
+
+    ``out[OTHERS]`` is Σ exp(z − max z) over all classes but one at the maximum, ``out[SQUARE]`` the sum of its squares if the
+    exponentials are float64, ``out[GAP]`` is max z − z of the label, and ``out[HIT]`` 1 where the label is the first class at the
+    maximum, else 0. A row with NaN or +inf, or of −inf alone, gets NaN in ``out[OTHERS]``. Lanes without a row get 0, and 1 in
+    ``out[HIT]``.
+
+    Overwritten: ``lanes`` (4, LANES) of the logits' dtype, ``part`` (3, LANES) of the exponentials', and ``work`` of the logits',
+    (K, LANES) to lay rows of few classes out, (0,) for many classes.
+    """
+    classes = logits.shape[1]
+    flat = logits.reshape(-1)
+    _sum_block(flat, first, here, classes, work, lanes, part, out)
+    place = np.uintp(first * classes)  # unsigned: compiled code then does not look for negative indices
+    for j in range(here):
+        lanes[AT, j] = flat[place + np.uintp(labels[first + j])]
+        place += np.uintp(classes)
+    several = 0.0
+    for j in range(LANES):
+        out[GAP, j] = f64(lanes[TOP, j]) - f64(lanes[AT, j])
+        out[HIT, j] = 1.0 if lanes[TOP, j] == lanes[AT, j] else 0.0
+    for j in range(LANES):
+        several += out[TIED, j]
+    for j in range(LANES):
+        out[OTHERS, j] += out[TIED, j] - 1.0
+        out[SQUARE, j] += out[TIED, j] - 1.0
+    if several > LANES:
+        for j in range(here):
+            if out[HIT, j] == 1.0 and out[TIED, j] > 1.0:
+                for k in range(labels[first + j]):
+                    if logits[first + j, k] == lanes[TOP, j]:
+                        out[HIT, j] = 0.0
+    for j in range(here, LANES):
+        out[OTHERS, j], out[SQUARE, j], out[GAP, j], out[HIT, j] = 0.0, 0.0, 0.0, 1.0
+
+
+def _sum_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    """Write the maxima of rows into ``lanes[TOP]``, and what ``_add_exponentials`` adds into ``out``."""
+    raise NotImplementedError("compiled code has its own")
+
+
+@overload(_sum_block, jit_options={"fastmath": _FAST})
+def _choose_block(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    return _sum_narrow if work.ndim == 2 else _sum_wide
+
+
+def _sum_narrow(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    lay_out(flat, first, here, classes, work)
+    tops(work, lanes)
+    for j in range(LANES):
+        part[SHIFT, j] = lanes[TOP, j]
+    for j in range(LANES):
+        out[OTHERS, j], out[SQUARE, j], out[TIED, j] = 0.0, 0.0, 0.0
+    _add_exponentials(work, part, out)
+
+
+def _sum_wide(flat, first, here, classes, work, lanes, part, out):  # type: ignore[no-untyped-def]
+    full = classes - classes % LANES
+    sums = np.zeros((5, LANES))
+    for i in range(here, LANES):
+        lanes[TOP, i], out[TIED, i] = 0.0, 1.0
+    for i in range(here):
+        row = flat[(first + i) * classes : (first + i + 1) * classes]
+        pad(row, full, -np.inf, lanes[AT])
+        lanes[TOP, i] = row_top(row, lanes)
+        for j in range(LANES):
+            part[SHIFT, j] = lanes[TOP, i]
+        for j in range(LANES):
+            sums[OTHERS, j], sums[SQUARE, j], sums[TIED, j] = 0.0, 0.0, 0.0
+        _add_exponentials(row[:full].reshape(-1, LANES), part, sums)
+        _add_exponentials(lanes[AT : AT + 1], part, sums)
+        out[OTHERS, i], out[SQUARE, i], out[TIED, i] = (
+            total_of(sums[OTHERS]),
+            total_of(sums[SQUARE]),
+            total_of(sums[TIED]),
+        )
+
+
+@compiled
+def total_of(lanes):  # type: ignore[no-untyped-def]
+    """Return the sum of ``lanes`` (LANES,), which is overwritten."""
+    half = LANES // 2
+    while half >= 8:
+        for j in range(half):
+            lanes[j] += lanes[half + j]
+        half //= 2
+    total = 0.0
+    for j in range(8):
+        total += lanes[j]
+    return total
+
+
+@compiled
+def narrow_statistics(logits, labels, zero, top, best, others, square, at_label):  # type: ignore[no-untyped-def]
+    """Write the statistics of rows (N, K) of few classes.
+
+    ``others`` is Σ exp(z − top) over all classes but the largest, so that 1 minus the confidence keeps its digits.
+    ``zero`` (1,) has the dtype of the exponentials. ``square`` and ``labels`` may be empty, and are left out then.
+    A row that holds NaN or +inf, or −inf alone, gets no finite ``top``.
+    """
+    rows, classes = logits.shape
+    work = np.empty((classes, LANES), dtype=logits.dtype)
+    lanes, largest = np.empty((4, LANES), dtype=logits.dtype), np.empty(LANES, dtype=logits.dtype)
+    index, other = np.empty(LANES, dtype=np.int32), np.empty(LANES, dtype=np.int32)
+    mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
+    squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
+    flat = logits.reshape(-1)
+    for first in range(0, rows, LANES):
+        here = min(LANES, rows - first)
+        lay_out(flat, first, here, classes, work)
+        tops(work, lanes)
+        for j in range(LANES):
+            largest[j] = lanes[TOP, j]
+        _first_tops(work, largest, other, index)
+        if squared:
+            _masses_and_squares(work, largest, index, zero, mass, squares)
+        else:
+            _masses(work, largest, index, zero, mass)
+        for j in range(here):
+            i = first + j
+            top[i] = largest[j] if mass[j] == mass[j] else np.nan
+            best[i] = index[j]
+            others[i] = mass[j]
+        if squared:
+            for j in range(here):
+                square[first + j] = squares[j]
+        if labelled:
+            for j in range(here):
+                at_label[first + j] = work[labels[first + j], j]
+
+
+@compiled
+def _first_tops(work, largest, spare, index):  # type: ignore[no-untyped-def]
+    """Write the first class at the maximum of each row into ``index`` (LANES,); ``spare`` is overwritten."""
+    old, new = (spare, index) if work.shape[0] % 2 == 1 else (index, spare)
+    for j in range(LANES):
+        old[j] = i32(0)
+    for k in range(work.shape[0] - 1, -1, -1):
+        line = work[k]
+        for j in range(LANES):
+            new[j] = i32(k) if line[j] == largest[j] else old[j]
+        old, new = new, old
+
+
+@compiled
+def _masses(work, largest, index, zero, mass):  # type: ignore[no-untyped-def]
+    kind = zero.dtype.type
+    part = np.empty(LANES, dtype=zero.dtype)
+    for j in range(LANES):
+        mass[j] = 0.0
+    for start in range(0, work.shape[0], FLUSH):
+        for j in range(LANES):
+            part[j] = kind(0)
+        for k in range(start, min(work.shape[0], start + FLUSH)):
+            line = work[k]
+            for j in range(LANES):
+                e = exponential(kind(line[j]) - kind(largest[j]))
+                part[j] += kind(0) if index[j] == k else e
+        for j in range(LANES):
+            mass[j] += part[j]
+
+
+@compiled
+def _masses_and_squares(work, largest, index, zero, mass, squares):  # type: ignore[no-untyped-def]
+    kind = zero.dtype.type
+    part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
+    for j in range(LANES):
+        mass[j], squares[j] = 0.0, 0.0
+    for start in range(0, work.shape[0], FLUSH):
+        for j in range(LANES):
+            part[j], part_square[j] = kind(0), kind(0)
+        for k in range(start, min(work.shape[0], start + FLUSH)):
+            line = work[k]
+            for j in range(LANES):
+                e = exponential(kind(line[j]) - kind(largest[j]))
+                e = kind(0) if index[j] == k else e
+                part[j] += e
+                part_square[j] += e * e
+        for j in range(LANES):
+            mass[j] += part[j]
+            squares[j] += part_square[j]
+
+
+@compiled
+def wide_statistics(logits, labels, zero, top, best, others, square, at_label):  # type: ignore[no-untyped-def]
+    """Write the statistics of rows (N, K) of many classes, as ``narrow_statistics`` does."""
+    rows, classes = logits.shape
+    full = classes - classes % LANES
+    tail, lanes = np.empty(LANES, dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
+    mass, squares = np.empty(LANES, dtype=np.float64), np.empty(LANES, dtype=np.float64)
+    part, part_square = np.empty(LANES, dtype=zero.dtype), np.empty(LANES, dtype=zero.dtype)
+    squared, labelled = square.shape[0] > 0, labels.shape[0] > 0
+    for i in range(rows):
+        row = logits[i]
+        pad(row, full, -np.inf, tail)
+        for j in range(LANES):
+            lanes[AT, j] = tail[j]
+        most = row_top(row, lanes)
+        where = _first_at(row, most)
+        if squared:
+            shift = zero.dtype.type(most)
+            _row_masses_and_squares(row, tail, shift, i32(where), part, part_square, mass, squares)
+        else:
+            _row_masses(row, tail, zero.dtype.type(most), i32(where), part, mass)
+        sum_, sum_square = 0.0, 0.0
+        for j in range(LANES):
+            sum_ += mass[j]
+            sum_square += squares[j]
+        top[i] = most if sum_ == sum_ else np.nan
+        best[i] = where
+        others[i] = sum_
+        if squared:
+            square[i] = sum_square
+        if labelled:
+            at_label[i] = row[labels[i]]
+
+
+@compiled
+def _first_at(row, value):  # type: ignore[no-untyped-def]
+    """Return the first column of ``row`` that holds ``value``, or 0 if none does."""
+    for start in range(0, row.shape[0], LANES):
+        part, found = row[start : start + LANES], i32(0)
+        for j in range(part.shape[0]):
+            found += i32(1) if part[j] == value else i32(0)
+        if found:
+            for j in range(part.shape[0]):
+                if part[j] == value:
+                    return start + j
+    return 0
+
+
+@compiled
+def _row_masses(row, tail, shift, where, part, mass):  # type: ignore[no-untyped-def]
+    kind, full = part.dtype.type, row.shape[0] - row.shape[0] % LANES
+    for j in range(LANES):
+        e = exponential(kind(tail[j]) - shift)
+        mass[j] = kind(0) if i32(full + j) == where else e
+    for start in range(0, full, FLUSH * LANES):
+        for j in range(LANES):
+            part[j] = kind(0)
+        for k in range(start, min(full, start + FLUSH * LANES), LANES):
+            columns = row[k : k + LANES]
+            for j in range(LANES):
+                e = exponential(kind(columns[j]) - shift)
+                part[j] += kind(0) if i32(k + j) == where else e
+        for j in range(LANES):
+            mass[j] += part[j]
+
+
+@compiled
+def _row_masses_and_squares(row, tail, shift, where, part, part_square, mass, squares):  # type: ignore[no-untyped-def]
+    kind, full = part.dtype.type, row.shape[0] - row.shape[0] % LANES
+    for j in range(LANES):
+        e = exponential(kind(tail[j]) - shift)
+        e = kind(0) if i32(full + j) == where else e
+        mass[j], squares[j] = e, e * e
+    for start in range(0, full, FLUSH * LANES):
+        for j in range(LANES):
+            part[j], part_square[j] = kind(0), kind(0)
+        for k in range(start, min(full, start + FLUSH * LANES), LANES):
+            columns = row[k : k + LANES]
+            for j in range(LANES):
+                e = exponential(kind(columns[j]) - shift)
+                e = kind(0) if i32(k + j) == where else e
+                part[j] += e
+                part_square[j] += e * e
+        for j in range(LANES):
+            mass[j] += part[j]
+            squares[j] += part_square[j]
+
+
+_LOWEST = -1e30  # stands for −∞: its exponential is 0, and 0 times it is not NaN
+
+
+@compiled
+def narrow_moments(logits, weight, beta, zero, segment, out):  # type: ignore[no-untyped-def]
+    """Write Σ w·mean and Σ w·variance of z − max z under softmax(βz) into ``out`` (segments, 2), ``segment`` rows each.
+
+    ``logits`` (N, K) of few classes, ``weight`` (N,) or empty; ``zero`` (1,) has the dtype of the exponentials.
+    """
+    rows, classes = logits.shape
+    kind = zero.dtype.type
+    scale = kind(beta)
+    work, lanes = np.empty((classes, LANES), dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
+    norm, mean, square = np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype)
+    largest = np.empty(LANES, zero.dtype)
+    by, means, spreads = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    flat = logits.reshape(-1)
+    for part in range(out.shape[0]):
+        means[:], spreads[:] = 0.0, 0.0
+        for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
+            here = min(LANES, rows - first, (part + 1) * segment - first)
+            lay_out(flat, first, here, classes, work)
+            tops(work, lanes)
+            for j in range(LANES):
+                largest[j] = kind(lanes[TOP, j])
+                norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
+            for k in range(classes):
+                for j in range(LANES):
+                    d = kind(work[k, j]) - largest[j]
+                    d = kind(_LOWEST) if d < kind(_LOWEST) else d
+                    e = exponential(scale * d)
+                    moved = e * d
+                    norm[j] += e
+                    mean[j] += moved
+                    square[j] += moved * d
+            for j in range(LANES):
+                by[j] = 1.0 if j < here else 0.0
+            if weight.shape[0]:
+                for j in range(here):
+                    by[j] = weight[first + j]
+            _add_moments(norm, mean, square, by, means, spreads)
+        out[part, 0], out[part, 1] = total_of(means), total_of(spreads)
+
+
+@compiled
+def _add_moments(norm, mean, square, by, means, spreads):  # type: ignore[no-untyped-def]
+    for j in range(LANES):
+        norm[j] = norm.dtype.type(1) / norm[j]
+    for j in range(LANES):
+        share = np.float64(norm[j])
+        average = np.float64(mean[j]) * share
+        means[j] += by[j] * average
+        spreads[j] += by[j] * (np.float64(square[j]) * share - average * average)
+
+
+@compiled
+def wide_moments(logits, top, weight, beta, zero, segment, out):  # type: ignore[no-untyped-def]
+    """Write the same of rows of many classes, whose largest logits are ``top`` (N,): to look for them first would wait for memory."""
+    rows, classes = logits.shape
+    full = classes - classes % LANES
+    kind = zero.dtype.type
+    scale = kind(beta)
+    tail = np.empty(LANES, dtype=logits.dtype)
+    norm, mean, square = np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype), np.empty(LANES, zero.dtype)
+    for part in range(out.shape[0]):
+        first_sum, second_sum = 0.0, 0.0
+        for i in range(part * segment, min(rows, (part + 1) * segment)):
+            row, largest = logits[i], kind(top[i])
+            pad(row, full, -np.inf, tail)
+            for j in range(LANES):
+                norm[j], mean[j], square[j] = kind(0), kind(0), kind(0)
+            for k in range(0, full + LANES, LANES):
+                columns = row[k : k + LANES] if k < full else tail
+                _add_columns(columns, largest, scale, norm, mean, square)
+            total, average, spread = 0.0, 0.0, 0.0
+            for j in range(LANES):
+                total += norm[j]
+                average += mean[j]
+                spread += square[j]
+            average /= total
+            by = weight[i] if weight.shape[0] else 1.0
+            first_sum += by * average
+            second_sum += by * (spread / total - average * average)
+        out[part, 0], out[part, 1] = first_sum, second_sum
+
+
+@compiled
+def narrow_margins(logits, labels, weight, segment, out):  # type: ignore[no-untyped-def]
+    """Write Σ w·(z of the label − max z) of rows (N, K) of few classes into ``out`` (segments, 1), ``segment`` rows each."""
+    rows, classes = logits.shape
+    work, lanes = np.empty((classes, LANES), dtype=logits.dtype), np.empty((4, LANES), dtype=logits.dtype)
+    flat = logits.reshape(-1)
+    for part in range(out.shape[0]):
+        total = 0.0
+        for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
+            here = min(LANES, rows - first, (part + 1) * segment - first)
+            lay_out(flat, first, here, classes, work)
+            tops(work, lanes)
+            for j in range(here):
+                by = weight[first + j] if weight.shape[0] else 1.0
+                total += by * (np.float64(work[labels[first + j], j]) - np.float64(lanes[TOP, j]))
+        out[part, 0] = total
+
+
+@compiled
+def _add_columns(columns, largest, scale, norm, mean, square):  # type: ignore[no-untyped-def]
+    kind = norm.dtype.type
+    for j in range(LANES):
+        d = kind(columns[j]) - largest
+        d = kind(_LOWEST) if d < kind(_LOWEST) else d
+        e = exponential(scale * d)
+        moved = e * d
+        norm[j] += e
+        mean[j] += moved
+        square[j] += moved * d
+
+
+_COPIES = 4  # neighbouring pairs mostly fall into one bin: sums that take turns do not wait for each other
+_CLOSE = 1e-9  # of a product to an integer, where the edges decide
+
+
+@compiled
+def find_bins(p, edges, bins, index):  # type: ignore[no-untyped-def]
+    """Write the bin (lo, hi] of ``edges`` (B + 1,), evenly spaced on [0, 1], of each of ``p``; the ends take what lies outside.
+
+    Returns how many lie so close to an edge that the edges had to decide.
+    """
+    last = np.float64(bins - 1)
+    close = 0
+    for j in range(p.shape[0]):
+        scaled = p[j] * bins
+        edge = np.floor(scaled + 0.5)
+        decided = (abs(scaled - edge) >= _CLOSE) | (edge == 0.0) | (edge >= bins)
+        close += 0 if decided else 1
+        index[j] = i32(min(max(np.ceil(scaled) - 1.0, 0.0), last))
+    if close:
+        for j in range(p.shape[0]):
+            b = min(max(index[j], i32(0)), i32(bins - 1))  # of NaN it could be anything
+            while b > 0 and p[j] <= edges[b]:
+                b -= 1
+            while b < bins - 1 and p[j] > edges[b + 1]:
+                b += 1
+            index[j] = b
+    return close
+
+
+@compiled
+def near_edges(p, bins, margin, found):  # type: ignore[no-untyped-def]
+    """Write which of ``p`` (N,) lie within ``margin`` · p of an edge i / ``bins`` inside (0, 1) into ``found`` (N,) uint8."""
+    for j in range(p.shape[0]):
+        scaled = p[j] * bins
+        edge = np.floor(scaled + 0.5)
+        near = (abs(scaled - edge) <= margin * scaled) & (edge > 0.0) & (edge < bins)
+        found[j] = np.uint8(1) if near else np.uint8(0)
+
+
+@compiled
+def pair_bins(p, y, edges, segment, out):  # type: ignore[no-untyped-def]
+    """Write counts, Σp and Σy of pairs ``p`` (N,) float64, ``y`` (N,) in bins into ``out`` (segments, 3 · B)."""
+    bins = edges.shape[0] - 1
+    sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
+    for part in range(out.shape[0]):
+        sums[:] = 0.0
+        for first in range(part * segment, min(p.shape[0], (part + 1) * segment), LANES):
+            stop = min(p.shape[0], (part + 1) * segment, first + LANES)
+            find_bins(p[first:stop], edges, bins, index)
+            for i in range(first, stop):
+                # unsigned: compiled code then does not look for negative indices
+                cell = np.uintp(3) * (np.uintp(i % _COPIES) * np.uintp(bins) + np.uintp(index[i - first]))
+                sums[cell] += 1.0
+                sums[cell + np.uintp(1)] += p[i]
+                sums[cell + np.uintp(2)] += y[i]
+        _add_copies(sums, out[part])
+
+
+@compiled
+def top_bins(logits, labels, like, edges, margin, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write what ``pair_bins`` does, of each row's confidence and whether the decision is the label, into ``out`` (segments, 3 · B).
+
+    ``like`` is ``sum_rows``'s ``work``; exponentials have the logits' dtype. Rows with a confidence p within ``margin`` · p of an
+    edge inside (0, 1), or with none, are left out, and get 1 in ``near`` (N,) uint8, which holds 0 before.
+    """
+    bins, rows = edges.shape[0] - 1, logits.shape[0]
+    work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
+    part, found = np.zeros((3, LANES), dtype=logits.dtype), np.zeros((5, LANES))
+    sums, index = np.empty(_COPIES * 3 * bins), np.empty(LANES, dtype=np.int32)
+    p, kept = np.empty(LANES), np.empty(LANES)
+    for s in range(out.shape[0]):
+        sums[:] = 0.0
+        for first in range(s * segment, min(rows, (s + 1) * segment), LANES):
+            here = min(LANES, rows - first, (s + 1) * segment - first)
+            sum_rows(logits, labels, first, here, work, lanes, part, found)
+            if _confidences(found, bins, margin, p, kept) < LANES:
+                for j in range(here):
+                    near[first + j] = np.uint8(1) if kept[j] == 0.0 else np.uint8(0)
+            find_bins(p, edges, bins, index)
+            for j in range(here):
+                # unsigned: compiled code then does not look for negative indices
+                cell = np.uintp(3) * (np.uintp(j % _COPIES) * np.uintp(bins) + np.uintp(index[j]))
+                sums[cell] += kept[j]
+                sums[cell + np.uintp(1)] += kept[j] * p[j]
+                sums[cell + np.uintp(2)] += kept[j] * found[HIT, j]
+        _add_copies(sums, out[s])
+
+
+@compiled
+def _confidences(found, bins, margin, p, kept):  # type: ignore[no-untyped-def]
+    """Write 1 / (1 + others), or 1 for NaN, into ``p``, and 0 into ``kept`` where it lies near an edge or is NaN, else 1.
+
+    Returns how many are kept.
+    """
+    count = 0.0
+    for j in range(LANES):
+        c = 1.0 / (1.0 + found[OTHERS, j])
+        scaled = c * bins
+        edge = np.floor(scaled + 0.5)
+        away = (abs(scaled - edge) > margin * scaled) | (edge == 0.0) | (edge >= bins)
+        kept[j] = 1.0 if away else 0.0
+        p[j] = c if c == c else 1.0
+    for j in range(LANES):
+        count += kept[j]
+    return count
+
+
+@compiled
+def _add_copies(sums, out):  # type: ignore[no-untyped-def]
+    for place in range(out.shape[0]):
+        total = 0.0
+        for copy in range(_COPIES):
+            total += sums[copy * out.shape[0] + place]
+        out[place] = total
+
+
+@compiled
+def class_bins(logits, labels, edges, segment, out, near):  # type: ignore[no-untyped-def]
+    """Write counts, Σp and Σy of every class's probability into ``out`` (segments, 3 · K · B); exponentials are float64.
+
+    Rows of a probability so close to an edge that rounding decides, or that is none, are left out, and marked in ``near``
+    (N,) uint8.
+    """
+    rows, classes = logits.shape
+    bins, wide = edges.shape[0] - 1, classes >= WIDE_FROM
+    step = 1 if wide else LANES  # rows that are taken together
+    lines = -(-classes // LANES) if wide else classes
+    work = np.empty((1 if wide else classes, LANES), dtype=logits.dtype)
+    lanes = np.empty((4, LANES), dtype=logits.dtype)
+    p, index, norm = np.empty((lines, LANES)), np.empty((lines, LANES), dtype=np.int32), np.empty(LANES)
+    flat, places, cells = logits.reshape(-1), p.reshape(-1), index.reshape(-1)
+    for s in range(out.shape[0]):
+        table = out[s]
+        table[:] = 0.0
+        for first in range(s * segment, min(rows, (s + 1) * segment), step):
+            here = min(step, rows - first, (s + 1) * segment - first)
+            marks = near[first : first + here]
+            if wide:
+                _row_probabilities(flat[first * classes : (first + 1) * classes], lanes, p, norm)
+                _find_row_bins(places[:classes], edges, bins, cells, marks)
+            else:
+                lay_out(flat, first, here, classes, work)
+                _probabilities(work, lanes, p, norm)
+                _find_class_bins(p, edges, bins, index, marks)
+            _add_cells(places, cells, 1 if wide else LANES, classes, bins, table, marks, labels[first : first + here])
+
+
+@compiled
+def _add_cells(p, index, stride, classes, bins, table, near, labels):  # type: ignore[no-untyped-def]
+    """Add the probabilities of row j, at ``p[j]``, ``p[j + stride]`` …, to the cells of their bins, unless ``near[j]``."""
+    for j in range(labels.shape[0]):
+        if near[j]:
+            continue
+        place, cell = np.uintp(j), np.uintp(0)
+        for _ in range(classes):
+            at = cell + np.uintp(3) * np.uintp(index[place])
+            count, total = table[at] + 1.0, table[at + np.uintp(1)] + p[place]
+            table[at], table[at + np.uintp(1)] = count, total
+            place += np.uintp(stride)
+            cell += np.uintp(3 * bins)
+        table[3 * (labels[j] * bins + index[j + labels[j] * stride]) + 2] += 1.0
+
+
+@compiled
+def _probabilities(work, lanes, p, norm):  # type: ignore[no-untyped-def]
+    """Write the probabilities of the rows laid out in ``work`` (K, LANES) into ``p`` (K, LANES)."""
+    tops(work, lanes)
+    norm[:] = 0.0
+    for k in range(work.shape[0]):
+        line, out = work[k], p[k]
+        for j in range(LANES):
+            e = exponential(np.float64(line[j]) - np.float64(lanes[TOP, j]))
+            out[j] = e
+            norm[j] += e
+    for j in range(LANES):
+        norm[j] = 1.0 / norm[j]
+    for k in range(work.shape[0]):
+        out = p[k]
+        for j in range(LANES):
+            out[j] *= norm[j]
+
+
+@compiled
+def _row_probabilities(row, lanes, p, norm):  # type: ignore[no-untyped-def]
+    """Write the probabilities of one row into the first K places of ``p`` (⌈K / LANES⌉, LANES), and 0 behind them."""
+    full = row.shape[0] - row.shape[0] % LANES
+    pad(row, full, -np.inf, lanes[AT])
+    most = np.float64(row_top(row, lanes))
+    norm[:] = 0.0
+    for k in range(p.shape[0]):
+        line, out = row[k * LANES : (k + 1) * LANES] if (k + 1) * LANES <= full else lanes[AT], p[k]
+        for j in range(LANES):
+            e = exponential(np.float64(line[j]) - most)
+            out[j] = e
+            norm[j] += e
+    total = 0.0
+    for j in range(LANES):
+        total += norm[j]
+    by = 1.0 / total
+    flat = p.reshape(-1)
+    for k in range(flat.shape[0]):
+        flat[k] *= by
+
+
+@compiled
+def _find_class_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
+    """Write the bins of ``p`` (K, LANES) into ``index``, and which rows have none or one at an edge into ``near`` (n,)."""
+    for j in range(near.shape[0]):
+        near[j] = np.uint8(0)
+    for k in range(p.shape[0]):
+        line = p[k]
+        if find_bins(line, edges, bins, index[k]):
+            for j in range(near.shape[0]):
+                near[j] |= _undecided(line[j], bins)
+
+
+@compiled
+def _find_row_bins(p, edges, bins, index, near):  # type: ignore[no-untyped-def]
+    near[0] = np.uint8(0)
+    if find_bins(p, edges, bins, index):
+        for k in range(p.shape[0]):
+            near[0] |= _undecided(p[k], bins)
+
+
+@compiled
+def _undecided(p, bins):  # type: ignore[no-untyped-def]
+    scaled = p * bins
+    edge = np.floor(scaled + 0.5)
+    close = (abs(scaled - edge) < _CLOSE) & (edge > 0.0) & (edge < bins)
+    return np.uint8(1) if close or p != p else np.uint8(0)
+
+
+_GAPS, _HITS, _PRODUCT, _BRIER = range(4)  # lanes of sums
+_BLOCKS = 16  # of rows whose factors are multiplied before their logarithm is taken: K to this power is a float64
+
+
+@compiled
+def score_sums(logits, labels, like, segment, out):  # type: ignore[no-untyped-def]
+    """Write Σ −log p of the label, Σ Brier score and the number of right decisions into ``out`` (segments, 3), ``segment`` rows each.
+
+    ``like`` is ``sum_rows``'s ``work``; exponentials are float64. Σ log(1 + o) is taken as the logarithm of a product, less 1 so
+    that small o keep their digits: (1 + a)(1 + b) − 1 = a + b + ab.
+    """
+    rows = logits.shape[0]
+    work, lanes = np.empty_like(like), np.zeros((4, LANES), dtype=logits.dtype)
+    part, found, sums = np.zeros((3, LANES)), np.zeros((5, LANES)), np.zeros((4, LANES))
+    for p in range(out.shape[0]):
+        sums[:] = 0.0
+        nll, empty = 0.0, 0
+        for first in range(p * segment, min(rows, (p + 1) * segment), LANES):
+            here = min(LANES, rows - first, (p + 1) * segment - first)
+            sum_rows(logits, labels, first, here, work, lanes, part, found)
+            for j in range(LANES):
+                sums[_GAPS, j] += found[GAP, j]
+                sums[_HITS, j] += found[HIT, j]
+                sums[_PRODUCT, j] += found[OTHERS, j] + sums[_PRODUCT, j] * found[OTHERS, j]
+            _add_brier(found, sums)
+            empty += LANES - here
+            if (first // LANES) % _BLOCKS == 0:
+                nll += _logarithms(sums[_PRODUCT])
+        nll += _logarithms(sums[_PRODUCT]) + total_of(sums[_GAPS])
+        out[p, 0], out[p, 1], out[p, 2] = nll, total_of(sums[_BRIER]), total_of(sums[_HITS]) - empty
+
+
+@compiled
+def _add_brier(found, sums):  # type: ignore[no-untyped-def]
+    for j in range(LANES):
+        found[GAP, j] = exponential(-found[GAP, j])
+    for j in range(LANES):
+        others = found[OTHERS, j]
+        total = 1.0 + others
+        decided = others * others  # (1 − p_y)², without the difference of near numbers
+        missed = total * total - 2.0 * found[GAP, j] * total + 1.0
+        error = (decided if found[HIT, j] == 1.0 else missed) + found[SQUARE, j]
+        sums[_BRIER, j] += error / (total * total)
+
+
+@compiled
+def _logarithms(product):  # type: ignore[no-untyped-def]
+    """Return Σ log(1 + product) and set ``product`` (LANES,) to 0."""
+    total = 0.0
+    for j in range(LANES):
+        total += np.log1p(product[j])
+        product[j] = 0.0
+    return total
+
+
+_TERMS = 17  # of log(1 + e) = 2 Σ t^(2i + 1) / (2i + 1), t = e / (2 + e) ≤ 1/3: the rest is below 1e-17, relative
+_SERIES = np.array([2.0 / (2 * i + 1) for i in range(_TERMS)])
+
+
+@compiled
+def logistic_sums(features, hit, weight, theta, high, low, segment, out):  # type: ignore[no-untyped-def]
+    """Write Σ w·loss, Σ w·gradient (P,) and the upper half of Σ w·Hessian of every class, ``segment`` rows into a row of ``out``.
+
+    ``features`` (N, C, P), ``hit`` (N, C) 0 or 1, ``weight`` (N,), ``theta`` (C, P), targets ``high`` of hits and ``low`` of
+    others (C,), ``out`` (segments, C · (1 + P + P (P + 1) / 2)).
+    """
+    rows, classes, size = features.shape
+    width = 1 + size + size * (size + 1) // 2
+    x, sums = np.empty((size, LANES)), np.empty((width, LANES))
+    by, target = np.empty(LANES), np.empty(LANES)
+    for part in range(out.shape[0]):
+        for c in range(classes):
+            sums[:] = 0.0
+            for first in range(part * segment, min(rows, (part + 1) * segment), LANES):
+                here = min(LANES, rows - first)
+                for j in range(LANES):
+                    i = first + min(j, here - 1)
+                    by[j] = weight[i] if j < here else 0.0
+                    target[j] = low[c] + hit[i, c] * (high[c] - low[c])
+                    for p in range(size):
+                        x[p, j] = features[i, c, p]
+                _add_lanes(x, theta[c], by, target, sums)
+            for k in range(width):
+                total = 0.0
+                for j in range(LANES):
+                    total += sums[k, j]
+                out[part, c * width + k] = total
+
+
+@compiled
+def _add_lanes(x, theta, by, target, sums):  # type: ignore[no-untyped-def]
+    """Add the terms of ``LANES`` rows to ``sums`` (1 + P + P (P + 1) / 2, LANES); those of weight 0 add nothing."""
+    s, e = np.zeros(LANES), np.empty(LANES)
+    t, square, series = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    for p in range(x.shape[0]):
+        line, slope = x[p], theta[p]
+        for j in range(LANES):
+            s[j] += slope * line[j]
+    for j in range(LANES):
+        e[j] = exponential(-abs(s[j]))
+        t[j] = e[j] / (2.0 + e[j])
+        square[j], series[j] = t[j] * t[j], _SERIES[_TERMS - 1]
+    for i in range(_TERMS - 2, -1, -1):
+        term = _SERIES[i]
+        for j in range(LANES):
+            series[j] = series[j] * square[j] + term
+    total = sums[0]
+    for j in range(LANES):
+        q = 1.0 / (1.0 + e[j])  # the larger of σ(s) and σ(−s)
+        total[j] += by[j] * (series[j] * t[j] + max(s[j], 0.0) - target[j] * s[j])
+        t[j] = by[j] * ((q if s[j] >= 0.0 else e[j] * q) - target[j])
+        square[j] = by[j] * e[j] * q * q
+    _add_products(x, t, square, sums)
+
+
+@compiled
+def _add_products(x, gap, curvature, sums):  # type: ignore[no-untyped-def]
+    at = 1 + x.shape[0]
+    for p in range(x.shape[0]):
+        line, total = x[p], sums[1 + p]
+        for j in range(LANES):
+            total[j] += gap[j] * line[j]
+        for r in range(p, x.shape[0]):
+            other, total = x[r], sums[at]
+            for j in range(LANES):
+                total[j] += curvature[j] * line[j] * other[j]
+            at += 1
+
+
+_MINUS_ZERO = -(1 << 31)  # the bits of −0, which is 0
+
+
+@compiled
+def row_hashes(bits, odd, step, out):  # type: ignore[no-untyped-def]
+    """Write Σ_k bits[i, k · step] · odd[k] mod 2⁶⁴, mixed with its upper bits, into ``out`` (N,) for ``bits`` (N, K) int32."""
+    flat, jump = bits.reshape(-1), np.uintp(step)
+    for i in range(bits.shape[0]):
+        place, total = np.uintp(i * bits.shape[1]), i64(0)
+        for k in range(odd.shape[0]):
+            b = i64(flat[place])
+            total += (i64(0) if b == _MINUS_ZERO else b) * odd[k]
+            place += jump
+        out[i] = total ^ (total >> 29)
+
+
+@compiled
+def winnowed(rows, odd, width, distinct, out):  # type: ignore[no-untyped-def]
+    """Write the hashes of the chosen stretches of ``len(odd)`` consecutive ``rows`` (N,) int64 into ``out``, in order; return how many.
+
+    Of every ``width`` stretches that one is chosen whose first row has the smallest upper half, the earlier of equal ones.
+    Stretches of fewer than ``distinct`` different rows are left out.
+    """
+    length, found, best, near, written = odd.shape[0], 0, -1, -1, -1
+    usable = np.zeros(width, dtype=np.bool_)  # of the last ``width`` stretches
+    repeated = _any_repeats(rows, distinct)
+    for j in range(1, length - 1):  # ``near`` is the last row so far that repeats one close before it
+        near = j if repeated and _repeats(rows, j, distinct) else near
+    for i in range(rows.shape[0] - length + 1):
+        near = i + length - 1 if repeated and _repeats(rows, i + length - 1, distinct) else near
+        usable[i % width] = near < i or _count_distinct(rows, i, length, distinct) >= distinct
+        if best <= i - width:  # the chosen stretch is none of the last ``width`` any more
+            best = -1
+            for k in range(max(0, i - width + 1), i):
+                if usable[k % width] and (best < 0 or rows[k] >> 32 < rows[best] >> 32):
+                    best = k
+        if usable[i % width] and (best < 0 or rows[i] >> 32 < rows[best] >> 32):
+            best = i
+        if i >= width - 1 and best >= 0 and best != written:
+            total = i64(0)
+            for p in range(length):
+                total += rows[best + p] * odd[p]
+            out[found] = total ^ (total >> 31)
+            found += 1
+            written = best
+    return found
+
+
+@compiled
+def _any_repeats(rows, distinct):  # type: ignore[no-untyped-def]
+    count = 0
+    for step in range(1, distinct):
+        before, after = rows[: rows.shape[0] - step], rows[step:]
+        for j in range(before.shape[0]):
+            count += 1 if before[j] == after[j] else 0
+    return count > 0
+
+
+@compiled
+def _repeats(rows, j, distinct):  # type: ignore[no-untyped-def]
+    """Return whether row j equals one of the ``distinct`` − 1 before it."""
+    for step in range(1, min(distinct, j + 1)):
+        if rows[j] == rows[j - step]:
+            return True
+    return False
+
+
+@compiled
+def _count_distinct(rows, start, length, most):  # type: ignore[no-untyped-def]
+    """Return how many of ``length`` rows from ``start`` on differ, or ``most`` where there are at least so many."""
+    count = 0
+    for j in range(start, start + length):
+        new = True
+        for k in range(start, j):
+            if rows[k] == rows[j]:
+                new = False
+                break
+        count += 1 if new else 0
+        if count >= most:
+            return most
+    return count
