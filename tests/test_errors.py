@@ -7,8 +7,10 @@ import pytest
 
 from calibrant import errors
 
+NAMES = [name for name in errors.__all__ if name != "Remedy"]
 
-@pytest.mark.parametrize("name", errors.__all__)
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_error_is_in_the_tree_and_in_its_drawing(name: str) -> None:
     cls = getattr(errors, name)
     assert issubclass(cls, errors.CalibrantError | errors.CalibrantWarning)
@@ -25,9 +27,37 @@ def test_builtin_parents_let_foreign_code_catch_them() -> None:
     assert "pip install onnx installs it" in str(errors.MissingExtraError("onnx", extra="onnx"))
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_errors_travel_home_from_worker_processes(name: str) -> None:
     cls = getattr(errors, name)
     error = cls("onnx", extra="onnx") if cls is errors.MissingExtraError else cls("a sentence")
     home = pickle.loads(pickle.dumps(error))
     assert (type(home), str(home)) == (cls, str(error))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name[-5:] == "Error" and name != "MissingExtraError"])
+def test_an_error_carries_its_parts_and_keeps_them_on_the_way_home(name: str) -> None:
+    remedy = errors.Remedy("pass bins=15", command="add --bins 15", option="--bins", reading=(("label", "y"),))
+    error = getattr(errors, name)(expected="bins as an integer", got="a\nb", remedy=remedy, argument="bins")
+    assert str(error) == "expected bins as an integer, got a b; pass bins=15"
+    home = pickle.loads(pickle.dumps(error.at("a.csv")))
+    assert str(home) == "a.csv: expected bins as an integer, got a b; pass bins=15"
+    assert (home.expected, home.got, home.remedy, home.argument, home.place) == (
+        "bins as an integer", "a\nb", remedy, "bins", "a.csv",
+    )  # fmt: skip
+
+
+def test_a_place_is_put_before_the_place_that_is_known() -> None:
+    inner = errors.FileFormatError(expected="a", got="b", remedy="c", place="line 3")
+    assert str(inner.at("a.jsonl")) == "a.jsonl, line 3: expected a, got b; c"
+    assert str(errors.InputError("a sentence").at("a.csv")) == "a.csv: a sentence"
+
+
+def test_what_was_got_is_cut_where_a_sentence_would_end_to_be_one() -> None:
+    assert len(str(errors.InputError(expected="a", got="x" * 1000, remedy="c"))) < 150
+
+
+def test_a_remedy_for_reading_names_the_arguments() -> None:
+    remedy = errors.Remedy.read(columns="p_*", normalize=True)
+    assert str(remedy) == "pass columns='p_*', normalize=True to calibrant.read"
+    assert dict(remedy.reading) == {"columns": "p_*", "normalize": True}

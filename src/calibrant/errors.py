@@ -17,11 +17,13 @@
     ├── DuplicateRowsWarning               rows to evaluate on also occur among the fitted rows
     └── UsageWarning                       legal, but hardly ever what is meant
 
-Each message is one sentence that says what was expected, what was got, and what to do.
+An error is data: what was ``expected``, what was ``got``, the ``remedy``, and the ``argument`` it is about. Its message is these
+in one sentence; other interfaces make their own sentence of the same parts, and never of the message.
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "BoundWarning",
@@ -36,20 +38,106 @@ __all__ = [
     "NoIntervalError",
     "NotFittedError",
     "RangeError",
+    "Remedy",
     "UsageWarning",
     "WorkerError",
     "ZeroProbabilityWarning",
 ]
 
 
+_MOST = 120  # characters of what was got: a message stays a sentence, whatever value it shows
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do about an error, where Python and the command line do not do the same.
+
+    Args:
+        python: What a caller in Python does: an argument to pass, a constructor to use.
+        command: What a person at the command line does: an option to add, a column to name.
+        option: The option that ``command`` rests on, with its dashes; a command without it names those that have it.
+        reading: Arguments of ``calibrant.read``, (name, value), that make it right; on the command line they are options of the same names.
+
+    Example:
+        >>> print(Remedy("pass normalize=True to calibrant.read", command="add --normalize"))
+        pass normalize=True to calibrant.read
+    """
+
+    python: str
+    command: str = ""
+    option: str = ""
+    reading: tuple[tuple[str, str | bool], ...] = ()
+
+    @classmethod
+    def read(cls, **arguments: str | bool) -> "Remedy":
+        """Return the remedy to read a file with these arguments.
+
+        Args:
+            **arguments: Arguments of ``calibrant.read`` by name.
+        """
+        return cls(
+            f"pass {', '.join(f'{name}={value!r}' for name, value in arguments.items())} to calibrant.read",
+            reading=tuple(arguments.items()),
+        )
+
+    def __str__(self) -> str:
+        """Return what a caller in Python does."""
+        return self.python
+
+
+def sentence(expected: str, got: str, remedy: str, *, place: str = "") -> str:
+    """Return the one form that all messages have.
+
+    Args:
+        expected: What was expected.
+        got: What was got; more than 120 characters of it are cut.
+        remedy: What to do, in the words of the interface at hand.
+        place: The file, or the file and line, that the sentence begins with.
+    """
+    plain = " ".join(got.split())  # the repr of a tensor has lines
+    return f"{place}{': ' if place else ''}expected {expected}, got {plain[:_MOST]}{'…' if len(plain) > _MOST else ''}; {remedy}"
+
+
 class CalibrantError(Exception):
     """The base of all errors: one ``except`` catches whatever Calibrant refuses.
 
     A message is one line, whatever representation of a value it shows.
+
+    Args:
+        *message: The sentence, where it is not made of the parts.
+        expected: What was expected.
+        got: What was got.
+        remedy: What to do: words that serve every interface, or a ``Remedy``.
+        argument: The argument that it is about, by its name in Python; ``expected`` then begins with it or leaves it out.
+        place: The file, or the file and line, that it is about.
     """
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(" ".join(one.split()) if isinstance(one, str) and "\n" in one else one for one in args))
+    def __init__(
+        self,
+        *message: object,
+        expected: str = "",
+        got: str = "",
+        remedy: str | Remedy = "",
+        argument: str = "",
+        place: str = "",
+    ) -> None:
+        self.expected, self.got, self.remedy, self.argument, self.place = expected, got, remedy, argument, place
+        if expected and not message:
+            message = (sentence(expected, got, str(remedy), place=place),)
+        super().__init__(
+            *(" ".join(part.split()) if isinstance(part, str) and "\n" in part else part for part in message)
+        )
+
+    def at(self, place: str) -> Self:
+        """Return the same error about ``place``, a file or a part of one; the sentence begins with it.
+
+        Args:
+            place: As it is shown.
+        """
+        where = f"{place}, {self.place}" if self.place else place
+        if not self.expected:
+            return type(self)(f"{place}: {self}")
+        return type(self)(expected=self.expected, got=self.got, remedy=self.remedy, argument=self.argument, place=where)
 
 
 class InputError(CalibrantError, ValueError):
@@ -90,8 +178,9 @@ class MissingExtraError(CalibrantError, ImportError):
     def __init__(self, package: str, *, extra: str) -> None:
         self.package, self.extra = package, extra
         super().__init__(
-            f"expected the package {package!r}, got none installed; pip install {package} installs it (the project's extra "
-            f"{extra!r} names all packages of this part)"
+            expected=f"the package {package!r}",
+            got="none installed",
+            remedy=f"pip install {package} installs it (the project's extra {extra!r} names all packages of this part)",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
+from calibrant.errors import Remedy
 
 T = TypeVar("T")
 
@@ -32,10 +33,10 @@ def check_sampling(*, draws: Any, seed: Any, level: Any = 0.95, low: int = 1) ->
     check_level(level)
 
 
-def check_kind(value: Any, kind: type[T], *, name: str, remedy: str) -> T:
+def check_kind(value: Any, kind: type[T], *, name: str, remedy: str | Remedy) -> T:
     """Return ``value`` if it is a ``kind``."""
     if not isinstance(value, kind):
-        raise refuse(f"{name} as a {kind.__name__}", shown(value), remedy)
+        raise refuse(f"{name} as a {kind.__name__}", shown(value), remedy, argument=name)
     return value
 
 

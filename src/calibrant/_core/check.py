@@ -12,17 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 
 PROBABILITY_TOLERANCE = 1e-4  # rows of float16 probabilities over 1,000 classes still sum to 1 within this
+SEVERAL_LABELS = "use MultiLabelPredictions for several labels a row"
+ADD_LABELS = Remedy(
+    "pass labels (in a file: add the array labels)",
+    command="add the array labels, name their column by --label, or their file by --labels",
+)
+COUNTED_FROM_0 = Remedy(
+    "count classes from 0, and name labels to skip with ignore_index",
+    command="count classes from 0, and name labels to skip with --ignore-index",
+)
 _CHUNK_ROWS = 4096
 _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
 
 
-def refuse(expected: str, got: str, remedy: str) -> InputError:
-    """Return the error for ``expected``, ``got`` and ``remedy``, in the one form all messages have."""
-    plain = " ".join(got.split())  # the repr of a tensor has lines
-    return InputError(f"expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}")
+def refuse(expected: str, got: str, remedy: str | Remedy, *, argument: str = "") -> InputError:
+    """Return the error of these parts."""
+    return InputError(expected=expected, got=got, remedy=remedy, argument=argument)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
@@ -129,7 +137,9 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
     if values.dim() != 2:
         remedy = (
-            "name the class axis with class_dim" if values.dim() > 2 else "pass one row a sample, one column a class"
+            Remedy("name the class axis with class_dim", command="name the class axis with --class-dim")
+            if values.dim() > 2
+            else "pass one row a sample, one column a class"
         )
         raise refuse(f"{name} of shape (N, K)", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:
@@ -138,7 +148,10 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
         raise refuse(
             f"{name} with K ≥ 2 classes",
             f"K = {values.shape[1]}",
-            "for a single sigmoid output use from_binary_logits or from_binary_probs",
+            Remedy(
+                "for a single sigmoid output use from_binary_logits or from_binary_probs",
+                command="for a single sigmoid output save two columns, 0 and the logit",
+            ),
         )
     return values
 
@@ -158,7 +171,10 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
         raise refuse(
             "logits",
             "rows that all lie in [0, 1] and sum to 1, which are probabilities",
-            "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
+            Remedy(
+                "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
+                command="name the array probs, or subtract 1 from each if they really are logits",
+            ),
         )
     return logits
 
@@ -197,7 +213,10 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "probabilities in [0, 1]",
                 f"{_first_outside(chunk[row])} in row {start + row}",
-                "use from_logits (in a file: name the array logits) if these are logits",
+                Remedy(
+                    "use from_logits (in a file: name the array logits) if these are logits",
+                    command="name the array logits if these are logits",
+                ),
             )
         sums = chunk.sum(dim=1, dtype=torch.float64)
         off = (sums - 1).abs() > PROBABILITY_TOLERANCE
@@ -206,8 +225,13 @@ def check_probs(probs: Tensor) -> Tensor:
             raise refuse(
                 "rows of probs that sum to 1",
                 f"{sums[row].item():.6g} in row {start + row}",
-                "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once (on the command "
-                "line: --multilabel), or divide each row by its sum if it was rounded",
+                Remedy(
+                    "use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once, or divide each "
+                    "row by its sum if it was rounded",
+                    command="name the array logits, add --multilabel if several labels can be true at once, or add --normalize if they "
+                    "were rounded",
+                    option="--multilabel",
+                ),
             )
         start += chunk.shape[0]
     return probs
@@ -223,7 +247,7 @@ def check_labels(
     *,
     rows: int,
     classes: int,
-    remedy: str = "count classes from 0, and name labels to skip with ignore_index",
+    remedy: str | Remedy = COUNTED_FROM_0,
 ) -> Tensor:
     """Return ``labels`` as int64 (N,) if they are integers in [0, K); ``remedy`` says what to do about others."""
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
@@ -245,12 +269,12 @@ def check_labels(
     return labels
 
 
-def _one_a_row(labels: Tensor, rows: int) -> str:
+def _one_a_row(labels: Tensor, rows: int) -> str | Remedy:
     """Return the remedy for labels of a wrong shape: of several 0 or 1 a row it is another kind of predictions."""
     several = labels.dim() == 2 and labels.shape[0] == rows and labels.shape[1] > 1
     if several and all(-1 <= int(end) <= 1 for end in labels.aminmax()):
         one_hot = "pass their argmax(1) if they are one-hot, or " if bool((labels.sum(dim=1) == 1).all()) else ""
-        return f"{one_hot}use MultiLabelPredictions for several labels a row (on the command line: --multilabel)"
+        return Remedy(f"{one_hot}{SEVERAL_LABELS}", command=f"{one_hot}add --multilabel", option="--multilabel")
     return "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row"
 
 
@@ -294,7 +318,7 @@ def check_number(
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise refuse(expected, shown(value), "pass a number")
+        raise refuse(expected, shown(value), "pass a number", argument=name)
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the largest float
@@ -302,17 +326,19 @@ def check_number(
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:
-        raise refuse(expected, f"{number if math.isinf(number) else value}", "choose a value in that range")
+        raise refuse(
+            expected, f"{number if math.isinf(number) else value}", "choose a value in that range", argument=name
+        )
     return number
 
 
 def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 1) -> int:
     """Return ``value`` as int if it is an integer in [``low``, ``high``]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number")
+        raise refuse(f"{name} as an integer ≥ {low}", shown(value), "choose such a number", argument=name)
     if value > high:
         most = "2⁶³ − 1" if high == (1 << 63) - 1 else f"{high}"
-        raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number")
+        raise refuse(f"{name} as an integer of at most {most}", shown(value), "choose a smaller number", argument=name)
     return int(value)
 
 
@@ -361,7 +387,9 @@ def check_groups(groups: Any, *, rows: int) -> Tensor | None:
 
 def _check_axis(class_dim: Any) -> int:
     if isinstance(class_dim, bool) or not isinstance(class_dim, int | np.integer):
-        raise refuse("class_dim as an integer", shown(class_dim), "name the axis that holds the classes")
+        raise refuse(
+            "class_dim as an integer", shown(class_dim), "name the axis that holds the classes", argument="class_dim"
+        )
     return int(class_dim)
 
 
@@ -380,7 +408,11 @@ def flatten(
             raise refuse(f"class_dim in [0, {tensor.dim()})", shown(class_dim), "name the axis that holds the classes")
         moved = tensor.movedim(class_dim, -1)
         if labels is not None and labels.shape != moved.shape[:-1]:
-            raise refuse(f"labels of shape {tuple(moved.shape[:-1])}", f"{tuple(labels.shape)}", "check class_dim")
+            raise refuse(
+                f"labels of shape {tuple(moved.shape[:-1])}",
+                f"{tuple(labels.shape)}",
+                Remedy("check class_dim", command="check --class-dim"),
+            )
         if groups is not None:
             groups = as_array(groups, name="groups")
             if groups.ndim == 1 and groups.shape[0] == moved.shape[0]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant._core.check import refuse, shown
 from calibrant.data.record import Column, Features, check_column
+from calibrant.errors import Remedy
 from calibrant.rows import Chunk, RowSource
 
 MOST_GROUPS = 1000
@@ -109,8 +110,22 @@ def check_names(value: Any) -> tuple[str, ...] | None:
     ):
         raise refuse("columns as a list of names", shown(value), 'write ["region", "sex"]')
     if not value or len(set(value)) < len(value):
-        raise refuse("distinct columns, at least one", shown(value), "name each once, or leave columns out for all")
+        raise refuse(
+            "distinct columns, at least one",
+            shown(value),
+            Remedy(
+                "name each once, or leave columns out for all", command="name each once, or write all for all features"
+            ),
+        )
     return tuple(value)
+
+
+def by_name(name: str) -> Remedy:
+    """Return the remedy for a feature of ``fit`` that is missing where the calibrator is applied."""
+    return Remedy(
+        f"pass it by the name it had in fit (in a file: feature:{name})",
+        command=f"call that column feature:{name}, as when the calibrator was fitted",
+    )
 
 
 def need_column(features: Mapping[str, Any], name: str) -> Column:
@@ -123,7 +138,7 @@ def need_column(features: Mapping[str, Any], name: str) -> Column:
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"region": regions}')
     if name not in features:
         got = ", ".join(map(repr, sorted(features))) or "none"
-        raise refuse(f"the feature {name!r}", got, f"pass it by the name it had in fit (in a file: feature:{name})")
+        raise refuse(f"the feature {name!r}", got, by_name(name))
     return check_column(features[name], name=f"the feature {name!r}")
 
 

@@ -18,7 +18,7 @@ from calibrant._core.paths import as_path, shown
 from calibrant.calibrators._base import Calibrator
 from calibrant.calibrators._learned import Learned
 from calibrant.calibrators._pool_0_1_0 import CANDIDATES
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 L = TypeVar("L", bound=Learned)
 
@@ -27,7 +27,7 @@ _FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that n
 _ROUNDING = 1e-12  # by which a mean of zeros and ones may leave its range
 _MOST_CLASSES = 1 << 22
 _PROBED_VALUES = 1 << 24  # in the rows a file is tried on, so that a false number of classes asks for no more memory
-_SEVERAL = "load it with MultiLabelCalibrator.load (on the command line: --multilabel)"
+_SEVERAL = Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel")
 _PROBED_CLASSES = 16  # each of so many classes is once far ahead and once far behind in the rows a file is tried on
 
 
@@ -78,7 +78,12 @@ def load_calibrator(
     if name not in family.__all__ and name not in known:
         more = f" or one of {', '.join(sorted(known))}" if known else ""
         raise InputError(
-            f"expected a class of {family.__name__}{more}, got {name!r} in {shown(path)}; pass classes=[{name}] to load"
+            expected=f"a class of {family.__name__}{more}",
+            got=f"{name!r} in {shown(path)}",
+            remedy=Remedy(
+                f"pass classes=[{name}] to load",
+                command=f"a class of your own is used from Python: calibrant.load(FILE, classes=[{name}])",
+            ),
         )
     _check_kind(known.get(name) or getattr(family, name), kind, path)
     try:
@@ -102,8 +107,14 @@ def load_calibrator(
 def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) -> None:
     if not issubclass(found, kind):
         several = issubclass(kind, Calibrator)
-        expected, remedy = ("one class", _SEVERAL) if several else ("several labels", "load it with calibrant.load")
-        raise InputError(f"expected a calibrator for {expected} a row, got {found.__name__} in {shown(path)}; {remedy}")
+        expected, remedy = (
+            ("one class", _SEVERAL)
+            if several
+            else ("several labels", Remedy("load it with calibrant.load", command="leave --multilabel out"))
+        )
+        raise InputError(
+            expected=f"a calibrator for {expected} a row", got=f"{found.__name__} in {shown(path)}", remedy=remedy
+        )
 
 
 def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:

@@ -24,7 +24,7 @@ from calibrant.calibrators._top_confidence import fit_confidence, pairs_of, with
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.identity import Identity
 from calibrant.data.record import Features
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["AutoCalibrator"]
@@ -266,7 +266,14 @@ class AutoCalibrator(Calibrator):
         if missing or not got:
             wanted = f"the feature {missing[0]!r}" if missing else "features beside the rows"
             shown_names = ", ".join(map(repr, sorted(got))) or "none"
-            raise refuse(wanted, shown_names, "pass them in the Predictions (in a file: name the columns feature:NAME)")
+            raise refuse(
+                wanted,
+                shown_names,
+                Remedy(
+                    "pass them in the Predictions (in a file: name the columns feature:NAME)",
+                    command="name the columns feature:NAME",
+                ),
+            )
 
     def _compared(
         self, members: Sequence[Calibrator], tried: Sequence[bool], rows: RowSource

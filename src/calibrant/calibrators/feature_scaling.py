@@ -13,7 +13,7 @@ from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators._affine import keep_excluded, lift_excluded
 from calibrant.calibrators._base import Certified
 from calibrant.calibrators._chunks import check_label_logits
-from calibrant.calibrators._groups import check_names
+from calibrant.calibrators._groups import by_name, check_names
 from calibrant.data.record import Features, check_column
 from calibrant.rows import Chunk, RowSource
 
@@ -278,7 +278,7 @@ def _columns_of(features: Features, names: Sequence[str]) -> Tensor:
     for name in names:
         if name not in features:
             got = ", ".join(map(repr, sorted(features))) or "none"
-            raise refuse(f"the feature {name!r}", got, f"pass it by the name it had in fit (in a file: feature:{name})")
+            raise refuse(f"the feature {name!r}", got, by_name(name))
         column = check_column(features[name], name=f"the feature {name!r}")
         if not isinstance(column, Tensor):
             raise refuse(

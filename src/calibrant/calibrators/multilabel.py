@@ -20,6 +20,7 @@ from calibrant.data.leakage import WHOLE, hash_rows, part_of, sketch_of_hashes, 
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights, need_positive
+from calibrant.errors import Remedy
 from calibrant.rows import MemoryRows
 
 __all__ = ["MultiLabelCalibrator"]
@@ -122,7 +123,10 @@ class MultiLabelCalibrator(Learned):
             FitError: If an optimum was not reached.
         """
         if isinstance(predictions, Predictions):
-            remedy = "fit its base alone, or make them with MultiLabelPredictions.from_logits"
+            remedy = Remedy(
+                "fit its base alone, or make them with MultiLabelPredictions.from_logits",
+                command="leave --multilabel out",
+            )
             raise refuse("MultiLabelPredictions", "predictions of one class a row", remedy)
         if not isinstance(predictions, MultiLabelPredictions):
             if labels is None:

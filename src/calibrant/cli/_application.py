@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.errors import CalibrantError, CalibrantWarning, Remedy, sentence
 
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -42,7 +42,7 @@ def guarded(command: Callable[..., R]) -> Callable[..., R]:
             try:
                 return command(*args, **kwargs)
             except CalibrantError as error:
-                fail(for_command_line(str(error)))
+                fail(for_command_line(error))
             except BrokenPipeError:  # the reader of our output has left, as `head` does
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit from None
@@ -96,96 +96,44 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     ]
 
 
-# What Python's remedies are called here; the rest of a sentence stays.
-_REMEDIES = (
-    (r"; [^;]*allow_fit_rows=True", "; evaluate on rows that it was not fitted on"),
-    (r", or unchecked_kind=True if they really are logits", ", or subtract 1 from each if they really are logits"),
-    (r"use from_probs \(in a file: name the array probs\)", "name the array probs"),
-    (r"use from_logits \(in a file: name the array logits\) if", "name the array logits if"),
-    ((r"use from_logits if these are logits, MultiLabelPredictions if several labels can be true at once \(on the command "
-      r"line: --multilabel\)"), "name the array logits, add --multilabel if several labels can be true at once"),
-    (r"use MultiLabelPredictions for several labels a row \(on the command line: --multilabel\)", "add --multilabel"),
-    (r"use evaluate_multilabel_streamed for several labels a row \(on the command line: --multilabel\)", "add --multilabel"),
-    (r"pass counts, or weight_kind=\"sampling\" for inverse probabilities \(in a file: name the array sampling_weights\)",
-     "give counts, or name the array sampling_weights if these are inverse probabilities"),
-    (r"pass (features=\{name: column\} when making the predictions|them in the Predictions) \(in a file: name the columns ([\w:]+)\)",
-     r"name the columns \2"),
-    (r"pass it by the name it had in fit \(in a file: (.*)\)$", r"call that column \1, as when the calibrator was fitted"),
-    (r"for one class a row use Predictions.from_logits or from_probs \(on the command line: leave --multilabel out\)[^;]*",
-     "leave --multilabel out for one class a row"),
-    (r"load it with MultiLabelCalibrator\.load \(on the command line: --multilabel\)", "add --multilabel"),
-    (r"load it with calibrant\.load$", "leave --multilabel out"),
-    (r"pass columns, label and kind: columns='p_\*', label='y_\*', kind='probs'",
-     "add --columns 'p_*' --label 'y_*' --kind probs"),
-    (r"leave it out with select\(names\)", "leave its columns out of the file"),
-    (r"put the columns in that order with select\(calibrator\.names\)", "put the file's columns in that order"),
-    (r"fit its base alone, or make them with MultiLabelPredictions\.from_logits", "leave --multilabel out"),
-    (r"use from_binary_logits or from_binary_probs", "save two columns, 0 and the logit"),
-    (r"pass classes=(\[\w+\]) to load", r"a class of your own is used from Python: calibrant.load(FILE, classes=\1)"),
-    (r"pass kind='probs', or kind='logits', to calibrant\.read", "add --kind probs, or --kind logits"),
-    (r"name one by split(?![\w=])", "name one by --split"),
-    (r"pass labels \(in a file: add the array labels\)", "add the array labels, name their column by --label, or their file by --labels"),
-    (r"or divide each row by its sum if it was rounded", "or add --normalize if they were rounded"),
-    (r"call them by their kind, probs", "use --kind probs --normalize"),
-    (r"name each once, or leave columns out for all", "name each once, or write all for all features"),
-    (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
-    (r"missing='(\w+)'", r"--missing \1"),
-    (r"pass skip_failed=True", "add --skip-failed"),
-    (r"name one by (filter|scorer)(?![\w=])", r"name one by --\1"),
-    (r"pass least,", "add --least,"),
-    (r"expected workers as", "expected --workers as"),
-    (r"leave the labels out for unlabelled rows", "evaluate rows with known labels, 1 or 0"),
-    (r"pass labels(?!=)", "pass --labels"),
-    (r"pass scale=", "add --scale "),
-    (r"pass class_names, one name a class in the order of the scores",
-     "write them to names.txt, one a line in the order of the scores, and add --class-names names.txt"),
-    (r"expected error or coverage", "expected --error or --coverage"),
-    (r"expected predictions or an accuracy to assume", "expected a FILE or --accuracy"),
-    (r"(?<![-\w])class_names", "--class-names"),
-    (r"(?<![-\w])ignore_index", "--ignore-index"),
-    (r"(?<![-\w])class_dim", "--class-dim"),
-)  # fmt: skip
+def for_command_line(error: CalibrantError) -> str:
+    """Return the sentence of ``error`` with the option in place of the argument, and a remedy that a person here can follow."""
+    if not error.expected:
+        return for_files(str(error))
+    expected, option = error.expected, f"--{error.argument.replace('_', '-')}"
+    if error.argument and option in OPTIONS.get():
+        expected = re.sub(rf"^{re.escape(error.argument)}\b", option, expected)
+    remedy = error.remedy if isinstance(error.remedy, Remedy) else Remedy(error.remedy)
+    if error.argument == "labels" and (label := LABEL.get()) is not None:
+        remedy = Remedy.read(label=label)
+    return sentence(expected, error.got, _followed(remedy), place=error.place)
 
 
-def for_command_line(sentence: str) -> str:
-    """Return ``sentence`` with a remedy that a person at the command line can follow."""
-    if (label := LABEL.get()) is not None:
-        sentence = _UNLABELLED.sub(f"pass label='{label}' to calibrant.read", sentence)
-    for pattern, words in _REMEDIES:
-        sentence = re.sub(pattern, _followable(words), sentence)
-    sentence = _ARGUMENT.sub(_as_option, sentence)
-    return _NAMED.sub(_with_file, _READ.sub(_as_command, sentence))
-
-
-def _followable(words: str) -> str:
-    """Return the words of a remedy, with the commands that have its option where the one that runs has not."""
-    for option, commands in OWNERS.items():
-        if option in words and OPTIONS.get() and option not in OPTIONS.get():
-            words = words.replace(f"add {option}", f"use a command with {option} ({commands})")
+def _followed(remedy: Remedy) -> str:
+    """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
+    if remedy.reading:
+        return _typed_with(dict(remedy.reading))
+    words = remedy.command or remedy.python
+    if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
+        return words.replace(
+            f"add {remedy.option}", f"use a command with {remedy.option} ({', '.join(owners_of(remedy.option))})"
+        )
     return words
 
 
-def _as_option(found: re.Match[str]) -> str:
-    option = "--" + found[1].replace("_", "-")
-    return f"expected {option}" if option in OPTIONS.get() else found[0]
+def owners_of(option: str) -> list[str]:
+    """Return the commands that have ``option``; every command is loaded for it, which only a refusal pays for."""
+    from calibrant.cli import main
+
+    commands: Mapping[str, Any] = typer.main.get_command(main).commands  # type: ignore[attr-defined]
+    return [name for name, command in commands.items() if any(option in one.opts for one in command.params)]
 
 
-OWNERS = {  # options of a few commands that other commands' remedies name
-    "--multilabel": "evaluate, fit, apply, report"
-}
-_ARGUMENT = re.compile(r"^expected (\w+)(?= as an? (?:integer|number)| in [\[(])")
-_UNLABELLED = re.compile(r"pass labels \(in a file: add the array labels\)|pass labels when making them")
-_NAMED = re.compile(
-    r", and name (?P<file>.+) for (?P<old>.+)$", re.DOTALL
-)  # at the end of what makes another file of the one named
-_READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
-
-
-def _as_command(found: re.Match[str]) -> str:
+def _typed_with(arguments: Mapping[str, str | bool]) -> str:
     """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the arguments that would read a file."""
-    options = ["--normalize"] if "normalize=True" in found[1] else []
-    for name, value in re.findall(r"(\w+)='([^']*)'", found[1]):
-        options = [*options, "--" + name.replace("_", "-"), value]
+    options: list[str] = []
+    for name, value in arguments.items():
+        options += ["--" + name.replace("_", "-")] if value is True else ["--" + name.replace("_", "-"), str(value)]
     typed = _without(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
 
@@ -201,10 +149,39 @@ def _without(typed: Sequence[str], names: Sequence[str]) -> list[str]:
     return kept
 
 
-def _with_file(found: re.Match[str]) -> str:
+# Readers of files still write whole sentences: what Python's remedies are called here.
+_FILE_REMEDIES = (
+    (r"pass kind='probs', or kind='logits', to calibrant\.read", r"add --kind probs, or --kind logits"),
+    (r"call them by their kind, probs", r"use --kind probs --normalize"),
+    (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
+    (
+        r"pass class_names, one name a class in the order of the scores",
+        r"write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
+    ),
+    (r"(?<![-\w])class_names", r"--class-names"),
+)
+_NAMED = re.compile(
+    r", and name (?P<file>.+) for (?P<old>.+)$", re.DOTALL
+)  # at the end of what makes another file of the one named
+_READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
+
+
+def for_files(message: str) -> str:
+    """Return a sentence about a file with a remedy that a person at the command line can follow."""
+    for pattern, words in _FILE_REMEDIES:
+        message = re.sub(pattern, words, message)
+    return _NAMED.sub(_with_file, _READ.sub(_as_command, message))
+
+
+def _as_command(match: re.Match[str]) -> str:
+    arguments: dict[str, str | bool] = dict(re.findall(r"(\w+)='([^']*)'", match[1]))
+    return _typed_with(({"normalize": True} if "normalize=True" in match[1] else {}) | arguments)
+
+
+def _with_file(match: re.Match[str]) -> str:
     """Return " && calibrant evaluate scores.csv" for the file that was converted from the typed one."""
-    typed = [found["file"] if word == found["old"] else word for word in ARGUMENTS.get()]
-    return f" && calibrant {shlex.join(typed)}" if found["file"] in typed else found[0]
+    typed = [match["file"] if word == match["old"] else word for word in ARGUMENTS.get()]
+    return f" && calibrant {shlex.join(typed)}" if match["file"] in typed else match[0]
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

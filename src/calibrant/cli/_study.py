@@ -122,7 +122,7 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
             try:
                 run_with_bars(part, store, how)
             except CalibrantError as error:
-                failed[study.name] = for_command_line(str(error))
+                failed[study.name] = for_command_line(error)
     for study in studies:
         finished = sum(store.finished(cell.recipe) for cell in study.cells())
         if finished and reports_progress():

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import PROBABILITY_TOLERANCE, as_array, as_tensor, refuse, shown
+from calibrant.errors import Remedy
 
 MISSING = -1  # the one code of a label that is not known
 
-_ONE_CLASS = (
-    "for one class a row use Predictions.from_logits or from_probs (on the command line: leave --multilabel out)"
+_ONE_CLASS = Remedy(
+    "for one class a row use Predictions.from_logits or from_probs",
+    command="leave --multilabel out for one class a row",
 )
 
 
@@ -44,7 +46,10 @@ def check_label_logits(logits: Tensor, *, unchecked_kind: bool) -> Tensor:
         row, column = (int(at) for at in torch.nonzero(torch.isnan(logits))[0])
         raise refuse("logits that are numbers", f"NaN in row {row}, column {column}", "find and remove what made it")
     if not unchecked_kind and low >= 0 and high <= 1:
-        remedy = "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits"
+        remedy = Remedy(
+            "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
+            command="name the array probs, or subtract 1 from each if they really are logits",
+        )
         raise refuse("logits", "numbers that all lie in [0, 1], which are probabilities", remedy)
     return logits
 
@@ -59,12 +64,18 @@ def check_label_probs(probs: Tensor, *, unchecked_kind: bool) -> Tensor:
     if not bool(inside.all()):
         row, column = (int(at) for at in torch.nonzero(~inside)[0])
         got = f"{probs[row, column].item():.6g} in row {row}, column {column}"
-        remedy = "use from_logits (in a file: name the array logits) if these are logits"
+        remedy = Remedy(
+            "use from_logits (in a file: name the array logits) if these are logits",
+            command="name the array logits if these are logits",
+        )
         raise refuse("probabilities in [0, 1]", got, remedy)
     if not unchecked_kind and probs.shape[0] > 1 and probs.shape[1] > 1:
         off = (probs.sum(dim=1, dtype=torch.float64) - 1).abs() > PROBABILITY_TOLERANCE
         if not bool(off.any()):
-            remedy = _ONE_CLASS + ", or pass unchecked_kind=True if the labels do not exclude each other"
+            remedy = Remedy(
+                f"{_ONE_CLASS}, or pass unchecked_kind=True if the labels do not exclude each other",
+                command=_ONE_CLASS.command,
+            )
             raise refuse("a probability of each label by itself", "rows that all sum to 1", remedy)
     return probs
 
@@ -91,7 +102,11 @@ def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
         got = f"{int(found[row, column])} in row {row}, column {column}"
         raise refuse("labels 0, 1, or -1 for a missing one", got, "code each label so")
     if high == MISSING:
-        raise refuse("at least one known label", "-1 (missing) everywhere", "leave the labels out for unlabelled rows")
+        raise refuse(
+            "at least one known label",
+            "-1 (missing) everywhere",
+            Remedy("leave the labels out for unlabelled rows", command="evaluate rows with known labels, 1 or 0"),
+        )
     return found
 
 

@@ -20,8 +20,12 @@ from torch import Tensor
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu
-from calibrant.errors import DuplicateRowsWarning, LeakError
+from calibrant.errors import DuplicateRowsWarning, LeakError, Remedy
 
+OTHER_ROWS = Remedy(
+    "evaluate on other data, or pass allow_fit_rows=True",
+    command="evaluate on other data, on rows that it was not fitted on",
+)
 RUN = 32  # consecutive fitting rows that cannot be chance
 WHOLE = 1 << 16  # rows up to which every hash is kept
 _GRAM = 16  # rows in one hash of a sample: 17 such stretches lie in a run
@@ -148,7 +152,7 @@ def check_not_fitted_on(
     sketch: Tensor,
     labels: Tensor | None = None,
     *,
-    remedy: str = "evaluate on other data, or pass allow_fit_rows=True",
+    remedy: str | Remedy = OTHER_ROWS,
 ) -> None:
     """Refuse ``logits`` (N, K) that hold consecutive fitting rows in fitting order: 32, or 16 where the sketch is a sample.
 
@@ -174,7 +178,7 @@ class LeakCheck:
         remedy: What the reader can do.
     """
 
-    def __init__(self, sketch: Tensor, *, remedy: str = "evaluate on other data, or pass allow_fit_rows=True") -> None:
+    def __init__(self, sketch: Tensor, *, remedy: str | Remedy = OTHER_ROWS) -> None:
         self._sketch, self._remedy = sketch, remedy
         self._known: _Known | None = None
         self._last = torch.zeros(0, dtype=torch.int64)  # hashes of rows whose run may go on in the next part
@@ -202,8 +206,9 @@ class LeakCheck:
         if bool(matched.any()):
             first = self._rows - len(self._last) + int(at[torch.nonzero(matched)[0]])
             raise LeakError(
-                f"expected data that were not fitted on, got {known.length} or more consecutive rows of the fitting data in "
-                f"their order, from row {first}; {self._remedy}"
+                expected="data that were not fitted on",
+                got=f"{known.length} or more consecutive rows of the fitting data in their order, from row {first}",
+                remedy=self._remedy,
             )
         self._last = stretch[max(0, len(stretch) - known.length + 1) :]
         self._rows += len(rows)

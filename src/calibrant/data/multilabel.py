@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_flag, check_groups, check_row_tensor, refuse, shown
+from calibrant._core.check import ADD_LABELS, check_flag, check_groups, check_row_tensor, refuse, shown
 from calibrant.data.collect import outputs_of
 from calibrant.data.label_matrix import (
     MISSING,
@@ -36,6 +36,7 @@ from calibrant.data.record import (
     taken_or_none,
     weights_and_features,
 )
+from calibrant.errors import Remedy
 
 __all__ = ["MISSING", "MultiLabelPredictions"]
 
@@ -272,7 +273,7 @@ class MultiLabelPredictions:
         Raises:
             InputError: If there are none, or all of these rows' are missing.
         """
-        remedy = "pass labels (in a file: add the array labels)"
+        remedy = ADD_LABELS
         if self.labels is None:
             raise refuse("labelled predictions", "unlabelled ones", remedy)
         if not bool(self.known.any()):
@@ -390,6 +391,9 @@ class MultiLabelPredictions:
             raise refuse(
                 "the labels of the fit in their order",
                 got,
-                "put the columns in that order with select(calibrator.names)",
+                Remedy(
+                    "put the columns in that order with select(calibrator.names)",
+                    command="put the file's columns in that order",
+                ),
             )
         return replace(self, logits=calibrator(self.logits), given_probs=None)

@@ -24,7 +24,7 @@ from calibrant.data.formats.tensors import read_tensors
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.record import beside_stored, stored_beside
 from calibrant.data.splits import pick_name, refuse_ambiguous, split_prefixes
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 __all__ = ["load_multilabel", "multilabel_batches", "read_multilabel", "save_multilabel"]
 
@@ -93,7 +93,11 @@ def read_multilabel(
     """
     splits = load_multilabel(path, columns=columns, label=label, kind=kind)
     if split is None and len(splits) > 1:
-        raise refuse("one split", f"{sorted(splits)} in {printed(as_path(path))}", "name one by split")
+        raise refuse(
+            "one split",
+            f"{sorted(splits)} in {printed(as_path(path))}",
+            Remedy("name one by split", command="name one by --split"),
+        )
     return next(iter(splits.values())) if split is None else splits[pick_name(splits, split, path)]
 
 
@@ -169,7 +173,13 @@ def _check_options(columns: Any, label: Any, kind: Any) -> None:
     if kind is not None:
         check_choice(kind, name="kind", choices=("logits", "probs"))
     if columns is not None and kind is None:
-        raise refuse("the kind of the columns", "none", "pass kind='probs', or kind='logits', to calibrant.read")
+        raise refuse(
+            "the kind of the columns",
+            "none",
+            Remedy(
+                "pass kind='probs', or kind='logits', to calibrant.read", command="add --kind probs, or --kind logits"
+            ),
+        )
     if columns is None and (label is not None or kind is not None):
         raise refuse("columns beside label and kind", "none", "name the columns of scores, such as columns='p_*'")
 
@@ -187,9 +197,12 @@ def _of_table(
         )
         if found is None:
             got = ", ".join(map(str, names[:8]))
-            remedy = "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'"
+            remedy = Remedy(
+                "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'",
+                command="add --columns 'p_*' --label 'y_*' --kind probs",
+            )
             raise FileFormatError(
-                f"expected columns such as logits:cat and labels:cat in {printed(place)}, got {got}; {remedy}"
+                expected=f"columns such as logits:cat and labels:cat in {printed(place)}", got=got, remedy=remedy
             )
         kind, columns, label = found, f"{found}:*", "labels:*"
         label = label if any(name.startswith("labels:") for name in names) else None
@@ -252,7 +265,7 @@ def _of_arrays(arrays: Mapping[str, Array], prefix: str, place: Path) -> MultiLa
     except FileFormatError:
         raise
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise error.at(where) from error
 
 
 def _names_of(arrays: Mapping[str, Array], prefix: str) -> list[str] | None:

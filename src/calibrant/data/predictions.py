@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import (
+    ADD_LABELS,
     as_tensor,
     check_count,
     check_flag,
@@ -39,7 +40,6 @@ from calibrant.data.record import (
     taken_or_none,
     weights_and_features,
 )
-from calibrant.errors import InputError
 
 __all__ = ["BinaryPairs", "Predictions"]
 
@@ -250,9 +250,7 @@ class Predictions:
             InputError: If there are none.
         """
         if self.labels is None:
-            raise InputError(
-                "expected labelled predictions, got unlabelled ones; pass labels (in a file: add the array labels)"
-            )
+            raise refuse("labelled predictions", "unlabelled ones", ADD_LABELS, argument="labels")
         return self.labels
 
     @cached_property

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import as_array, as_tensor, check_choice, check_groups, check_labels, refuse, shown
+from calibrant.errors import Remedy
 
 WeightKind: TypeAlias = Literal["frequency", "sampling"]
 Column: TypeAlias = Tensor | NDArray[np.str_]
@@ -83,7 +84,10 @@ def _counts(wide: Tensor) -> Tensor:
     broken = wide != wide.round()
     if bool(broken.any()):
         row = int(torch.nonzero(broken)[0])
-        remedy = 'pass counts, or weight_kind="sampling" for inverse probabilities (in a file: name the array sampling_weights)'
+        remedy = Remedy(
+            'pass counts, or weight_kind="sampling" for inverse probabilities (in a file: name the array sampling_weights)',
+            command="give counts, or name the array sampling_weights if these are inverse probabilities",
+        )
         raise refuse("whole numbers as frequency weights", f"{wide[row].item():.6g} in row {row}", remedy)
     if float(wide.sum()) >= _MOST:
         raise refuse("frequency weights with a sum below 2⁵³", f"{float(wide.sum()):.3g}", "check the column of counts")
@@ -144,7 +148,10 @@ def need_features(data: Any) -> Features:
         InputError: If there are none.
     """
     if data.features is None:
-        remedy = "pass features={name: column} when making the predictions (in a file: name the columns feature:NAME)"
+        remedy = Remedy(
+            "pass features={name: column} when making the predictions (in a file: name the columns feature:NAME)",
+            command="name the columns feature:NAME",
+        )
         raise refuse("predictions with features for this calibrator", "none", remedy)
     found: Features = data.features
     return found

@@ -14,7 +14,7 @@ from calibrant._core.paths import as_path, shown
 from calibrant.data.formats import Layout, read_named, two_columns
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside, stored_beside
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 __all__ = ["load_predictions", "load_splits", "read", "save_predictions"]
 
@@ -146,7 +146,11 @@ def read(
     place = as_path(path)
     splits = splits_of(read_named(place, layout).arrays, place)
     if split is None and len(splits) > 1:
-        raise InputError(f"expected one split, got {sorted(splits)} in {shown(place)}; name one by split")
+        raise InputError(
+            expected="one split",
+            got=f"{sorted(splits)} in {shown(place)}",
+            remedy=Remedy("name one by split", command="name one by --split"),
+        )
     return next(iter(splits.values())) if split is None else pick_split(splits, split, place)
 
 
@@ -348,13 +352,17 @@ def _load_split(
             return _pairs(stem, values, find("pred"), labels, groups, axes, beside)
         if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
             if axes["class_dim"] not in (1, -1):
-                raise InputError(f"expected {kind} with a class axis, got one number a row; leave class_dim out")
+                raise InputError(
+                    expected=f"{kind} with a class axis",
+                    got="one number a row",
+                    remedy=Remedy("leave class_dim out", command="leave --class-dim out"),
+                )
             values = two_columns(values, kind)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
         made = make(values, labels, groups=groups, **axes, **beside)
         return _with_decision(made, decision, labels, axes["ignore_index"])
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise error.at(where) from error
 
 
 def _pairs(

@@ -217,7 +217,12 @@ def _check_same_rows(a: Data, b: Data) -> None:
             f"expected A and B over the same classes, got K = {a.classes} and {b.classes}; compare one task"
         )
     if (isinstance(a, Predictions) and a.labels is None) or (isinstance(b, Predictions) and b.labels is None):
-        raise InputError("expected labelled predictions of A and B, got unlabelled ones; pass labels when making them")
+        raise InputError(
+            expected="labelled predictions of A and B",
+            got="unlabelled ones",
+            remedy="pass labels when making them",
+            argument="labels",
+        )
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
         row = int(torch.nonzero(a.labels.cpu() != b.labels.cpu())[0])
         raise InputError(

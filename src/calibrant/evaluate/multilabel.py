@@ -12,7 +12,7 @@ from calibrant._core.check import refuse, shown
 from calibrant._core.warn import warn_user
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
+from calibrant.errors import NoIntervalError, Remedy, ZeroProbabilityWarning
 from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
 from calibrant.statistics import interval, mean_interval, need_groups
@@ -158,7 +158,7 @@ def need_every_label(data: MultiLabelPredictions) -> MultiLabelPredictions:
         name for name, any_known in zip(data.names, data.known.any(dim=0).tolist(), strict=True) if not any_known
     ]
     if unknown:
-        remedy = "leave it out with select(names)"
+        remedy = Remedy("leave it out with select(names)", command="leave its columns out of the file")
         raise refuse("each label known in at least one row", f"{unknown[0]!r} missing (-1) in all", remedy)
     return data
 

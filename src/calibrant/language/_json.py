@@ -8,17 +8,14 @@ from typing import Any
 
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, Remedy
 
 UNLIKELY = -9999.0  # the value that servers write for a missing log-probability
 
 
-def refuse_file(place: str, expected: str, got: str, remedy: str) -> FileFormatError:
+def refuse_file(place: str, expected: str, got: str, remedy: str | Remedy) -> FileFormatError:
     """Return the error for ``place`` (a file, or a file and a line)."""
-    plain = " ".join(got.split())
-    return FileFormatError(
-        f"{place}: expected {expected}, got {plain[:120]}{'…' if len(plain) > 120 else ''}; {remedy}"
-    )
+    return FileFormatError(expected=expected, got=got, remedy=remedy, place=place)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

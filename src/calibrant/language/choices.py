@@ -10,7 +10,7 @@ import torch
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, UsageWarning
+from calibrant.errors import InputError, Remedy, UsageWarning
 from calibrant.language.labels import features_of, groups_of, need_log, option_numbers
 from calibrant.language.log import Log, Response, Token
 
@@ -65,7 +65,11 @@ def choices(
     if options is None:
         return _scored(log, labels, normalize)
     if normalize != "none":
-        raise refuse("scored options with normalize", "options of top tokens", "leave normalize out")
+        raise refuse(
+            "scored options with normalize",
+            "options of top tokens",
+            Remedy("leave normalize out", command="leave --normalize out"),
+        )
     spellings = check_options(options)
     if any(one.options for one in log):
         raise refuse("options of top tokens", "a log that has scored options", "leave options out: the log names them")
@@ -149,13 +153,23 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
         return None
     if len(lost) == len(masses):
         raise InputError(
-            f"{source}: expected an option ({', '.join(spellings)}) among the top tokens of {one.id!r}, got {_some(token.top)}; name "
-            "the options' first tokens, or leave such answers out (missing='drop')"
+            place=source,
+            expected=f"an option ({', '.join(spellings)}) among the top tokens of {one.id!r}",
+            got=_some(token.top),
+            remedy=Remedy(
+                "name the options' first tokens, or leave such answers out (missing='drop')",
+                command="name the options' first tokens, or leave such answers out (--missing drop)",
+            ),
         )
     if lost and missing == "refuse":
         raise InputError(
-            f"{source}: expected every option among the top tokens of {one.id!r}, got none for {lost[0]!r}; ask for more "
-            "top_logprobs, or use its largest possible probability (missing='bound')"
+            place=source,
+            expected=f"every option among the top tokens of {one.id!r}",
+            got=f"none for {lost[0]!r}",
+            remedy=Remedy(
+                "ask for more top_logprobs, or use its largest possible probability (missing='bound')",
+                command="ask for more top_logprobs, or use its largest possible probability (--missing bound)",
+            ),
         )
     most = _largest_hidden(token)
     values = [math.log(mass if mass > 0 else most) for mass in masses]

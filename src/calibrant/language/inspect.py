@@ -7,6 +7,7 @@ from typing import Any
 from calibrant._core.arguments import check_text
 from calibrant._core.check import check_number
 from calibrant._core.paths import check_source, shown
+from calibrant.errors import Remedy
 from calibrant.language._json import name_of, need_list, need_mapping, parsed, read_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 from calibrant.language.openai import tokens_of
@@ -114,7 +115,9 @@ def _right(sample: Mapping[str, Any], place: str, scorer: str | None, least: flo
     if not scores and scorer is None:
         return None
     if scorer is None and len(scores) > 1:
-        raise refuse_file(place, "one scorer", f"{', '.join(scores)}", "name one by scorer")
+        raise refuse_file(
+            place, "one scorer", f"{', '.join(scores)}", Remedy("name one by scorer", command="name one by --scorer")
+        )
     chosen = scorer if scorer is not None else next(iter(scores))
     if chosen not in scores:
         raise refuse_file(
@@ -127,10 +130,13 @@ def _right(sample: Mapping[str, Any], place: str, scorer: str | None, least: flo
             place,
             f"the score of {chosen!r} as C, I, P, N or a number",
             repr(value),
-            "name another scorer, or pass labels",
+            Remedy("name another scorer, or pass labels", command="name another --scorer, or pass --labels"),
         )
     if least is None and number not in (0, 1):
         raise refuse_file(
-            place, f"the score of {chosen!r} as right or wrong", repr(value), "pass least, from which on it is right"
+            place,
+            f"the score of {chosen!r} as right or wrong",
+            repr(value),
+            Remedy("pass least, from which on it is right", command="add --least, from which on it is right"),
         )
     return bool(number >= (1 if least is None else least))

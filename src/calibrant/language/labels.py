@@ -13,6 +13,7 @@ from calibrant._core.arguments import check_kind
 from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.paths import check_source
 from calibrant._core.paths import shown as shown_path
+from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, need_mapping, parsed, read_text, refuse_file
 from calibrant.language.log import Log, Response
 
@@ -137,7 +138,9 @@ def option_numbers(log: Log, labels: Any, names: list[tuple[str, ...]]) -> Tenso
         if name is None or name.strip() not in options:
             got = "none" if name is None else repr(name)
             raise refuse(
-                f"the true option of {one.id!r} among {', '.join(options)}", got, "pass labels by the options' names"
+                f"the true option of {one.id!r} among {', '.join(options)}",
+                got,
+                Remedy("pass labels by the options' names", command="pass --labels by the options' names"),
             )
         found.append(options.index(name.strip()))
     return torch.tensor(found)
@@ -160,7 +163,10 @@ def outcomes(log: Log, labels: Any) -> Tensor | None:
             raise refuse(
                 "a score for every answer",
                 f"none for {log.ids[own.index(None)]!r}",
-                "pass labels, or select the answers that have one",
+                Remedy(
+                    "pass labels, or select the answers that have one",
+                    command="pass --labels, or select the answers that have one",
+                ),
             )
         return torch.tensor([int(bool(one)) for one in own])
     return torch.tensor([_outcome(label, one) for label, one in zip(given, log, strict=True)])

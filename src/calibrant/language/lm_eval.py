@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant._core.arguments import check_text
 from calibrant._core.paths import check_source, shown
+from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, refuse_file
 from calibrant.language.log import Log, Option, Response
 
@@ -75,7 +76,10 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, mod
         found.append(_response(line, place, features))
         if filter is None and len({*seen, own}) > 1:
             raise refuse_file(
-                place, "the answers of one filter", f"those of {own!r} and {next(iter(seen))!r}", "name one by filter"
+                place,
+                "the answers of one filter",
+                f"those of {own!r} and {next(iter(seen))!r}",
+                Remedy("name one by filter", command="name one by --filter"),
             )
         seen.setdefault(own, place)
     if not found:
@@ -151,6 +155,11 @@ def _right(line: Mapping[str, Any], place: str) -> bool | None:
     for name in _RIGHT:
         if (value := line.get(name)) is not None:
             if value not in (0, 1):
-                raise refuse_file(place, f"{name} to be 0 or 1", repr(value), "pass labels of your own")
+                raise refuse_file(
+                    place,
+                    f"{name} to be 0 or 1",
+                    repr(value),
+                    Remedy("pass labels of your own", command="pass --labels"),
+                )
             return bool(value)
     return None

@@ -6,13 +6,14 @@ from typing import Any
 
 from calibrant._core.check import check_flag
 from calibrant._core.paths import check_source, shown
+from calibrant.errors import Remedy
 from calibrant.language._json import lines_of, name_of, need_list, need_log_prob, need_mapping, need_text, refuse_file
 from calibrant.language.log import Log, Response, Token
 
 __all__ = ["read_openai"]
 
 _WHAT = "responses of chat/completions or completions"
-_SKIP = "pass skip_failed=True to leave such lines out"
+_SKIP = Remedy("pass skip_failed=True to leave such lines out", command="add --skip-failed to leave such lines out")
 
 
 def read_openai(path: str | os.PathLike[str], *, skip_failed: bool = False) -> Log:

@@ -8,7 +8,7 @@ import torch
 from calibrant._core.arguments import check_text
 from calibrant._core.check import check_count, refuse
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.language.labels import features_of, groups_of, need_log, outcomes
 from calibrant.language.log import Log
 
@@ -71,7 +71,11 @@ def _value(found: re.Match[str], scale: int | None, text: str) -> float:
     if unit is None:
         unit = 1.0 if "." in found["number"] and number <= 1 else float(scale) if scale is not None else 0.0
     if not unit:
-        raise refuse("a confidence with its unit", repr(text[-80:]), "pass scale=100 if numbers are out of 100")
+        raise refuse(
+            "a confidence with its unit",
+            repr(text[-80:]),
+            Remedy("pass scale=100 if numbers are out of 100", command="add --scale 100 if numbers are out of 100"),
+        )
     if number > unit:
         raise refuse("a confidence of at most 1", f"{found[0]!r}", "check the answer")
     return number / unit
@@ -108,7 +112,7 @@ def verbalized(log: Log, *, labels: Any = None, scale: int | None = None) -> Pre
         try:
             stated.append(parse_confidence(one.text or " ", scale=scale))
         except InputError as error:
-            raise InputError(f"{log.source}, {one.id!r}: {error}") from error
+            raise error.at(f"{log.source}, {one.id!r}") from error
     p = torch.tensor(stated, dtype=torch.float64)
     beside: dict[str, Any] = {**features_of(log), "stated": p}
     held = p.clamp(_ROUNDING, 1 - _ROUNDING)

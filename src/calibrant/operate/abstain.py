@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from calibrant._core.arguments import check_list_of, check_text
 from calibrant._core.check import as_array, check_choice, check_count, check_number, refuse, shown
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
 from calibrant.operate.rows import Data, confidence_of, need_independent, need_logits
@@ -221,7 +221,11 @@ def abstain(
     """
     need_independent(predictions, name="predictions")
     if (error is None) == (coverage is None):
-        raise refuse("error or coverage", "neither" if error is None else "both", "pass one of them")
+        raise refuse(
+            "error or coverage",
+            "neither" if error is None else "both",
+            Remedy("pass one of them", command="pass one of --error and --coverage"),
+        )
     check_promise(by=by, error=error, confidence=confidence)
     if coverage is not None:
         check_number(coverage, name="coverage", low=0, high=1, open_low=True, open_high=True)

@@ -11,7 +11,7 @@ import torch
 from calibrant._core.arguments import check_mapping
 from calibrant._core.check import as_array, check_number, refuse
 from calibrant.data.checks import Data
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
 from calibrant.operate.rows import need_independent
 
@@ -223,7 +223,7 @@ def _parts(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
     """Return "column = value" → the data of its rows, for every value of every column."""
     if not features:
         raise refuse(
-            "features for a worst-group limit", "none", "pass features={'column': values} (in the shell: --by)"
+            "features for a worst-group limit", "none", Remedy("pass features={'column': values}", command="add --by")
         )
     parts: dict[str, Data] = {}
     for column, values in features.items():

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant._core.check import check_sequence, refuse, shown
+from calibrant.errors import Remedy
 from calibrant.operate.rows import Data
 
 __all__ = ["Group", "group_codes", "groups_in"]
@@ -49,7 +50,11 @@ def _values(data: Data, column: str) -> NDArray[np.str_]:
     features = data.features or {}
     if column not in features:
         got = f"the features {', '.join(features)}" if features else "none"
-        raise refuse(f"the feature {column!r} that groups are watched by", got, f"pass features={{{column!r}: values}}")
+        raise refuse(
+            f"the feature {column!r} that groups are watched by",
+            got,
+            Remedy(f"pass features={{{column!r}: values}}", command=f"name a column feature:{column}"),
+        )
     found = features[column]
     if not isinstance(found, torch.Tensor):
         return np.asarray(found)

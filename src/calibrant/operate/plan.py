@@ -11,6 +11,7 @@ from calibrant._core.arguments import check_sampling
 from calibrant._core.check import check_number, refuse
 from calibrant.binning import EqualWidth
 from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.errors import Remedy
 from calibrant.operate.bounds import fails_limit, log_below
 from calibrant.operate.check import DIRECTION
 from calibrant.operate.moments import Moments
@@ -178,7 +179,9 @@ def simulated(
 def _confidences(predictions: Predictions | BinaryPairs | None, accuracy: float | None) -> tuple[Floats, Floats]:
     if (predictions is None) == (accuracy is None):
         got = "neither" if predictions is None else "both"
-        raise refuse("predictions or an accuracy to assume", got, "pass one of them")
+        raise refuse(
+            "predictions or an accuracy to assume", got, Remedy("pass one of them", command="give a FILE or --accuracy")
+        )
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if predictions is not None:
         need_window(predictions, name="predictions")

@@ -8,6 +8,7 @@ from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel_files import multilabel_batches
+from calibrant.errors import Remedy
 from calibrant.evaluate import LabelSums
 
 __all__ = ["evaluate_multilabel_streamed"]
@@ -51,7 +52,11 @@ def evaluate_multilabel_streamed(
         2
     """
     if calibrator is not None and not isinstance(calibrator, MultiLabelCalibrator):
-        raise refuse("a MultiLabelCalibrator", type(calibrator).__name__, "load it with MultiLabelCalibrator.load")
+        raise refuse(
+            "a MultiLabelCalibrator",
+            type(calibrator).__name__,
+            Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel"),
+        )
     sums: LabelSums | None = None
     names: tuple[str, ...] = ()
     check = None if calibrator is None or allow_fit_rows else LeakCheck(calibrator.fit_rows)

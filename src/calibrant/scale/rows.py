@@ -16,13 +16,16 @@ from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside
 from calibrant.data.splits import refuse_ambiguous
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 __all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
 
 PIECE_BYTES = 16 << 20  # of logits in memory at a time; float64 computations on a piece take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 _LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
+_SEVERAL_LABELS = Remedy(
+    "use evaluate_multilabel_streamed for several labels a row", command="add --multilabel", option="--multilabel"
+)
 _RELABEL = "count classes from 0, and leave out rows without a label when writing the files"
 MOST_CLASSES = 1 << 22  # one such row fills a piece; a schema with more classes is taken as broken
 
@@ -199,7 +202,7 @@ class ParquetRows:
             )
             return replace(found, decision=decision)
         except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+            raise error.at(where) from error
 
 
 def _kind_of(schema: Any, file: Path) -> str:
@@ -215,9 +218,9 @@ def _kind_of(schema: Any, file: Path) -> str:
         return kind
     remedy = "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
     if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
-        remedy = "use evaluate_multilabel_streamed for several labels a row (on the command line: --multilabel)"
+        remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
-    raise FileFormatError(f"expected a column logits or probs of type fixed_size_list<float>[K], got {got}; {remedy}")
+    raise FileFormatError(expected="a column logits or probs of type fixed_size_list<float>[K]", got=got, remedy=remedy)
 
 
 def _plain(column: Any) -> Any:
@@ -228,8 +231,8 @@ def _plain(column: Any) -> Any:
 
 def _integers(column: Any) -> Any:
     if column.type.num_fields:
-        remedy = "use evaluate_multilabel_streamed for several labels a row (on the command line: --multilabel)"
-        raise InputError(f"expected one label, group or decision a row, got {column.type}; {remedy}")
+        remedy = _SEVERAL_LABELS
+        raise InputError(expected="one label, group or decision a row", got=str(column.type), remedy=remedy)
     if column.null_count:
         raise InputError("expected labels, groups and decisions without nulls, got some; fill or drop them")
     return np.array(column.to_numpy(zero_copy_only=False))
