@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from calibrant import errors
+from calibrant._core.check import refuse
 
 NAMES = [name for name in errors.__all__ if name != "Remedy"]
 
@@ -54,7 +55,7 @@ def test_a_place_is_put_before_the_place_that_is_known() -> None:
 
 
 def test_what_was_got_is_cut_where_a_sentence_would_end_to_be_one() -> None:
-    assert len(str(errors.InputError(expected="a", got="x" * 1000, remedy="c"))) < 150
+    assert len(str(refuse("a", "x" * 1000, "c"))) < 150
 
 
 def test_a_remedy_for_reading_names_the_arguments() -> None:

@@ -45,9 +45,6 @@ __all__ = [
 ]
 
 
-_MOST = 120  # characters of what was got: a message stays a sentence, whatever value it shows
-
-
 @dataclass(frozen=True)
 class Remedy:
     """What to do about an error, where Python and the command line do not do the same.
@@ -90,12 +87,11 @@ def sentence(expected: str, got: str, remedy: str, *, place: str = "") -> str:
 
     Args:
         expected: What was expected.
-        got: What was got; more than 120 characters of it are cut.
+        got: What was got.
         remedy: What to do, in the words of the interface at hand.
         place: The file, or the file and line, that the sentence begins with.
     """
-    plain = " ".join(got.split())  # the repr of a tensor has lines
-    return f"{place}{': ' if place else ''}expected {expected}, got {plain[:_MOST]}{'…' if len(plain) > _MOST else ''}; {remedy}"
+    return f"{place}{': ' if place else ''}expected {expected}, got {got}; {remedy}"
 
 
 class CalibrantError(Exception):

@@ -120,6 +120,7 @@ CLEAN: tuple[str, ...] = (
 
 # Callables that are not called with wrong arguments, each with its reason.
 EXCLUDED = {
+    "errors.Remedy": "made by the code that refuses",
     "evaluate.LabelSums": "made by of",
     "scale.ray_cluster": "starts a cluster; tests/scale/test_execute.py holds its arguments",
     "scale.RayCluster": "the same",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from calibrant._core.check import brief
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
 from calibrant.errors import FileFormatError, Remedy
@@ -15,7 +16,7 @@ UNLIKELY = -9999.0  # the value that servers write for a missing log-probability
 
 def refuse_file(place: str, expected: str, got: str, remedy: str | Remedy) -> FileFormatError:
     """Return the error for ``place`` (a file, or a file and a line)."""
-    return FileFormatError(expected=expected, got=got, remedy=remedy, place=place)
+    return FileFormatError(expected=expected, got=brief(got), remedy=remedy, place=place)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -216,7 +216,9 @@ def _kind_of(schema: Any, file: Path) -> str:
     kind = next((name for name in ("logits", "probs") if name in schema.names), None)
     if kind is not None and pa.types.is_fixed_size_list(schema.field(kind).type):
         return kind
-    remedy = "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
+    remedy: str | Remedy = (
+        "convert the file or its folder, calibrant convert IN OUT, or write it with calibrant.save_predictions"
+    )
     if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
