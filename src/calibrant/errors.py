@@ -100,8 +100,7 @@ class CalibrantError(Exception):
     A message is one line, whatever representation of a value it shows.
 
     Args:
-        *message: The sentence, where it is not made of the parts.
-        expected: What was expected.
+        expected: What was expected; the whole message where nothing else is given.
         got: What was got.
         remedy: What to do: words that serve every interface, or a ``Remedy``.
         argument: The argument that it is about, by its name in Python; ``expected`` then begins with it or leaves it out.
@@ -110,19 +109,16 @@ class CalibrantError(Exception):
 
     def __init__(
         self,
-        *message: object,
-        expected: str = "",
-        got: str = "",
+        expected: str,
+        got: str | None = None,
         remedy: str | Remedy = "",
+        *,
         argument: str = "",
         place: str = "",
     ) -> None:
+        message = expected if got is None else sentence(expected, got, str(remedy), place=place)
+        super().__init__(" ".join(message.split()) if "\n" in message else message)
         self.expected, self.got, self.remedy, self.argument, self.place = expected, got, remedy, argument, place
-        if expected and not message:
-            message = (sentence(expected, got, str(remedy), place=place),)
-        super().__init__(
-            *(" ".join(part.split()) if isinstance(part, str) and "\n" in part else part for part in message)
-        )
 
     def at(self, place: str) -> Self:
         """Return the same error about ``place``, a file or a part of one; the sentence begins with it.
@@ -131,9 +127,9 @@ class CalibrantError(Exception):
             place: As it is shown.
         """
         where = f"{place}, {self.place}" if self.place else place
-        if not self.expected:
+        if self.got is None:
             return type(self)(f"{place}: {self}")
-        return type(self)(expected=self.expected, got=self.got, remedy=self.remedy, argument=self.argument, place=where)
+        return type(self)(self.expected, self.got, self.remedy, argument=self.argument, place=where)
 
 
 class InputError(CalibrantError, ValueError):
@@ -174,9 +170,9 @@ class MissingExtraError(CalibrantError, ImportError):
     def __init__(self, package: str, *, extra: str) -> None:
         self.package, self.extra = package, extra
         super().__init__(
-            expected=f"the package {package!r}",
-            got="none installed",
-            remedy=f"pip install {package} installs it (the project's extra {extra!r} names all packages of this part)",
+            f"the package {package!r}",
+            "none installed",
+            f"pip install {package} installs it (the project's extra {extra!r} names all packages of this part)",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

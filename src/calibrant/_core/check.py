@@ -30,7 +30,7 @@ _CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte,
 
 def refuse(expected: str, got: str, remedy: str | Remedy, *, argument: str = "") -> InputError:
     """Return the error of these parts; of a value that is shown at length the beginning is kept, so that it stays a sentence."""
-    return InputError(expected=expected, got=brief(got), remedy=remedy, argument=argument)
+    return InputError(expected, brief(got), remedy, argument=argument)
 
 
 def brief(text: str, *, most: int = 120) -> str:

@@ -78,9 +78,9 @@ def load_calibrator(
     if name not in family.__all__ and name not in known:
         more = f" or one of {', '.join(sorted(known))}" if known else ""
         raise InputError(
-            expected=f"a class of {family.__name__}{more}",
-            got=f"{name!r} in {shown(path)}",
-            remedy=Remedy(
+            f"a class of {family.__name__}{more}",
+            f"{name!r} in {shown(path)}",
+            Remedy(
                 f"pass classes=[{name}] to load",
                 command=f"a class of your own is used from Python: calibrant.load(FILE, classes=[{name}])",
             ),
@@ -112,9 +112,7 @@ def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) 
             if several
             else ("several labels", Remedy("load it with calibrant.load", command="leave --multilabel out"))
         )
-        raise InputError(
-            expected=f"a calibrator for {expected} a row", got=f"{found.__name__} in {shown(path)}", remedy=remedy
-        )
+        raise InputError(f"a calibrator for {expected} a row", f"{found.__name__} in {shown(path)}", remedy)
 
 
 def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:

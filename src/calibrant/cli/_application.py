@@ -98,7 +98,7 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
 
 def for_command_line(error: CalibrantError) -> str:
     """Return the sentence of ``error`` with the option in place of the argument, and a remedy that a person here can follow."""
-    if not error.expected:
+    if error.got is None:
         return for_files(str(error))
     expected, option = error.expected, f"--{error.argument.replace('_', '-')}"
     if error.argument and option in OPTIONS.get():

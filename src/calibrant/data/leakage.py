@@ -206,9 +206,9 @@ class LeakCheck:
         if bool(matched.any()):
             first = self._rows - len(self._last) + int(at[torch.nonzero(matched)[0]])
             raise LeakError(
-                expected="data that were not fitted on",
-                got=f"{known.length} or more consecutive rows of the fitting data in their order, from row {first}",
-                remedy=self._remedy,
+                "data that were not fitted on",
+                f"{known.length} or more consecutive rows of the fitting data in their order, from row {first}",
+                self._remedy,
             )
         self._last = stretch[max(0, len(stretch) - known.length + 1) :]
         self._rows += len(rows)

@@ -201,9 +201,7 @@ def _of_table(
                 "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'",
                 command="add --columns 'p_*' --label 'y_*' --kind probs",
             )
-            raise FileFormatError(
-                expected=f"columns such as logits:cat and labels:cat in {printed(place)}", got=got, remedy=remedy
-            )
+            raise FileFormatError(f"columns such as logits:cat and labels:cat in {printed(place)}", got, remedy)
         kind, columns, label = found, f"{found}:*", "labels:*"
         label = label if any(name.startswith("labels:") for name in names) else None
     arrays: dict[str, Array] = {str(kind): _matrix(table, str(kind), columns, names, place)}

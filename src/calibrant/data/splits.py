@@ -147,9 +147,9 @@ def read(
     splits = splits_of(read_named(place, layout).arrays, place)
     if split is None and len(splits) > 1:
         raise InputError(
-            expected="one split",
-            got=f"{sorted(splits)} in {shown(place)}",
-            remedy=Remedy("name one by split", command="name one by --split"),
+            "one split",
+            f"{sorted(splits)} in {shown(place)}",
+            Remedy("name one by split", command="name one by --split"),
         )
     return next(iter(splits.values())) if split is None else pick_split(splits, split, place)
 
@@ -353,9 +353,9 @@ def _load_split(
         if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
             if axes["class_dim"] not in (1, -1):
                 raise InputError(
-                    expected=f"{kind} with a class axis",
-                    got="one number a row",
-                    remedy=Remedy("leave class_dim out", command="leave --class-dim out"),
+                    f"{kind} with a class axis",
+                    "one number a row",
+                    Remedy("leave class_dim out", command="leave --class-dim out"),
                 )
             values = two_columns(values, kind)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits

@@ -218,9 +218,9 @@ def _check_same_rows(a: Data, b: Data) -> None:
         )
     if (isinstance(a, Predictions) and a.labels is None) or (isinstance(b, Predictions) and b.labels is None):
         raise InputError(
-            expected="labelled predictions of A and B",
-            got="unlabelled ones",
-            remedy="pass labels when making them",
+            "labelled predictions of A and B",
+            "unlabelled ones",
+            "pass labels when making them",
             argument="labels",
         )
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):

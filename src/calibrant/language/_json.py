@@ -16,7 +16,7 @@ UNLIKELY = -9999.0  # the value that servers write for a missing log-probability
 
 def refuse_file(place: str, expected: str, got: str, remedy: str | Remedy) -> FileFormatError:
     """Return the error for ``place`` (a file, or a file and a line)."""
-    return FileFormatError(expected=expected, got=brief(got), remedy=remedy, place=place)
+    return FileFormatError(expected, brief(got), remedy, place=place)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -153,23 +153,23 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
         return None
     if len(lost) == len(masses):
         raise InputError(
-            place=source,
-            expected=f"an option ({', '.join(spellings)}) among the top tokens of {one.id!r}",
-            got=_some(token.top),
-            remedy=Remedy(
+            f"an option ({', '.join(spellings)}) among the top tokens of {one.id!r}",
+            _some(token.top),
+            Remedy(
                 "name the options' first tokens, or leave such answers out (missing='drop')",
                 command="name the options' first tokens, or leave such answers out (--missing drop)",
             ),
+            place=source,
         )
     if lost and missing == "refuse":
         raise InputError(
-            place=source,
-            expected=f"every option among the top tokens of {one.id!r}",
-            got=f"none for {lost[0]!r}",
-            remedy=Remedy(
+            f"every option among the top tokens of {one.id!r}",
+            f"none for {lost[0]!r}",
+            Remedy(
                 "ask for more top_logprobs, or use its largest possible probability (missing='bound')",
                 command="ask for more top_logprobs, or use its largest possible probability (--missing bound)",
             ),
+            place=source,
         )
     most = _largest_hidden(token)
     values = [math.log(mass if mass > 0 else most) for mass in masses]

@@ -222,7 +222,7 @@ def _kind_of(schema: Any, file: Path) -> str:
     if any(name.startswith("labels:") for name in schema.names):  # as save_multilabel writes them
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
-    raise FileFormatError(expected="a column logits or probs of type fixed_size_list<float>[K]", got=got, remedy=remedy)
+    raise FileFormatError("a column logits or probs of type fixed_size_list<float>[K]", got, remedy)
 
 
 def _plain(column: Any) -> Any:
@@ -234,7 +234,7 @@ def _plain(column: Any) -> Any:
 def _integers(column: Any) -> Any:
     if column.type.num_fields:
         remedy = _SEVERAL_LABELS
-        raise InputError(expected="one label, group or decision a row", got=str(column.type), remedy=remedy)
+        raise InputError("one label, group or decision a row", str(column.type), remedy)
     if column.null_count:
         raise InputError("expected labels, groups and decisions without nulls, got some; fill or drop them")
     return np.array(column.to_numpy(zero_copy_only=False))
