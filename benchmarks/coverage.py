@@ -2,7 +2,7 @@
 
     python -m benchmarks.coverage [--replicates 1000] [--only PART] [--record docs/results/coverage.json]
 
-Every cell draws from a population with a known truth (``benchmarks.populations``), many samples at once, and goes through the
+Every cell draws from a population with a known truth (``benchmarks.mechanisms``), many samples at once, and goes through the
 same functions as ``interval``, ``null_band`` and ``compare``. Cells that the record holds already with as many replicates are
 not run again, so that a run that was stopped goes on. One thread.
 """
@@ -21,8 +21,8 @@ from benchmarks.former import former_cells
 from benchmarks.groups import group_cells
 from benchmarks.lengths import length_cells, longer_cells
 from benchmarks.levels import group_level_cells, level_cells
+from benchmarks.mechanisms import MECHANISMS, Population, constant, population
 from benchmarks.pairs import pair_cells
-from benchmarks.populations import MECHANISMS, Population, constant, population
 from benchmarks.samples import Samples, binned_hits, mean_hits
 
 RECORD = Path("docs/results/coverage.json")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.populations import Floats, Population
+from benchmarks.mechanisms import Floats, Population
 from benchmarks.samples import (
     BINS,
     DRAWS,
@@ -214,7 +214,7 @@ def former_ends(source: Path, p: Floats, y: Floats) -> Floats:
 
 def main() -> None:
     """Print the largest difference between 0.1.0's ends and what this module takes for them."""
-    from benchmarks.populations import population
+    from benchmarks.mechanisms import population
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--former", type=Path, required=True, metavar="SRC")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.groups import ATOMS, EFFECTS, SEED, SIZES, marginal, sigmoid
-from benchmarks.populations import Population
+from benchmarks.mechanisms import Population
 from benchmarks.samples import Samples
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass

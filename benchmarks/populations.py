@@ -1,119 +1,411 @@
-"""Populations with a known truth, and their samples: what the simulations of coverage and size draw from.
+"""A registry of populations with known truths, and how often each promise of the library breaks on them.
 
-A population has finitely many kinds of row (atoms), each with the model's probabilities and with the true ones, so that
-every population figure is exact, and a sample of any size is a table of counts.
+    python -m benchmarks.populations interval-ece --n 1000,5000 --replicates 1000 --only "two points" --record record.jsonl
+
+A population stands for a mechanism: its rows are drawn from finitely many kinds, each with the model's probabilities and the
+true ones, so that accuracy, log-loss, Brier score and ECE are exact sums. Cells that the record already holds are skipped.
 """
 
-from dataclasses import dataclass
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from benchmarks.mechanisms import population
+from calibrant import Predictions
+from calibrant.errors import CalibrantError
+from calibrant.evaluate import compare
+from calibrant.metrics import ECE, NLL, Accuracy, Brier
+from calibrant.operate import Monitor, check
+from calibrant.statistics import interval, null_band
 
-ATOMS = 2000
-MECHANISMS = ("calibrated", "over-confident", "under-confident", "oscillating", "tied")
-TEMPERATURES = {"over-confident": 0.6, "under-confident": 1.6}  # of the truth, seen from the model
-TIED_ATOMS = 8
-WAVES = 60  # half waves of the oscillation over [0, 1]: four in every one of 15 bins
+Floats = NDArray[np.float64]
+Sizes = Callable[[np.random.Generator], int]
+
+BINS = 15
+GATED = {"accuracy": "minimum", "brier": "maximum", "ece": "maximum"}
 
 
 @dataclass(frozen=True)
 class Population:
-    """Equally likely atoms with the model's probabilities ``p`` (M, K) and the true ones ``truth`` (M, K)."""
+    """M kinds of rows with the model's probabilities ``p`` (M, K), the true ones ``truth`` (M, K) and masses ``mass`` (M,).
+
+    Args:
+        name: What is particular about it.
+        p: Probabilities of the model.
+        truth: Probabilities of the labels.
+        mass: Frequency of each kind, summing to 1.
+        group_size: Draws the number of rows of a group. In half of the groups the decision is right less often, in the other
+            half more often, by the same amount, so that the population's truth is unchanged.
+        weight: (M, 2): a row's sampling weight is one of two, equally likely; every figure is weighted.
+    """
 
     name: str
     p: Floats
     truth: Floats
-
-    @property
-    def classes(self) -> int:
-        """K."""
-        return self.p.shape[1]
+    mass: Floats
+    group_size: Sizes | None = None
+    weight: Floats | None = None
 
     @cached_property
-    def predicted(self) -> Ints:
+    def predicted(self) -> NDArray[np.int64]:
         """(M,) decided class."""
         return self.p.argmax(axis=1)
 
     @cached_property
-    def confidence(self) -> Floats:
-        """(M,) its probability."""
-        return self.p.max(axis=1)
-
-    @cached_property
-    def accuracy(self) -> Floats:
+    def right(self) -> Floats:
         """(M,) how often the decision is right."""
         return self.truth[np.arange(len(self.p)), self.predicted]
 
     @cached_property
-    def nll(self) -> Floats:
-        """(M, K) −log p of each label."""
-        return -np.log(self.p)
+    def share(self) -> Floats:
+        """(M,) what each kind contributes to a weighted mean."""
+        share = self.mass if self.weight is None else self.mass * self.weight.mean(axis=1)
+        return np.asarray(share / share.sum())
 
-    @cached_property
-    def brier(self) -> Floats:
-        """(M, K) Σ_j (p_j − y_j)² for each label."""
-        return (self.p**2).sum(axis=1, keepdims=True) - 2 * self.p + 1
+    @property
+    def accuracy(self) -> float:
+        """Probability that the decision is right."""
+        return float(self.share @ self.right)
 
-    def draw(self, rng: np.random.Generator, *, samples: int, rows: int) -> tuple[Ints, Ints]:
-        """Return atoms and labels (samples, rows)."""
-        cumulative = np.cumsum(self.truth.reshape(-1)) / self.truth.sum()
-        cell = np.searchsorted(cumulative, rng.random(samples * rows)).clip(max=cumulative.size - 1)
-        atom, label = np.divmod(cell.reshape(samples, rows), self.classes)
-        return atom, label
+    @property
+    def nll(self) -> float:
+        """Mean of −log p of the label."""
+        logs = np.log(self.p, where=self.p > 0, out=np.full_like(self.p, -np.inf))
+        return -float(self.share @ np.where(self.truth > 0, self.truth * logs, 0.0).sum(axis=1))
+
+    @property
+    def brier(self) -> float:
+        """Mean of Σ_j (p_j − y_j)²."""
+        return float(self.share @ ((self.p**2).sum(axis=1) - 2 * (self.p * self.truth).sum(axis=1) + 1))
+
+    @property
+    def ece(self) -> float:
+        """Σ_b |E (confidence − correct) 1_b| over 15 bins of equal width."""
+        top = self.p.max(axis=1)
+        edges = np.arange(BINS + 1) / BINS
+        index = np.clip(np.searchsorted(edges, top, side="left") - 1, 0, BINS - 1)
+        return float(np.abs(np.bincount(index, self.share * (top - self.right))).sum())
+
+    def applies(self, promise: str) -> bool:
+        """Return whether ``promise`` says anything about this population."""
+        independent = self.group_size is None and self.weight is None
+        if promise.startswith(("gate", "no-worse", "monitor")):
+            return independent
+        return bool(np.isfinite(self.nll)) or not promise.endswith("nll")
+
+    def draw(self, n: int, seed: int) -> Predictions:
+        """Return ``n`` rows: independent ones, or whole groups up to the last, which may be cut."""
+        return self.drawn(n, seed)[0]
+
+    def drawn(self, n: int, seed: int, *, with_p: Floats | None = None) -> tuple[Predictions, Predictions]:
+        """Return ``n`` rows with this model's probabilities, and the same rows with those of another, ``with_p`` (M, K)."""
+        rng = np.random.default_rng([seed, n, len(self.name)])
+        kind = rng.choice(len(self.mass), size=n, p=self.mass)
+        truth, groups = self.truth[kind], None
+        if self.group_size is not None:
+            sizes = []
+            while sum(sizes) < n:
+                sizes.append(self.group_size(rng))
+            groups = np.repeat(np.arange(len(sizes)), sizes)[:n]
+            truth = truth + self._group_shift(kind, groups, rng)
+        level = truth.cumsum(axis=1)
+        labels = (rng.random((n, 1)) * level[:, -1:] > level).sum(axis=1).clip(max=truth.shape[1] - 1)
+        weights = None if self.weight is None else self.weight[kind, rng.integers(2, size=n)]
+        beside = {
+            "groups": None if groups is None else torch.from_numpy(groups),
+            "weights": None if weights is None else torch.from_numpy(weights),
+            "weight_kind": None if weights is None else "sampling",
+        }
+        both = (self.p[kind], (self.p if with_p is None else with_p)[kind])
+        made = [Predictions.from_probs(torch.from_numpy(p), torch.from_numpy(labels), **beside) for p in both]  # type: ignore[arg-type]
+        return made[0], made[1]
+
+    def _group_shift(self, kind: NDArray[np.int64], groups: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+        """Return (N, K): how much likelier each label is in a row's group; the other classes share what the decided one gains."""
+        sign = rng.choice([-1.0, 1.0], size=int(groups.max()) + 1)[groups]
+        right, top = self.right[kind], self.predicted[kind]
+        shift = sign * 0.6 * np.minimum(right, 1 - right)
+        classes = self.p.shape[1]
+        rest = self.truth[kind].copy()
+        rest[np.arange(len(kind)), top] = 0.0
+        total = rest.sum(axis=1, keepdims=True)
+        rest = np.where(total > 0, rest / np.where(total > 0, total, 1), 1 / (classes - 1))
+        change = -shift[:, None] * rest
+        change[np.arange(len(kind)), top] = shift
+        return change
+
+    def sharpened(self, power: float) -> Floats:
+        """Return (M, K) probabilities ∝ p^power of another model with the same decisions."""
+        logs = np.log(self.p.clip(1e-300)) * power
+        raised = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+    def rivals(self, figure: str) -> tuple[Floats, Floats] | None:
+        """Return an over-confident and an under-confident model with equal ``figure``, or None if there are none."""
+
+        def value(power: float) -> float:
+            return float(getattr(replace(self, p=self.sharpened(power)), figure))
+
+        powers = np.geomspace(0.05, 20, 200)
+        values = np.array([value(power) for power in powers])
+        best = int(values.argmin())
+        for factor in (1.6, 1.3, 1.1):
+            sharp = powers[best] * factor
+            low, high = powers[0], powers[best]
+            if not np.isfinite(value(sharp)) or value(low) < value(sharp) or best == 0:
+                continue
+            for _ in range(60):
+                middle = np.sqrt(low * high)
+                low, high = (middle, high) if value(middle) > value(sharp) else (low, middle)
+            return self.sharpened(float(sharp)), self.sharpened(float(high))
+        return None
 
 
-def population(classes: int, accuracy: float, mechanism: str, *, seed: int = 0, atoms: int = ATOMS) -> Population:
-    """Return a population of about the ``accuracy``, seen by a model with the ``mechanism``.
-
-    With two classes one is rare; with 100 the classes' frequencies fall as 1/k; else they are alike.
-    """
-    rng = np.random.default_rng([seed, classes, round(1000 * accuracy)])
-    atoms = TIED_ATOMS * max(1, classes // 5) if mechanism == "tied" else atoms
-    frequency = 1 / np.arange(1, classes + 1) if classes == 100 else np.full(classes, 1.0)
-    frequency = np.array([1.0, 0.0]) if classes == 2 else frequency / frequency.sum()
-    noise = (0.7 if classes == 2 else 1.2) * rng.standard_normal((atoms, classes))
-    winner = np.eye(classes)[rng.choice(classes, size=atoms, p=frequency)]
-
-    def truth(margin: float) -> Floats:
-        return _softmax(noise + margin * winner)
-
-    low, high = -10.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        chosen = truth(middle)[np.arange(atoms), winner.argmax(axis=1)].mean()
-        low, high = (middle, high) if chosen < accuracy else (low, middle)
-    true = truth(high)
-    name = f"K = {classes}, accuracy {accuracy:g}, {mechanism}"
-    if mechanism == "oscillating":
-        return Population(name, true, _oscillating(true))
-    heat = TEMPERATURES.get(mechanism, 0.8 if mechanism == "tied" else 1.0)
-    seen = _softmax(np.log(true.clip(1e-300)) / heat)
-    order = np.argsort(seen.max(axis=1), kind="stable")
-    return Population(name, seen[order], true[order])
+def binary(
+    name: str, confidence: Floats | list[float], right: Floats | list[float] | float, mass: object = None
+) -> Population:
+    """Return a population of two classes from top confidences and how often each is right."""
+    top = np.asarray(confidence, dtype=float)
+    right = np.broadcast_to(np.asarray(right, dtype=float), top.shape)
+    share = np.full(len(top), 1.0) if mass is None else np.asarray(mass, dtype=float)
+    return Population(name, np.stack([1 - top, top], 1), np.stack([1 - right, right], 1), share / share.sum())
 
 
-def _oscillating(p: Floats) -> Floats:
-    """Return truths that swing around the confidence inside every bin; the other classes share what is left."""
-    chosen, rows = p.argmax(axis=1), np.arange(len(p))
-    top = p[rows, chosen]
-    sign = np.where(np.floor(top * WAVES).astype(int) % 2 == 0, 1.0, -1.0)
-    moved = top + sign * 0.8 * np.minimum(1 - top, 0.25)
-    truth = p * ((1 - moved) / np.maximum(1 - top, 1e-300))[:, None]
-    truth[rows, chosen] = moved
-    return truth
+def events(name: str, p: Floats, truth: Floats, mass: object = None) -> Population:
+    """Return a population of two classes from the probabilities of the second."""
+    share = np.full(len(p), 1.0) if mass is None else np.asarray(mass, dtype=float)
+    return Population(name, np.stack([1 - p, p], 1), np.stack([1 - truth, truth], 1), share / share.sum())
 
 
-def _softmax(logits: Floats) -> Floats:
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    result: Floats = shifted / shifted.sum(axis=1, keepdims=True)
-    return result
+def _of(classes: int, accuracy: float, mechanism: str) -> Population:
+    source = population(classes, accuracy, mechanism, atoms=400)
+    return Population(source.name, source.p, source.truth, np.full(len(source.p), 1 / len(source.p)))
 
 
-def constant(confidence: float, accuracy: float) -> Population:
-    """Return a model of two classes that always has the same confidence."""
-    p = np.array([[confidence, 1 - confidence]])
-    return Population(f"confidence {confidence:g}, accuracy {accuracy:g}", p, np.array([[accuracy, 1 - accuracy]]))
+def _shifted(source: Population, name: str, shift: Floats) -> Population:
+    logits = np.log(source.p.clip(1e-300)) + shift
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return replace(source, name=name, p=raised / raised.sum(axis=1, keepdims=True))
+
+
+def _spread(low: float, high: float, count: int = 200) -> Floats:
+    return low + (high - low) * (np.arange(count) + 0.5) / count
+
+
+def _lognormal(median: float, sd: float) -> Sizes:
+    return lambda rng: max(1, round(median * float(np.exp(sd * rng.standard_normal()))))
+
+
+def _point_masses() -> Iterator[Population]:
+    yield binary("one point .9", [0.9], 0.9)
+    yield binary("one point .999", [0.999], 0.999)
+    for right in (0.999, 0.9999):
+        yield binary(f"two points, 6 % at .51, accuracy {right}", [0.51, 0.999], right, [0.06, 0.94])
+    yield binary("two points, .935 and .999, accuracy .9999", [0.935, 0.999], 0.9999)
+    yield binary("three points in one bin", [0.94, 0.97, 0.999], [0.99, 0.96, 0.95])
+    yield binary("few saturated wrong: 1 % at .95, right in .05", [0.95, 0.999], [0.05, 0.999], [0.01, 0.99])
+    yield binary("saturated rare event: 3 % at .99, right in .3", [0.99, 0.98], [0.3, 0.985], [0.03, 0.97])
+
+
+def _spreads() -> Iterator[Population]:
+    yield binary("U(.5, 1), accuracy .995", _spread(0.5, 1), 0.995)
+    yield binary("U(.935, .999), accuracy .999", _spread(0.935, 0.999), 0.999)
+    yield binary("U(.81, .999), accuracy .995", _spread(0.81, 0.999), 0.995)
+    yield binary("U(.5, 1), calibrated", _spread(0.5, 1), _spread(0.5, 1))
+    yield binary("U(.5, 1), right in reverse order", _spread(0.5, 1), 1.5 - _spread(0.5, 1))
+    wide = _spread(0, 1)
+    yield events(
+        "U-shaped events", wide, np.clip(wide + 0.1 * np.sin(8 * np.pi * wide), 0, 1), (wide * (1 - wide)) ** -0.8
+    )
+    yield events("rare events, one in 100", 0.05 * wide**4, 0.05 * wide**4)
+    yield events("rare events, one in 1000, twice too high", 0.01 * wide**4, 0.005 * wide**4)
+    votes = np.arange(1, 20) / 20
+    yield events("scores of 20 trees", votes, votes + 0.6 * votes * (1 - votes) * (votes - 0.5))
+    exact = np.concatenate([[0.0, 1.0], wide])
+    yield events("exact zeros and ones, all right", exact, exact, [50, 50, *np.ones(200)])
+    yield events("exact zeros and ones, .993 right", exact, np.clip(exact, 0.007, 0.993), [50, 50, *np.ones(200)])
+
+
+def _mechanisms() -> Iterator[Population]:
+    for mechanism in ("calibrated", "over-confident", "under-confident", "oscillating", "tied"):
+        yield _of(10, 0.9, mechanism)
+    for classes in (2, 3, 100):
+        yield _of(classes, 0.8, "over-confident")
+    for accuracy in (0.6, 0.99, 0.999):
+        yield _of(10, accuracy, "over-confident")
+    yield _of(10, 0.95, "under-confident")
+    base = _of(10, 0.85, "calibrated")
+    rng = np.random.default_rng(7)
+    yield replace(base, name="labels replaced at random in 10 %", truth=0.9 * base.truth + 0.1 / 10)
+    yield _shifted(base, "one class favoured", 1.5 * (np.arange(10) == 3))
+    yield _shifted(base, "other priors", rng.normal(0, 1, 10))
+    yield _shifted(base, "noise on every logit", rng.normal(0, 1, base.p.shape))
+    hard = base.p.max(axis=1) < 0.7
+    yield replace(base, name="hard rows guessed", truth=np.where(hard[:, None], 0.5 * base.truth + 0.05, base.truth))
+    yield _of(100, 0.7, "calibrated")
+
+
+def _grouped() -> Iterator[Population]:
+    base = binary("", _spread(0.6, 0.95, 60), _spread(0.6, 0.95, 60) - 0.05)
+    sizes: dict[str, Sizes] = {
+        "equal groups of 20": lambda rng: 20,
+        "lognormal groups, sd 1": _lognormal(20, 1.0),
+        "lognormal groups, sd 1.5": _lognormal(12, 1.5),
+        "Pareto groups, index 1.5": lambda rng: round(7 * (1 + float(rng.pareto(1.5)))),
+        "Pareto groups, index 3": lambda rng: round(14 * (1 + float(rng.pareto(3)))),
+        "pairs and groups of 100": lambda rng: int(rng.choice([2, 100], p=[0.8, 0.2])),
+    }
+    for name, size in sizes.items():
+        yield replace(base, name=name, group_size=size)
+
+
+def _weighted() -> Iterator[Population]:
+    base = _of(10, 0.85, "over-confident")
+    even = np.ones((len(base.p), 1))
+    for low, high in ((0.8, 1.2), (0.2, 1.8), (0.05, 1.95)):
+        yield replace(base, name=f"weights {low} and {high}", weight=even * [low, high])
+    yield replace(base, name="hard rows weigh more", weight=(1.2 - base.p.max(axis=1))[:, None] * [1.0, 1.0])
+
+
+POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted())
+
+METRICS = {"accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE()}
+
+
+def _interval(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    data, truth = population.draw(n, seed), getattr(population, figure)
+    try:
+        found = interval(METRICS[figure], data, draws=200, seed=seed)
+    except CalibrantError:
+        return {"shown": 0.0}
+    missed = not found.low - 1e-9 <= truth <= found.high + 1e-9
+    return {"shown": 1.0, "broken": float(missed), "length": found.high - found.low}
+
+
+def _gate(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """A limit that the population meets exactly: either decision is wrong, with at most 2.5 % each."""
+    limits = {GATED[figure]: {figure: min(max(getattr(population, figure), 0.0), 1.0)}}
+    verdict = check(population.draw(n, seed), **limits).verdict  # type: ignore[arg-type]
+    return {
+        "shown": float(verdict != "not enough evidence"),
+        "broken": float(verdict == "fail"),
+        "passed": float(verdict == "pass"),
+    }
+
+
+def _no_worse(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """A model that is worse than its baseline by exactly the margin: a pass is wrong, with at most 2.5 %."""
+    sharp = population.sharpened(1.6)
+    margin = getattr(replace(population, p=sharp), figure) - getattr(population, figure)
+    if not 0 <= margin <= 1:
+        return {}
+    new, old = population.drawn(n, seed, with_p=sharp)[::-1]
+    verdict = check(new, baseline=old, no_worse={figure: margin}).verdict
+    return {
+        "shown": float(verdict != "not enough evidence"),
+        "broken": float(verdict == "pass"),
+        "failed": float(verdict == "fail"),
+    }
+
+
+def _compare(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """An over- and an under-confident model that are equally good: 5 % are told apart."""
+    rivals = population.rivals(figure)
+    if rivals is None:
+        return {}
+    a, b = replace(population, p=rivals[0]).drawn(n, seed, with_p=rivals[1])
+    row = compare(a, b, metrics=[METRICS[figure]]).rows[0]
+    return {"shown": float(row.p_value is not None), "broken": float(row.winner is not None)}
+
+
+def _limit(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """A calibrated model exceeds its 97.5 % limit in at most 2.5 %."""
+    calibrated = replace(population, truth=population.p)
+    data = calibrated.draw(n, seed)
+    try:
+        band = null_band(METRICS[figure], data, draws=400, seed=seed)
+    except CalibrantError:
+        return {"shown": 0.0}
+    return {"shown": 1.0, "broken": float(METRICS[figure](data) > band.high + 1e-12)}
+
+
+def _monitor(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """Labels that follow the reference's law never alarm, in at least 95 % of runs."""
+    del figure
+    both = population.draw(n + 1000, seed)
+    monitor = Monitor(both[:1000])
+    for start in range(1000, len(both), 500):
+        monitor.update(both[start : start + 500])
+    return {"shown": 1.0, "broken": float(monitor.alarm is not None)}
+
+
+Trial = Callable[[Population, str, int, int], dict[str, float]]
+PROMISES: dict[str, tuple[Trial, str]] = {
+    **{f"interval-{figure}": (_interval, figure) for figure in METRICS},
+    **{f"gate-{figure}": (_gate, figure) for figure in GATED},
+    **{f"no-worse-{figure}": (_no_worse, figure) for figure in ("nll", "brier")},
+    **{f"compare-{figure}": (_compare, figure) for figure in ("nll", "brier")},
+    "limit-ece": (_limit, "ece"),
+    "monitor": (_monitor, "ece"),
+}
+
+
+def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int) -> dict[str, object]:
+    """Return the means of every figure of ``replicates`` trials, and how many gave it; {} where the promise says nothing."""
+    trial, figure = PROMISES[promise]
+    began = time.perf_counter()
+    found = [trial(source, figure, n, seed + at) for at in range(replicates)]
+    names = dict.fromkeys(name for one in found for name in one)
+    if not names:
+        return {}
+    means = {name: float(np.mean([one[name] for one in found if name in one])) for name in names}
+    # a broken promise is counted among all samples; a length is a mean over those that show one
+    means["broken"] = sum(one.get("broken", 0.0) for one in found) / replicates
+    where = {"promise": promise, "population": source.name, "n": n, "replicates": replicates, "seed": seed}
+    return {**where, **{k: round(v, 6) for k, v in means.items()}, "seconds": round(time.perf_counter() - began, 2)}
+
+
+def run(promise: str, ns: list[int], *, replicates: int, only: str, record: Path | None, seed: int = 1) -> None:
+    """Simulate each population to which the promise applies, and append a line to the record; what it holds is skipped."""
+    lines = record.read_text().splitlines() if record is not None and record.exists() else []
+    done = {(x["promise"], x["population"], x["n"], x["replicates"], x["seed"]) for x in map(json.loads, lines)}
+    warnings.simplefilter("ignore")
+    for source in POPULATIONS:
+        for n in ns:
+            if (
+                only not in source.name
+                or not source.applies(promise)
+                or (promise, source.name, n, replicates, seed) in done
+            ):
+                continue
+            found = cell(promise, source, n, replicates=replicates, seed=seed)
+            if found:
+                print(json.dumps(found), flush=True)
+                if record is not None:
+                    with record.open("a") as file:
+                        file.write(json.dumps(found) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("promise", choices=sorted(PROMISES))
+    parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
+    parser.add_argument("--replicates", type=int, default=300)
+    parser.add_argument("--only", default="", help="part of the names of populations")
+    parser.add_argument("--record", type=Path, help="file of JSON lines, which a later run continues")
+    chosen = parser.parse_args()
+    ns = [int(n) for n in chosen.n.split(",")]
+    run(chosen.promise, ns, replicates=chosen.replicates, only=chosen.only, record=chosen.record)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.populations import Floats, Ints, Population
+from benchmarks.mechanisms import Floats, Ints, Population
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics.debiased import few_bins_decide, square_error
 from calibrant.metrics.top_label import ERRORS_A_BIN

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from benchmarks import auto, auto_page, calarena
 
 ROOT = Path(__file__).parent.parent

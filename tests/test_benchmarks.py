@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import growth, page, race
 from benchmarks.records import Store
 from benchmarks.worst_groups import WorstGroup, paired_worst
 
+from benchmarks import growth, page, race
 from calibrant import Predictions
 from calibrant.evaluate import subgroups
 

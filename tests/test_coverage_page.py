@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from benchmarks import coverage_page
 
 ROOT = Path(__file__).parent.parent

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import mutations
 from benchmarks.mutations import Mutation, draw, find, mutate, outcome, read_mutations, shares, sites, summary
+
+from benchmarks import mutations
 
 LOSS = '''
 """A loss."""

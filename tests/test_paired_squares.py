@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from benchmarks import pairs
 from scipy import stats
 
+from benchmarks import pairs
 from calibrant import BinaryPairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import compare

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks import beside_probmetrics as beside
 from torch import Tensor
 
+from benchmarks import beside_probmetrics as beside
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.rows import RowSource

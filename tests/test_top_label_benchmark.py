@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from benchmarks import top_label
 
 ROOT = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import weights as coverage
 
 import calibrant.metrics as family
+from benchmarks import weights as coverage
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError

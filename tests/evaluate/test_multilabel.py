@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks import label_coverage
 from sklearn.metrics import brier_score_loss, log_loss
 
+from benchmarks import label_coverage
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import MultiLabelRow, label_table, multilabel_panel, subgroups

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import results
 
+from benchmarks import results
 from calibrant.cli._study import verdict_sentences
 from calibrant.study import Claim
 from calibrant.study.claims import claim_index, focal_gains, focal_threshold
