@@ -1,6 +1,7 @@
 """What each command prints and writes on good input."""
 
 import inspect
+import io
 import json
 import os
 import subprocess
@@ -11,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.cli.conftest import some_logits
 
 import calibrant
 from calibrant._core.files import read_arrays, write_arrays
+from calibrant.cli._io import print_table
 from calibrant.cli._options import Inputs
 from calibrant.metrics import ECE, NLL, Accuracy
 
@@ -260,3 +263,49 @@ def test_apply_leaves_nothing_stale_beside_what_it_wrote(tmp_path: Path, fitted:
             path.rename(folder / "a.parquet")
             assert run("apply", fitted, folder, "-o", tmp_path / "after").exit_code == 0
             assert set(read_arrays(tmp_path / "after" / "a.parquet")) == {"logits", "labels", "test_pred", *kept}
+
+
+def test_a_crash_of_ours_is_one_sentence_and_exit_code_70(
+    good: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by hand")
+
+    monkeypatch.setattr(sys.modules["calibrant.cli.evaluate"], "_measure_file", crash)
+    done = run("evaluate", good)
+    assert done.exit_code == 70  # not 1, which "check" and "watch" mean something by
+    assert len(done.stderr.splitlines()) == 1
+    assert "got ZeroDivisionError: by hand (test_commands.py, line " in done.stderr
+    monkeypatch.setenv("CALIBRANT_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in run("evaluate", good).stderr
+
+
+def test_a_terminal_of_ascii_gets_all_but_the_letters_it_lacks(good: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "größe.npz"
+    odd.write_bytes(good.read_bytes())
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for words in (["evaluate", str(odd), "--draws", "0"], ["--help"], ["evaluate", str(odd), "--draws", "0", "--json"]):
+        command = [sys.executable, "-m", "calibrant", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="ascii", check=False)
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"][0]["file"] == str(odd)
+
+
+def test_short_names_of_methods_are_those_of_the_adapter(good: Path, tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("sklearn")
+    from calibrant.adapters.sklearn import NAMES
+    from calibrant.cli._calibrators import SHORT_NAMES
+
+    assert SHORT_NAMES == NAMES
+    done = run("fit", good, "--method", "temperature", "-o", tmp_path / "t.safetensors", "--json")
+    assert json.loads(done.stdout)["fitted"]["type"] == "TemperatureScaling"
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_no_word_of_a_table_is_broken(width: int) -> None:
+    text = io.StringIO()
+    header, rows = ["objective", "error %", "calibrated mean %"], [["Cross-entropy", "12.34±.56", "1.0"]] * 2
+    print_table(Console(file=text, width=width, markup=False), header, rows, title="Some figures")
+    for word in ["Some", "figures", "objective", "Cross-entropy", "12.34±.56", "calibrated"]:
+        assert word in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= width

@@ -1,6 +1,8 @@
 """``calibrant report``: what is fitted, what is judged, and in which form."""
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import some_logits
 
 import calibrant
 from calibrant.metrics import ECE
@@ -159,3 +162,53 @@ def test_weighted_rows_are_reported_with_their_weights(arrays: dict[str, np.ndar
     values = [row["value"] for row in shown["rows"] if row["metric"] == repr(ECE())]
     assert values == pytest.approx([ECE()(test), ECE()(after)])
     assert "by their sampling weights" in shown["models"][0]["remarks"][0]
+
+
+def test_class_names_are_in_the_markdown_too(good: Path, tmp_path: Path, run: Run) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("ant\nbee\ncat\ndog\n")
+    done = run("report", good, "-m", "none", "--class-names", names, "-o", tmp_path / "r.md")
+    assert done.exit_code == 0, done.stderr
+    text = (tmp_path / "r.md").read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| (ant|bee|cat|dog) \|", line)]
+    assert len(rows) == 4
+    assert {line.count("|") for line in rows} == {7}
+    assert "--class-names" not in text  # labels are numbers here, so the other commands would refuse it
+
+
+def test_a_split_to_fit_on_is_refused_where_nothing_is_fitted_on_it(
+    good: Path, fitted: Path, tmp_path: Path, run: Run
+) -> None:
+    done = run("report", good, "-c", fitted, "--fit-split", "val", "-o", tmp_path / "r.md")
+    assert done.exit_code == 2
+    assert "got --fit-split for a saved TemperatureScaling" in " ".join(done.stderr.split())
+    assert not (tmp_path / "r.md").exists()
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_the_three_commands_can_be_run(splits: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file without splits, whose labels have a name of their own that new rows lack."""
+    monkeypatch.chdir(tmp_path)
+    if splits == 1:
+        for place, seed in (("mine.csv", 1), ("other.csv", 2), ("new.csv", 3)):
+            z, y = some_logits(seed=seed, rows=300)
+            p = np.exp(z - z.max(1, keepdims=True)).astype(float)
+            p /= p.sum(1, keepdims=True)
+            lines = [",".join([*(f"{v:.9f}" for v in row), "wxyz"[label]]) for row, label in zip(p, y, strict=True)]
+            head = "p_w,p_x,p_y,p_z,state"
+            if place == "new.csv":
+                head, lines = head.removesuffix(",state"), [line.rpartition(",")[0] for line in lines]
+            Path(place).write_text("\n".join([head, *lines]) + "\n")
+        typed = ["mine.csv", "--columns", "p_*", "--label", "state", "--kind", "probs", "--normalize"]
+    else:
+        (val, val_y), (test, test_y) = some_logits(seed=1), some_logits(seed=2)
+        np.savez("mine.npz", val_logits=val, val_labels=val_y, test_logits=test, test_labels=test_y)
+        np.savez("new.npz", logits=some_logits(seed=3)[0])
+        typed = ["mine.npz"]
+    assert run("report", *typed, "-o", "r.json").exit_code == 0
+    commands = [command for _, command in json.loads(Path("r.json").read_text())["models"][0]["advice"]["commands"]]
+    assert len(commands) == 3
+    assert ("mine." in commands[0]) is (splits == 2)  # "labelled rows other than these"
+    for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
+        done = run(*shlex.split(command)[1:])
+        assert done.exit_code in codes, (command, done.stderr)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -80,3 +81,11 @@ def test_the_assertion_passes_fails_and_skips_in_a_real_pytest_run(tmp_path: Pat
     assert "ece ≤ 0.05: fail" in done.stdout
     assert "not enough evidence" in done.stdout
     assert "more rows would decide" in done.stdout.replace("\n", " ")
+
+
+def test_names_in_markdown_are_text_and_not_html() -> None:
+    line = replace(LINES[0], note="region=<script>alert(1)</script> & more")
+    text = to_markdown(replace(FOUND, lines=(line,)), title="<b>Gate</b>")
+    assert "<script>" not in text
+    assert "<b>" not in text
+    assert "&lt;script>alert(1)&lt;/script> &amp; more" in text

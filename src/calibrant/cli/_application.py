@@ -5,15 +5,18 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import io
 import os
 import re
 import shlex
 import sys
+import traceback
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -22,6 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from calibrant.errors import CalibrantError, CalibrantWarning, Remedy, sentence
 
 USER_ERROR = 2
+CRASH = 70  # EX_SOFTWARE of sysexits.h: 1 is the answer of `check` and `watch`, which a crash must not look like
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 R = TypeVar("R")
@@ -31,7 +35,7 @@ LABEL: ContextVar[str | None] = ContextVar("LABEL", default=None)  # what seems 
 
 
 def guarded(command: Callable[..., R]) -> Callable[..., R]:
-    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs keep their traceback."""
+    """Return ``command`` saying a user's error, and any warning, as one sentence on stderr; our own bugs pass."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> R:
@@ -294,6 +298,9 @@ class OneSentenceGroup(LazyGroup):
         """Run the command line; in standalone mode leave with its exit code."""
         ARGUMENTS.set(tuple(sys.argv[1:] if args is None else args))
         OPTIONS.set(frozenset())
+        for stream in (sys.stdout, sys.stderr):  # a terminal or pipe of ASCII shows "?" for what it cannot
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         extra["standalone_mode"] = False  # errors then come here instead of being shown
         if not standalone_mode:
             return super().main(args, *rest, **extra)
@@ -303,9 +310,22 @@ class OneSentenceGroup(LazyGroup):
             sys.exit(1)
         except Exception as error:
             if not hasattr(error, "format_message"):  # the library's errors have it, in each of its versions
-                raise
+                sys.exit(_print_crash(error))
             sys.exit(_print_usage_error(error))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_crash(error: Exception) -> int:
+    """Print an error that no user caused in one sentence, with the line that raised it, and return its exit code."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if os.environ.get("CALIBRANT_TRACEBACK"):
+        traceback.print_exception(error)
+    kind, text = type(error).__name__, " ".join(str(error).split())
+    say_error(
+        f"expected no failure of Calibrant itself, got {kind}{f': {text}' if text else ''} ({Path(last.filename).name}, line "
+        f"{last.lineno}); report it with the output of the same command under CALIBRANT_TRACEBACK=1"
+    )
+    return CRASH
 
 
 def _print_usage_error(error: Any) -> int:

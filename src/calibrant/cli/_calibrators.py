@@ -16,20 +16,27 @@ from calibrant.report.render import evidence_in_plain
 
 Data = Predictions | BinaryPairs
 AUTO = "auto"
+SHORT_NAMES = {  # as the adapter of scikit-learn has them
+    AUTO: "AutoCalibrator",
+    "temperature": "TemperatureScaling",
+    "isotonic": "IsotonicCalibration",
+    "sigmoid": "PlattScaling",
+    "beta": "BetaCalibration",
+}
 
 
 def make_calibrator(name: str, *, features: str | None = None, top_label: bool = False) -> Calibrator:
-    """Return the calibrator of class ``name`` with its defaults; ``auto`` is ``AutoCalibrator``.
+    """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
     Args:
-        name: Of the class.
+        name: Of the class, or one of ``SHORT_NAMES``.
         features: Columns it goes by, as typed: names between commas, or ``all``.
         top_label: Whether ``auto`` corrects the decision's confidence, too.
 
     Raises:
         InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
-    method = choose("AutoCalibrator" if name == AUTO else name, family=calibrators, option="--method")
+    method = choose(SHORT_NAMES.get(name, name), family=calibrators, option="--method")
     if top_label and method != "AutoCalibrator":
         raise InputError(f"expected --method auto with --top-label, got {method}; leave one of them out")
     if features is not None:

@@ -48,10 +48,15 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
+def print_json(value: Any) -> None:
+    """Print JSON on stdout: in UTF-8 as it is, in any other encoding as ASCII with escapes, which loses nothing."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=encoding != "utf8", allow_nan=False))
+
+
 def say_json(rows: Sequence[Row], *, fitted: dict[str, Any] | None = None, extra: dict[str, Any] | None = None) -> None:
     """Print one JSON object."""
-    shown = {"rows": [row.plain() for row in rows], "fitted": fitted, **(extra or {})}
-    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+    print_json({"rows": [row.plain() for row in rows], "fitted": fitted, **(extra or {})})
 
 
 def say_rows(rows: Sequence[Row], *, err: bool = False, notes: Sequence[str] = ()) -> None:
@@ -138,6 +143,38 @@ def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Seque
             raise InputError(f"expected an output a file, got {shown(place)} twice; name two")
     if folder is not None:
         check_folder(folder)
+
+
+def print_table(
+    screen: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1
+) -> None:
+    """Print a table whose words stay whole; where the screen is too narrow for them, one line per cell instead.
+
+    Args:
+        screen: Where to print.
+        header: C headings.
+        rows: Rows of C cells.
+        title: Printed above.
+        left: Number of first columns that are aligned to the left.
+    """
+    widths = [
+        max(len(word) for cell in cells for word in cell.split() or [""]) for cells in zip(header, *rows, strict=True)
+    ]
+    if title:
+        screen.print(title, style="bold")
+    if sum(widths) + len(widths) - 1 > screen.width:
+        for row in rows:
+            screen.print()
+            for heading, cell in zip(header, row, strict=True):
+                if cell:
+                    screen.print(f"{heading}: {cell}")
+        return
+    table = Table(box=SIMPLE_HEAD, padding=0, show_edge=False)
+    for index, (heading, width) in enumerate(zip(header, widths, strict=True)):
+        table.add_column(heading, justify="left" if index < left else "right", min_width=width)
+    for row in rows:
+        table.add_row(*row)
+    screen.print(table)
 
 
 def _table(rows: list[Row], *, wide: bool) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from calibrant._core.paths import check_suffix, shown
-from calibrant.cli._io import STREAM, console, readable, working, writable
+from calibrant.cli._io import STREAM, console, print_json, readable, working, writable
 from calibrant.cli._options import Fitting, Inputs, Page, refuse_typed
 from calibrant.errors import InputError, LeakError
 
@@ -86,7 +85,7 @@ def evaluate_labels(
         with readable(file) as path, working(f"measuring {shown(file)}"):
             found += _measured(request, path, shown(file), fitted, split=split, draws=draws)
     if as_json:
-        typer.echo(json.dumps(_plain(found, fitted), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(_plain(found, fitted))
         return
     for one in found:
         _say(one)
@@ -115,7 +114,7 @@ def fit_labels(
             found = [_figures(part, name, split, which) for part, which in ((data, None), (after, repr(fitted)))]
         fitted.save(path)
     if as_json:
-        typer.echo(json.dumps(_plain(found, fitted), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(_plain(found, fitted))
         return
     err = output == STREAM
     for one in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table as ScreenTable
 
 from calibrant.cli._application import for_command_line
-from calibrant.cli._io import console
+from calibrant.cli._io import console, print_json, print_table
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
@@ -147,13 +144,7 @@ def say_study(tables: Sequence[Table], verdicts: Sequence[str]) -> None:
     """Print the tables and the verdicts."""
     screen = console()
     for table in tables:
-        shown = ScreenTable(title=table.title, box=SIMPLE_HEAD, padding=0, show_edge=False)
-        shown.title_justify, shown.title_style = "left", "bold"
-        for index, name in enumerate(table.header):
-            shown.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
-        for cells in table.rows:
-            shown.add_row(*cells)
-        screen.print(shown)
+        print_table(screen, table.header, table.rows, title=table.title)
         if table.note:
             screen.print(table.note, style="dim")
     for sentence in verdicts:
@@ -170,7 +161,7 @@ def say_study_json(measured: Sequence[Measured], verdicts: Sequence[Verdict], *,
         for m in measured
     ]
     shown = {"rows": rows(measured), "fitted": temperatures, "claims": claims, "report": report}
-    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+    print_json(shown)
 
 
 def validation_note(measured: Sequence[Measured]) -> str:

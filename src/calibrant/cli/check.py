@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 import calibrant
 from calibrant._core.paths import atomic_write, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import check_outputs, console, readable, working
+from calibrant.cli._io import check_outputs, console, print_json, print_table, readable, working
 from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, column_of, refuse_typed
 
 if TYPE_CHECKING:
@@ -160,18 +157,14 @@ def _through(
 
 def _say(found: Check, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(found.plain())
         return
     screen = console()
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("limit", overflow="fold")
-    table.add_column("verdict", overflow="fold")
-    for heading in ("value", "between", "n"):
-        table.add_column(heading, justify="right", overflow="fold")
-    for line in found.lines:
-        between = f"{line.low:.4f} … {line.high:.4f}"
-        table.add_row(line.name, line.verdict, f"{line.value:.4f}", between, f"{line.n:,}")
-    screen.print(table)
+    rows = [
+        (line.name, line.verdict, f"{line.value:.4f}", f"{line.low:.4f} … {line.high:.4f}", f"{line.n:,}")
+        for line in found.lines
+    ]
+    print_table(screen, ("limit", "verdict", "value", "between", "n"), rows, left=2)
     for line in found.lines:
         if line.verdict == "not enough evidence" or line.note:
             screen.print(str(line), style="dim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from rich.table import Table
 import calibrant
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, working
+from calibrant.cli._io import console, print_json, working
 from calibrant.cli._options import Example, Inputs, Source
 from calibrant.errors import InputError
 
@@ -56,7 +55,7 @@ def compare(
         found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
     if as_json:
         plain = {"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)}
-        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(plain)
     else:
         screen = console()
         screen.print(_table(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ import typer
 import calibrant
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import check_outputs, console, readable, working
+from calibrant.cli._io import check_outputs, console, print_json, readable, working
 from calibrant.cli._options import FILES, Inputs, at_path, costs_in, refuse_typed
 from calibrant.errors import InputError
 
@@ -131,7 +130,7 @@ def decide(
 
 def _say(found: Any, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(found.plain())
     else:
         console().print(str(found))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import calibrant
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, readable, working
+from calibrant.cli._io import console, print_json, readable, working
 from calibrant.cli._options import Inputs, Source, at_path, refuse_typed
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def estimate(
     with working("estimating"):
         found = estimate_figures(window, fitted, reference=known)
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(found.plain())
         return
     console().print(str(found))
 

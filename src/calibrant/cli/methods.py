@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 from rich.text import Text
 
 import calibrant
-from calibrant.cli._io import console
+from calibrant.cli._io import console, print_json
 from calibrant.cli._options import among
 from calibrant.errors import InputError
 
@@ -41,7 +40,7 @@ def methods(
     found = {name: _catalogue(name) for name in chosen}
     if as_json:
         plain = {name: [asdict(entry) for entry in entries] for name, entries in found.items()}
-        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+        print_json(plain)
         return
     for name, entries in found.items():
         _say(name, entries)

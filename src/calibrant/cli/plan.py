@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, readable, working
+from calibrant.cli._io import console, print_json, readable, working
 from calibrant.cli._options import Inputs, at_path, refuse_typed
 from calibrant.errors import InputError
 
@@ -70,7 +69,7 @@ def plan(
     with working("simulating"):
         found = plan_rows(data, **asdict(aim))
     if as_json:
-        typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(found.plain())
         return
     _say(found, aim, assumed=data is None)
 

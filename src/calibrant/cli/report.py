@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,7 +215,8 @@ def _model_of(data: Data, *, saved: Calibrator | None) -> Model:
         "source": file,
         "split": data.fitting.split,
         "class_names": class_names,
-        "argument": data.source.argument,
+        "argument": _argument(data, names_matched=bool(named.matched)),
+        "whole": len(splits) == 1,
         "by": data.columns and _columns(data, named, splits, before),
     }
     calibrator = saved if saved is not None else _fit(data, splits)
@@ -224,7 +225,17 @@ def _model_of(data: Data, *, saved: Calibrator | None) -> Model:
     raw = with_logits(before, file=file, split=data.fitting.split)
     after = raw.calibrated_by(calibrator)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
+    if saved is not None and reference is None:
+        where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
+        refuse_typed(data.context, ["fit_split"], where=where)
     return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+
+
+def _argument(data: Data, *, names_matched: bool) -> str:
+    """Return the file and the options that read it, for other commands: names beside labels that are numbers are the report's own."""
+    if names_matched or not data.inputs.class_names:
+        return data.source.argument
+    return data.source.argument.replace(data.inputs.words, replace(data.inputs, class_names=None).words).strip()
 
 
 def _columns(data: Data, named: Named, splits: Splits, before: Predictions | BinaryPairs) -> dict[str, Array]:

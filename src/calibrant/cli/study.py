@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import guarded, with_groups
-from calibrant.cli._io import check_outputs, console
+from calibrant.cli._io import check_outputs, console, print_json
 from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._study import (
     Manner,
@@ -72,7 +71,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
 
     found = {name: load_study(name, scale=None).title for name in presets()}
     if as_json:
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     for name, title in found.items():
         console().print(f"{name:20} {title}")
@@ -177,9 +176,7 @@ def describe_(
     chosen = load_study(name, scale=scale or _largest_scale(name))
     choices = describe(chosen)
     if as_json:
-        typer.echo(
-            json.dumps({"study": chosen.name, "choices": [asdict(c) for c in choices]}, indent=1, ensure_ascii=False)
-        )
+        print_json({"study": chosen.name, "choices": [asdict(c) for c in choices]})
         return
     say_study(choices_tables(chosen, choices), [])
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from calibrant._core.paths import check_folder
-from calibrant.cli._io import console, working
+from calibrant.cli._io import console, print_json, working
 from calibrant.cli._options import among, refuse_typed
 
 # calibrant.theory.FIGURES, for a help that waits for nothing
@@ -48,7 +47,7 @@ def theory(
             numbers.append(figure_numbers(name))
     if as_json:
         plain = numbers[0].plain() if figure else {"figures": [each.plain() for each in numbers]}
-        typer.echo(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(plain)
         return
     with working("drawing"):
         written = write_theory(numbers, Path(output))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ import typer
 import calibrant
 from calibrant._core.paths import atomic_write
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import check_outputs, console, readable
+from calibrant.cli._io import check_outputs, console, print_json, readable
 from calibrant.cli._options import Inputs, Source, column_names, refuse_typed
 from calibrant.errors import InputError
 
@@ -153,7 +153,7 @@ def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name
 def _say(monitor: Monitor, note: str | None, *, as_json: bool) -> None:
     if as_json:
         shown = {**monitor.status.plain(), "refit": note}
-        typer.echo(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(shown)
         return
     for sentence in (str(monitor.status), note):
         if sentence:
@@ -215,16 +215,14 @@ def _load(
 
 
 def _moment(text: str) -> float | datetime:
-    try:
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text.strip()):
         return float(text)
-    except ValueError:
-        pass
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except ValueError as error:
         raise InputError(
-            f"expected --time as seconds or as 2026-01-31T12:00:00+00:00, got {text!r}; correct it"
-        ) from None
+            f"expected --time as seconds or as 2026-01-31T12:00:00+00:00, got {text!r} ({error}); correct it"
+        ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

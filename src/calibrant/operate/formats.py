@@ -98,7 +98,8 @@ def _advice(line: Line) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")  # names are text, not HTML
+    return " ".join(safe.split())
 
 
 def _xml(text: str) -> str:

@@ -1,6 +1,7 @@
 """The recommendation of a report: the calibrator's gain with its interval, what to do, and the commands for it."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from shlex import quote
@@ -29,6 +30,9 @@ __all__ = [
     "mean_gain",
 ]
 
+_LABELS = re.compile(
+    r" --(?:labels?|class-names) (?:'(?:[^']|'\"'\"')*'|\S+)"
+)  # the options on labels, with their quoted values
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
 
 
@@ -207,13 +211,19 @@ def commands_of(model: Model | Subject, *, margin: float, method: str | None = N
     argument = "" if isinstance(model, Subject) else model.argument
     data = argument or quote(f"{file}/val" if folder else file)
     _, _, options = ("", "", "") if argument.startswith("--example") else argument.partition(" --")
-    new = "new" if folder else f"new{PurePath(file).suffix}" + (f" --{options}" if options else "")
-    saved = f"{stem}-calibrator.safetensors"
+    options = f" --{options}" if options else ""
+    new = "new" if folder else f"new{PurePath(file).suffix}"
+    # rows of a file without splits are all evaluated here, so the fit needs another file
+    fit = f"other{PurePath(file).suffix}{options}" if isinstance(model, Model) and model.whole else data
+    saved = quote(f"{stem}-calibrator.safetensors")
     out = "new-calibrated" if folder else f"new-calibrated{suffix}"
+    # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
+    split = f" --split {quote(model.split)}" if isinstance(model, Model) and model.split not in ("", "test") else ""
+    check = f"{out} --max" if folder else f"{data}{split} --calibrator {saved} --max"
     return [
-        ("fit", f"calibrant fit {data} --method {name} -o {quote(saved)}"),
-        ("ship", f"calibrant apply {quote(saved)} {new} -o {out}"),
-        ("check", f"calibrant check {out} --max ece={margin:g}"),
+        ("fit", f"calibrant fit {fit} --method {name} -o {saved}"),
+        ("ship", f"calibrant apply {saved} {new}{_LABELS.sub('', options)} -o {out}"),
+        ("check", f"calibrant check {check} ece={margin:g}"),
     ]
 
 

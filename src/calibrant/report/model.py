@@ -36,6 +36,7 @@ class Model:
             recommends; empty takes the source.
         by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
             features, if there are any, and an empty list none.
+        whole: Whether ``source`` has no other split that a calibrator could be fitted on.
 
     Examples:
         >>> from calibrant import Predictions
@@ -54,6 +55,7 @@ class Model:
     reference: Data | None = None
     argument: str = ""
     by: Sequence[str] | Mapping[str, Any] | None = None
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for data in (self.before, self.after, self.reference):
