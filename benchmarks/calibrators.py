@@ -24,7 +24,7 @@ from torch import Tensor
 from calibrant import Predictions, calibrators
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators._log_temperature import mean_log_loss
+from calibrant.calibrators.focal.log_temperature import mean_log_loss
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.evaluate import compare
 from calibrant.metrics import ECE, NLL

@@ -11,7 +11,7 @@ import torch
 from benchmarks.wild.scores import Scored
 from calibrant import Predictions, calibrators
 from calibrant.calibrators import AutoCalibrator, Calibrator
-from calibrant.calibrators.auto import with_floor
+from calibrant.calibrators.auto.auto import with_floor
 from calibrant.errors import CalibrantError, DuplicateRowsWarning
 from calibrant.evaluate import compare
 from calibrant.metrics import ECE, NLL

@@ -17,8 +17,7 @@ from calibrant import Predictions
 from calibrant._kernels import cpu, threads
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators._bases import line
-from calibrant.calibrators._one_vs_rest import FeatureChunk, logistic_sums
+from calibrant.calibrators.one_vs_rest.maps import FeatureChunk, line, logistic_sums
 from calibrant.data.leakage import _chosen, _odd_numbers
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, TopLabelECE

@@ -56,7 +56,7 @@ SUMS = """
 import math, torch
 from calibrant._kernels import cuda_sums
 from calibrant.binning import EqualWidth
-from calibrant.calibrators._log_temperature import Rows
+from calibrant.calibrators.focal.log_temperature import Rows
 
 cuda_sums._LANES = 32
 generator = torch.Generator().manual_seed(0)

@@ -272,7 +272,7 @@ def test_the_journal_of_another_fit_or_of_nothing_is_refused(tmp_path: Path) -> 
 
 def test_what_needs_all_rows_at_once_says_how_many_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "val", 4, parts=1)
-    monkeypatch.setattr(calibrators.venn_abers, "_MOST_SCORES", 400)
+    monkeypatch.setattr(calibrators.one_vs_rest.venn_abers, "_MOST_SCORES", 400)
     with pytest.raises(
         InputError, match=r"expected at most 100 rows of 4 classes for VennAbers.*got 700; fit it on a random sample"
     ):

@@ -4,38 +4,36 @@ import os
 import sys
 from collections.abc import Sequence
 
-from calibrant.calibrators._base import Calibrator as Calibrator  # the base class to write methods on; no method itself
-from calibrant.calibrators._convex import ConvexCalibrator as ConvexCalibrator  # likewise
-from calibrant.calibrators._saved import load_calibrator
-from calibrant.calibrators.adaptive_temperature import AdaptiveTemperatureScaling
-from calibrant.calibrators.auto import AutoCalibrator
-from calibrant.calibrators.beta import BetaCalibration
-from calibrant.calibrators.bias_scaling import BiasScaling
-from calibrant.calibrators.boosted_scaling import BoostedScaling
-from calibrant.calibrators.centred_isotonic import CentredIsotonic
-from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.dirichlet import DirichletCalibration
-from calibrant.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from calibrant.calibrators.feature_scaling import FeatureScaling
-from calibrant.calibrators.focal import FocalCalibration
-from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
-from calibrant.calibrators.group_scaling import GroupScaling
-from calibrant.calibrators.histogram import HistogramBinning
-from calibrant.calibrators.identity import Identity
-from calibrant.calibrators.isotonic import IsotonicCalibration
-from calibrant.calibrators.kernel_scaling import KernelScaling
-from calibrant.calibrators.matrix import MatrixScaling
-from calibrant.calibrators.multilabel import MultiLabelCalibrator
-from calibrant.calibrators.platt import PlattScaling
-from calibrant.calibrators.prior_shift import PriorShift
-from calibrant.calibrators.quadratic import QuadraticScaling
-from calibrant.calibrators.scaling_binning import ScalingBinning
-from calibrant.calibrators.spline import SplineCalibration
-from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.calibrators.temperature_mixture import TemperatureMixture
-from calibrant.calibrators.vector import VectorScaling
-from calibrant.calibrators.venn_abers import VennAbers
+from calibrant.calibrators.affine.bias_scaling import BiasScaling
+from calibrant.calibrators.affine.dirichlet import DirichletCalibration
+from calibrant.calibrators.affine.kernel_scaling import KernelScaling
+from calibrant.calibrators.affine.prior_shift import PriorShift
+from calibrant.calibrators.affine.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
+from calibrant.calibrators.auto.auto import AutoCalibrator
+from calibrant.calibrators.auto.chain import Chain
+from calibrant.calibrators.base.calibrator import (
+    Calibrator as Calibrator,  # the base class to write methods on; no method itself
+)
+from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator  # likewise
+from calibrant.calibrators.base.identity import Identity
+from calibrant.calibrators.base.saved import load_calibrator
+from calibrant.calibrators.features.adaptive_temperature import AdaptiveTemperatureScaling
+from calibrant.calibrators.features.boosted_scaling import BoostedScaling
+from calibrant.calibrators.features.feature_scaling import FeatureScaling
+from calibrant.calibrators.features.group_scaling import GroupScaling
+from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
+from calibrant.calibrators.focal.focal import FocalCalibration
+from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.focal.temperature import TemperatureScaling
+from calibrant.calibrators.focal.temperature_mixture import TemperatureMixture
+from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
+from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration
+from calibrant.calibrators.one_vs_rest.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
+from calibrant.calibrators.one_vs_rest.scaling_binning import ScalingBinning
+from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
+from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
 
 __all__ = [
     "AdaptiveTemperatureScaling",

@@ -7,7 +7,7 @@ from typing import Any
 from calibrant import calibrators
 from calibrant._core.config import to_plain
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.auto import Evidence
+from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, LeakError

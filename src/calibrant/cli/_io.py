@@ -23,7 +23,7 @@ from calibrant._core.paths import check_folder, check_target, same_file, shown
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.calibrators.auto import Evidence
+    from calibrant.calibrators.auto.auto import Evidence
     from calibrant.report.tables import Row
 
 

@@ -21,7 +21,7 @@ from calibrant._core.check import check_count, check_sequence, refuse, shown
 from calibrant._core.paths import atomic_write
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
-from calibrant.calibrators.auto import Evidence
+from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import rows_of
 from calibrant.errors import InputError
 from calibrant.metrics import ECE

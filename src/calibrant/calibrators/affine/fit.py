@@ -1,0 +1,293 @@
+"""The convex problem under vector, matrix, Dirichlet and structured scaling: softmax((I + D) x + b) with ridges."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._core.newton import ROUGH, Derivatives, newton
+from calibrant.calibrators.base.minimise import TOLERANCE, lbfgs
+from calibrant.rows import RowSource
+
+_BLOCK_CLASSES = 300
+_NEAR_CLASSES = 128  # up to here each class has second moments of its own rows: 17 MB of them
+_NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own
+_NEWTON_PARAMETERS = 250  # up to here a Hessian costs at most six passes for a gradient, of which L-BFGS takes thirty
+_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
+LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Penalties: diagonal · Σ D_kk² + off · Σ_{j≠k} D_jk² + bias · Σ b_k², added to the mean log-loss."""
+
+    diagonal: float
+    off: float
+    bias: float
+
+
+def log_probs_of(logits: Tensor) -> Tensor:
+    """Return log softmax (N, K) in float32 or wider, not below −100."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(wide, dim=1).clamp_min(LOWEST)
+
+
+@dataclass(frozen=True)
+class AffineChunk:
+    """Inputs (n, K) float64, labels (n,) and weights (n,)."""
+
+    x: Tensor
+    labels: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Affine:
+    """What was found: scale (K,) or (K, K), bias (K,), the penalised mean log-loss, and the largest entry of its gradient."""
+
+    scale: Tensor
+    bias: Tensor
+    value: float
+    gradient: float
+
+
+def fit_affine(
+    rows: RowSource,
+    mass: float,
+    ridge: Ridge,
+    *,
+    diagonal: bool,
+    start: tuple[Tensor, Tensor] | None = None,
+) -> Affine:
+    """Return the certified minimum of the mean log-loss of softmax(scale · x + bias) plus ridge.
+
+    Args:
+        rows: A source of ``AffineChunk``.
+        mass: Σ weights.
+        ridge: On the deviations from scale = I and bias = 0.
+        diagonal: Whether the scale is.
+        start: A scale and a bias to start from, as of an earlier fit; used if they are for K classes.
+
+    Raises:
+        FitError: If the gradient's certificate is not reached.
+    """
+    classes = rows.classes
+    identity = _identity(classes, diagonal=diagonal).to(rows.device)
+    first = _first(identity, start)
+    strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
+    loss = diagonal_loss if diagonal else matrix_loss
+    all_at_once = diagonal_derivatives if diagonal else matrix_derivatives
+
+    def penalised(theta: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = (part / mass for part in rows.total(loss, theta))
+        return value + strength @ theta**2, gradient + 2 * strength * theta
+
+    def derivatives(theta: Tensor) -> Derivatives:
+        value, gradient, hessian = rows.total(all_at_once, theta[0])
+        off = theta[0]
+        return Derivatives(
+            (value / mass + strength @ off**2)[None],
+            (gradient / mass + 2 * strength * off)[None],
+            (hessian / mass + torch.diag(2 * strength))[None],
+        )
+
+    if len(first) <= _NEWTON_PARAMETERS:
+        tolerance = ROUGH if rows.rough else _TOLERANCE
+        found = newton(
+            derivatives, first[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough
+        )
+        theta, value, gradient = found.x[0], float(found.value), float(found.gradient)
+    else:
+        blocks = _blocks(rows, mass, strength, diagonal=diagonal)
+        tolerance = ROUGH if rows.rough else TOLERANCE
+        theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks, tolerance=tolerance)
+    deviation, bias = _deviation_and_bias(theta, classes, diagonal=diagonal)
+    return Affine(identity + deviation, bias.clone(), value, gradient)
+
+
+def _identity(classes: int, *, diagonal: bool) -> Tensor:
+    """Return the scale that changes nothing: (K,) or (K, K)."""
+    return torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
+
+
+def _numbers(penalised: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:
+    return float(penalised[0]), penalised[1]
+
+
+def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
+    """Return the parameters of the problem: (v, b), or [D, b] row by row."""
+    if deviation.dim() == 1:
+        return torch.cat([deviation, bias])
+    return torch.cat([deviation, bias[:, None]], dim=1).reshape(-1)
+
+
+def _first(identity: Tensor, start: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Return the parameters of ``start``, or zeros where it is None or of another shape."""
+    first = identity.new_zeros(identity.numel() + len(identity))
+    if start is None or start[0].shape != identity.shape:
+        return first
+    return _parameters((start[0] - identity).to(first), start[1].to(first))
+
+
+def _deviation_and_bias(theta: Tensor, classes: int, *, diagonal: bool) -> tuple[Tensor, Tensor]:
+    """Return D, of shape (K,) or (K, K), and b (K,) of the problem's parameters."""
+    if diagonal:
+        return theta[:classes], theta[classes:]
+    matrix = theta.view(classes, classes + 1)
+    return matrix[:, :-1], matrix[:, -1]
+
+
+def _strength(classes: int, ridge: Ridge, *, diagonal: bool) -> Tensor:
+    """Return the penalty's factor of each squared parameter (P,)."""
+    if diagonal:
+        return torch.tensor([ridge.diagonal] * classes + [ridge.bias] * classes, dtype=torch.float64)
+    strength = torch.full((classes, classes + 1), ridge.off, dtype=torch.float64)
+    strength[:, :-1].fill_diagonal_(ridge.diagonal)
+    strength[:, -1] = ridge.bias
+    return strength.reshape(-1)
+
+
+def diagonal_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ log-loss of softmax((1 + v) ∘ x + b) and its gradient by (v, b) (2K,)."""
+    v, b = theta.chunk(2)
+    loss, residual = _loss_and_residual(chunk.x * (1 + v) + b, chunk)
+    return loss, torch.cat([(residual * chunk.x).sum(dim=0), residual.sum(dim=0)])
+
+
+def diagonal_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``diagonal_loss`` does and the Hessian (2K, 2K), of one softmax.
+
+    Classes come first: sums over few of them then run along the rows.
+    """
+    v, b = theta.chunk(2)
+    classes, x = len(v), chunk.x.T.contiguous()
+    loss, p, residual = _softmax_and_residual(x * (1 + v)[:, None] + b[:, None], chunk)
+    both = torch.cat([p * x, p])  # (2K, n)
+    weighted = both * chunk.weight
+    total = -weighted @ both.T
+    own = torch.cat([(weighted[:classes] * x).sum(dim=1), weighted.sum(dim=1)]).view(3, classes)
+    total.diagonal().add_(own[[0, 2]].reshape(-1))
+    total[:classes, classes:].diagonal().add_(own[1])
+    total[classes:, :classes].diagonal().add_(own[1])
+    return loss, torch.cat([(residual * x).sum(dim=1), residual.sum(dim=1)]), total
+
+
+def matrix_loss(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ log-loss of softmax(x + [D, b] [x; 1]) and its gradient by [D, b] (K·(K+1),)."""
+    classes, x = chunk.x.shape[1], chunk.x
+    matrix = theta.view(classes, classes + 1)
+    loss, residual = _loss_and_residual(torch.addmm(matrix[:, -1], x, matrix[:, :-1].T).add_(x), chunk)
+    return loss, torch.cat([residual.T @ x, residual.sum(dim=0)[:, None]], dim=1).reshape(-1)
+
+
+def matrix_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``matrix_loss`` does and the Hessian (K·(K+1), K·(K+1)), of one softmax.
+
+    The Hessian's entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) x_a x_b. Products of classes and of inputs are
+    symmetric, so that each pair is made once: a quarter of the multiplications.
+    """
+    classes, x = chunk.x.shape[1], chunk.x.T
+    matrix = theta.view(classes, classes + 1)
+    ones = torch.cat([x, torch.ones_like(x[:1])])  # (K+1, n)
+    loss, p, residual = _softmax_and_residual(x + matrix @ ones, chunk)
+    moments, at_moment = _pairs(ones)
+    weighted = moments.mul_(chunk.weight)
+    products, at_product = _pairs(p)
+    total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
+    own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
+    total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
+    size = classes * (classes + 1)
+    return loss, (residual @ ones.T).reshape(-1), total.transpose(1, 2).reshape(size, size)
+
+
+def _pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the products (F·(F+1)/2, n) of every two of the rows (F, n), and which of them belongs to (a, b) (F, F)."""
+    count = len(rows)
+    made = torch.cat([rows[a:] * rows[a] for a in range(count)])
+    index = torch.zeros(count, count, dtype=torch.int64, device=rows.device)
+    first, second = torch.triu_indices(count, count, device=rows.device)
+    index[first, second] = index[second, first] = torch.arange(len(first), device=rows.device)
+    return made, index
+
+
+def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -> Tensor:
+    """Return roughly the blocks on the Hessian's diagonal at the start (B, F, F); they only scale the search."""
+    classes = rows.classes
+    if diagonal:
+        curvature = rows.total(diagonal_curvature) / mass
+        return (_lifted(curvature) + 2 * strength)[:, None, None]
+    spread, moments, own = (part / mass for part in rows.total(matrix_curvature, classes <= _NEAR_CLASSES))
+    spread, ridge = _lifted(spread), strength.view(classes, classes + 1)
+    if classes > _BLOCK_CLASSES:  # K blocks would not fit in memory
+        diagonals: Tensor = (spread[:, None] * moments.diagonal() + 2 * ridge).reshape(-1, 1, 1)
+        return diagonals
+    moments = moments + 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype).to(
+        moments.device
+    )
+    # the rows near to a class's boundary make its block; those that are far share the moments of all
+    far = spread if not len(own) else (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
+    blocks: Tensor = far[:, None, None] * moments + (own if len(own) else 0.0)
+    blocks.diagonal(dim1=1, dim2=2).add_(ridge, alpha=2)
+    return blocks
+
+
+def diagonal_curvature(chunk: AffineChunk) -> Tensor:
+    """Return Σ p (1 − p) x² and Σ p (1 − p) (2K,)."""
+    p = torch.softmax(chunk.x, dim=1)
+    spread = p * (1 - p) * chunk.weight[:, None]
+    return torch.cat([(spread * chunk.x**2).sum(dim=0), spread.sum(dim=0)])
+
+
+def matrix_curvature(chunk: AffineChunk, near: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ p (1 − p) (K,), the second moments (K+1, K+1) of [x; 1], and those of each class's near rows.
+
+    The latter are Σ p (1 − p) [x; 1] [x; 1]ᵀ (K, K+1, K+1) over rows with p (1 − p) above 0.01, or empty without ``near``.
+    """
+    p = torch.softmax(chunk.x, dim=1)
+    ones = torch.cat([chunk.x, torch.ones_like(chunk.x[:, :1])], dim=1)
+    spread, weighted = p * (1 - p), ones * chunk.weight[:, None]
+    own = ones.new_zeros(p.shape[1] if near else 0, ones.shape[1], ones.shape[1])
+    for k in range(len(own)):
+        at = torch.nonzero(spread[:, k] > _NEAR)[:, 0]
+        own[k] = (weighted[at] * spread[at, k : k + 1]).T @ ones[at]
+    return chunk.weight @ spread, weighted.T @ ones, own
+
+
+def _lifted(curvature: Tensor) -> Tensor:
+    """Return ``curvature`` with classes that are never near kept away from 0."""
+    return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
+
+
+def _loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:
+    """Return Σ weight · log-loss and weight · (p − e_y) (n, K)."""
+    log_p = torch.log_softmax(logits, dim=1)
+    at_label = chunk.labels[:, None]
+    loss = -(chunk.weight @ log_p.gather(1, at_label)[:, 0])
+    residual = log_p.exp_()
+    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
+    return loss, residual.mul_(chunk.weight[:, None])
+
+
+def _softmax_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ weight · log-loss, p (K, n) and weight · (p − e_y) (K, n) for ``logits`` (K, n)."""
+    log_p = torch.log_softmax(logits, dim=0)
+    at_label = chunk.labels[None]
+    loss = -(chunk.weight @ log_p.gather(0, at_label)[0])
+    p = log_p.exp_()
+    return loss, p, (p * chunk.weight).scatter_add_(0, at_label, -chunk.weight[None])
+
+
+def apply_affine(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """Return scale · x + bias (N, K) in the dtype of ``x``."""
+    scale, bias = scale.to(x.dtype), bias.to(x.dtype)
+    return (x * scale if scale.dim() == 1 else x @ scale.T) + bias
+
+
+def lift_excluded(x: Tensor) -> Tensor:
+    """Return ``x`` (N, K) with −inf replaced by the row's maximum − 100, so that products with it are numbers."""
+    return torch.where(torch.isneginf(x), x.amax(dim=1, keepdim=True) + LOWEST, x)
+
+
+def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
+    """Return ``answer`` in the dtype of ``logits``, with −inf where they have it: an excluded class stays excluded."""
+    return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)

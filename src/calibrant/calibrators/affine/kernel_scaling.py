@@ -1,0 +1,177 @@
+"""A smooth correction of the log-probabilities that may differ from region to region: a kernel machine on a few waves."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_count, check_number
+from calibrant._core.newton import ROUGH
+from calibrant.calibrators.affine.fit import keep_excluded, log_probs_of
+from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.base.minimise import lbfgs
+from calibrant.rows import Chunk, RowSource
+
+__all__ = ["KernelScaling"]
+
+_LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: how small a nothing is tells little
+_EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
+_TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss: small, as a weak ridge leaves the point uncertain by it over the ridge
+
+
+class KernelScaling(Certified):
+    """softmax(log p + B φ(log p)), φ being sines and cosines of log p: a correction that is smooth over the simplex.
+
+    Maps of one shape for all rows leave what differs between kinds of rows: questions with two options and with four, say. Here
+    the correction of a row goes by rows with similar probabilities, under the Gaussian kernel exp(−‖x − x'‖² / 2h²), of which
+    φ is an approximation by random waves (Rahimi & Recht 2007), orthogonal and always the same ones. ridge / N · Σ B² is
+    added to the mean log-loss, so that few rows change little; used after another, as in ``Chain(VectorScaling(),
+    KernelScaling())``, it corrects what that one left. The fit is convex and ends with a gradient certificate. The
+    decision may change.
+
+    Args:
+        waves: M ≥ 1 sines and as many cosines.
+        ridge: Strength of the shrinkage to no correction, in rows, > 0.
+        width: h in units of the root mean squared distance between two rows' x = max(log p, −12), > 0.
+
+    Attributes:
+        coefficients: (K, 2M) B.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> z = torch.randn(2000, 3, generator=g)
+        >>> y = torch.where(
+        ...     z[:, 0] > 0, z.argmax(dim=1), z.argmin(dim=1)
+        ... )  # right where the first logit is positive, else not
+        >>> fitted = KernelScaling().fit(z, y)
+        >>> bool(torch.nn.functional.cross_entropy(fitted(z), y) < 0.6 * torch.nn.functional.cross_entropy(z, y))
+        True
+
+    References:
+        Rahimi & Recht 2007, Random features for large-scale kernel machines; Yu et al. 2016, Orthogonal random features;
+        Wenger, Kjellström, Triebel 2020, Non-parametric calibration for classification (a Gaussian process).
+    """
+
+    preserves_argmax = False
+
+    frequencies: Tensor
+    phases: Tensor
+    coefficients: Tensor
+
+    def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
+        super().__init__()
+        self.waves = check_count(waves, name="waves", low=1)
+        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
+        self.width = check_number(width, name="width", low=0, open_low=True)
+        self._declare("frequencies", "phases", "coefficients", "certificate")
+
+    def learned(self) -> str:
+        """Return how large the correction's coefficients are."""
+        return f"coefficients up to {float(self.coefficients.abs().max()):.3g}"
+
+    def _update_facts(self) -> None:
+        if not self.fitted:
+            return
+        classes, waves = self.frequencies.shape
+        if self.phases.shape != (waves,) or self.coefficients.shape != (classes, 2 * waves):
+            raise ValueError("frequencies, phases and coefficients of one number of waves were expected")
+
+    def _fit(self, rows: RowSource) -> None:
+        mass, device = rows.mass, rows.device
+        center = rows.total(_sums) / mass
+        spread = float(rows.total(_squares, center)) / mass
+        # the mean squared distance of two rows is twice their variance; rows that are equal but for rounding have no scale
+        length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
+        frequencies = _directions(rows.classes, self.waves).to(device) / length
+        phases = center @ frequencies
+        start = self.coefficients if self.fitted and self.coefficients.shape[0] == rows.classes else None
+        inputs = rows.prepared(_input_of, frequencies, phases)
+        found, certificate = _fitted(inputs, mass, self.ridge / mass, 2 * self.waves, start)
+        self.frequencies, self.phases = frequencies, phases
+        self.coefficients = found.view(rows.classes, -1)
+        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        log_p = log_probs_of(logits)
+        phi = _waves(log_p, self.frequencies.to(log_p.dtype), self.phases.to(log_p.dtype))
+        return keep_excluded(log_p + phi @ self.coefficients.to(log_p.dtype).T, logits)
+
+
+@dataclass(frozen=True)
+class _KernelChunk:
+    """Log-probabilities (n, K), waves (n, F), labels and weights (n,)."""
+
+    base: Tensor
+    phi: Tensor
+    labels: Tensor
+    weight: Tensor
+
+
+def _directions(classes: int, waves: int) -> Tensor:
+    """Return the wave vectors (K, M) of the kernel with h = 1: blocks of orthogonal ones, as long as those of a normal law."""
+    generator = torch.Generator().manual_seed(0)
+    blocks = []
+    for first in range(0, waves, classes):
+        count = min(classes, waves - first)
+        normal = torch.randn(2, classes, classes, generator=generator, dtype=torch.float64)
+        blocks.append(torch.linalg.qr(normal[0])[0][:, :count] * normal[1].norm(dim=0)[:count])
+    return torch.cat(blocks, dim=1)
+
+
+def _fitted(rows: RowSource, mass: float, ridge: float, functions: int, start: Tensor | None) -> tuple[Tensor, float]:
+    """Return B (K · F,), row by row, and the certificate."""
+    first = torch.zeros(rows.classes * functions, dtype=torch.float64, device=rows.device)
+    first = start.reshape(-1).to(first) if start is not None and start.numel() == len(first) else first
+    spread, moments = (part / mass for part in rows.total(spreads))
+    blocks = spread[:, None, None].clamp_min(1e-4 * float(spread.max()) + 1e-12) * moments
+    blocks.diagonal(dim1=1, dim2=2).add_(2 * ridge)
+
+    def penalised(theta: Tensor) -> tuple[float, Tensor]:
+        value, gradient = (part / mass for part in rows.total(loss_sums, theta))
+        return float(value + ridge * theta.square().sum()), gradient + 2 * ridge * theta
+
+    theta, _, worst = lbfgs(penalised, first, blocks, tolerance=ROUGH if rows.rough else _TOLERANCE)
+    return theta, worst
+
+
+def loss_sums(chunk: _KernelChunk, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w log-loss and its gradient (K · F,)."""
+    log_q = torch.log_softmax(chunk.base + chunk.phi @ theta.view(chunk.base.shape[1], -1).T, dim=1)
+    at_label = chunk.labels[:, None]
+    loss = -(chunk.weight @ log_q.gather(1, at_label)[:, 0])
+    residual = log_q.exp()
+    residual.scatter_add_(1, at_label, torch.full_like(at_label, -1, dtype=residual.dtype))
+    return loss, (residual.mul_(chunk.weight[:, None]).T @ chunk.phi).reshape(-1)
+
+
+def spreads(chunk: _KernelChunk) -> tuple[Tensor, Tensor]:
+    """Return Σ w p (1 − p) (K,) and Σ w φ φᵀ (F, F)."""
+    p = chunk.base.exp()
+    return chunk.weight @ (p * (1 - p)), (chunk.phi * chunk.weight[:, None]).T @ chunk.phi
+
+
+def _place(log_p: Tensor) -> Tensor:
+    return log_p.clamp_min(_LOWEST)
+
+
+def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
+    """Return φ (n, 2M): cosines and sines, of squared length 1."""
+    angle = _place(log_p) @ frequencies - phases
+    return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
+
+
+def _sums(chunk: Chunk) -> Tensor:
+    check_label_logits(chunk)
+    return chunk.weights @ _place(log_probs_of(chunk.logits.double()))
+
+
+def _squares(chunk: Chunk, center: Tensor) -> Tensor:
+    return chunk.weights @ (_place(log_probs_of(chunk.logits.double())) - center).square().sum(dim=1)
+
+
+def _input_of(chunk: Chunk, frequencies: Tensor, phases: Tensor) -> _KernelChunk:
+    log_p = log_probs_of(chunk.logits.double())
+    return _KernelChunk(log_p, _waves(log_p, frequencies, phases), chunk.labels, chunk.weights)

@@ -1,0 +1,123 @@
+"""What vector and matrix scaling share: an affine map of the logits, shrunk towards temperature scaling by a ridge."""
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_number
+from calibrant.calibrators.affine.fit import (
+    AffineChunk,
+    Ridge,
+    apply_affine,
+    fit_affine,
+    keep_excluded,
+    lift_excluded,
+)
+from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature
+from calibrant.rows import Chunk, RowSource
+
+__all__ = ["MatrixScaling", "VectorScaling"]
+
+
+class RidgeAffine(Certified):
+    """softmax(W z + b), W diagonal or full, with ridge / N · (‖W T − I‖² + ‖b‖²) added, T being the best temperature."""
+
+    preserves_argmax = False
+    diagonal: bool
+
+    scale: Tensor
+    bias: Tensor
+
+    def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
+        super().__init__()
+        self.ridge = check_number(ridge, name="ridge", low=0)
+        self.prior = check_prior(prior)
+        self._declare("scale", "bias", "certificate")
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return W, of shape (K,) if diagonal, else (K, K), and b (K,)."""
+        return self.scale, self.bias
+
+    def _fit(self, rows: RowSource) -> None:
+        mass, temperature = rows.mass, fit_temperature(rows, self.prior)
+        strength = self.ridge / mass
+        ridge = Ridge(diagonal=strength, off=strength, bias=strength)  # off: of no diagonal map
+        start = (self.scale * temperature, self.bias) if self.fitted else None
+        inputs = rows.prepared(_input_of, temperature)
+        found = fit_affine(inputs, mass, ridge, diagonal=self.diagonal, start=start)
+        self.scale, self.bias = found.scale / temperature, found.bias
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return keep_excluded(apply_affine(lift_excluded(wide), self.scale, self.bias), logits)
+
+
+def _input_of(chunk: Chunk, temperature: float) -> AffineChunk:
+    return AffineChunk(lift_excluded(chunk.logits.double()) / temperature, chunk.labels, chunk.weights)
+
+
+# Vector scaling: a factor and a bias for each class.
+
+
+class VectorScaling(RidgeAffine):
+    """softmax(w ∘ z + b), with w and b (K,) that minimise the validation log-loss (Guo et al. 2017).
+
+    The fit is convex and ends with a gradient certificate. Without regularisation it is known to hurt where classes are
+    many or rows few, so by default w and b are shrunk towards temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is
+    added to the mean log-loss, T being the best temperature. Biases may change the decision.
+
+    Args:
+        ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+        prior: Standard deviation of a normal prior on log T about 0, or None for none.
+
+    Attributes:
+        scale: (K,) the factors w.
+        bias: (K,) the biases b.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> import torch
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
+        >>> VectorScaling().fit(z, y).bias.shape
+        torch.Size([2])
+
+    References:
+        Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
+    """
+
+    preserves_argmax = False
+    diagonal = True
+
+
+# Matrix scaling: a full linear map of the logits.
+
+
+class MatrixScaling(RidgeAffine):
+    """softmax(W z + b), with W (K, K) and b (K,) that minimise the validation log-loss (Guo et al. 2017).
+
+    K² + K parameters overfit badly beyond a few classes: prefer ``StructuredMatrixScaling``, which knows which of them
+    to trust. By default ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, T being the best temperature.
+    The fit is convex and ends with a gradient certificate.
+
+    Args:
+        ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+        prior: Standard deviation of a normal prior on log T about 0, or None for none.
+
+    Attributes:
+        scale: (K, K) the matrix W.
+        bias: (K,) the biases b.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> import torch
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
+        >>> MatrixScaling().fit(z, y).scale.shape
+        torch.Size([2, 2])
+
+    References:
+        Guo et al. 2017, On Calibration of Modern Neural Networks, §4.2.
+    """
+
+    preserves_argmax = False
+    diagonal = False

@@ -1,0 +1,1 @@
+"""Calibrators made of calibrators: chains, and the pool that chooses itself."""

@@ -1,0 +1,110 @@
+"""Calibrators one after the other."""
+
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._core.check import refuse, shown
+from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
+from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.chunks import not_narrow, through
+from calibrant.data.record import Features
+from calibrant.errors import InputError
+from calibrant.rows import RowSource
+
+__all__ = ["Chain"]
+
+
+class Chain(Calibrator):
+    """Fit and apply calibrators in order, each on what the one before returns.
+
+    Args:
+        stages: Calibrators, at least one.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant.calibrators import Identity, TemperatureScaling
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
+        >>> Chain(Identity(), TemperatureScaling()).fit(z, y)(z).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, *stages: Calibrator) -> None:
+        super().__init__()
+        if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
+            got = shown(stages[0] if len(stages) == 1 else stages)
+            raise InputError(
+                f"expected at least one calibrator, got {got}; pass each as an argument, Chain(first, second)"
+            )
+        self.stages = nn.ModuleList(stages)
+        self.top_label = any(stage.top_label for stage in stages)
+        self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
+        self._update_facts()
+
+    def _update_facts(self) -> None:
+        self.preserves_argmax = all(stage.preserves_argmax for stage in self.parts())
+        self.needs_features = any(stage.needs_features for stage in self.parts())
+
+    def parts(self) -> list[Calibrator]:
+        """Return the stages in order."""
+        return [stage for stage in self.stages if isinstance(stage, Calibrator)]
+
+    def adapt(self, logits: Any) -> Self:
+        """Let the ``PriorShift`` among the stages estimate the priors of new rows, from what the stages before it return.
+
+        Args:
+            logits: (N, K) logits of the model for unlabelled rows, or ``Predictions``.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If not exactly one stage is a ``PriorShift``.
+        """
+        self._need_fit()
+        stages = self.parts()
+        shifts = [(at, stage) for at, stage in enumerate(stages) if isinstance(stage, PriorShift)]
+        if len(shifts) != 1:
+            raise refuse("one PriorShift among the stages", str(len(shifts)), "chain a calibrator and one PriorShift()")
+        place, shift = shifts[0]
+        z = unweighted_logits(logits)
+        with torch.no_grad():
+            for stage in stages[:place]:
+                z = stage(z)
+        shift.adapt(z)
+        return self
+
+    def _fit(self, rows: RowSource) -> None:
+        first, *later = self.parts()
+        first._learn(rows)
+        for before, stage in pairwise([first, *later]):
+            rows = rows.prepared(through, before)
+            stage._learn(rows)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        answer = not_narrow(logits)
+        for stage in self.parts():
+            answer = stage(answer)
+        return answer.to(logits.dtype)
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        answer = not_narrow(logits)
+        for stage in self.parts():
+            answer = stage(answer, features) if stage.needs_features else stage(answer)
+        return answer.to(logits.dtype)
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return the stages' affine maps as one."""
+        scale, shift = self.parts()[0].affine()
+        for stage in self.parts()[1:]:
+            outer, offset = stage.affine()
+            shift = (outer * shift if outer.dim() == 1 else outer @ shift) + offset
+            if outer.dim() == 1:
+                scale = outer * scale if scale.dim() == 1 else outer[:, None] * scale
+            else:
+                scale = outer * scale if scale.dim() == 1 else outer @ scale
+        return scale, shift
+
+    def extra_repr(self) -> str:
+        """Show nothing of its own: the stages show themselves."""
+        return ""

@@ -1,0 +1,323 @@
+"""What every calibrator of one class a row shares: checked fitting, logits in and logits out."""
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from calibrant._core import config as _plain
+from calibrant._core.arguments import check_linear
+from calibrant._core.check import refuse
+from calibrant._kernels.threads import one_thread_if_small
+from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
+from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.predictions import Predictions
+from calibrant.data.record import Features, fitting_weights, need_positive
+from calibrant.errors import InputError, NotFittedError
+from calibrant.rows import Chunk, MemoryRows, RowSource
+
+# What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
+
+
+class Learned(nn.Module, ABC):
+    """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
+
+    classes: Tensor
+    fit_rows: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
+        self._columns = 0  # the same as a plain number, so that a traced forward pass does not depend on a value
+        # a sketch of the fitting rows (calibrant.data.leakage); plain, not a buffer, since no forward pass needs it
+        self.fit_rows = torch.empty(0, dtype=torch.int64)
+        self.register_load_state_dict_post_hook(_update_facts)
+
+    def _update_facts(self) -> None:
+        """Set the class facts of an instance that depend on what it holds: after ``fit`` and after loading."""
+
+    def _declare(self, *names: str) -> None:
+        for name in names:
+            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+
+    def config(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain JSON values, read from its signature."""
+        return _plain.config_of(self)
+
+    def loaded_parts(self) -> list[Any]:
+        """Return the calibrators of one class a row to try after loading; by default this one.
+
+        Raises:
+            ValueError: If what was loaded does not hold together.
+        """
+        return [self]
+
+    def learned(self) -> str:
+        """Return what was learned, for the repr."""
+        return ""
+
+    @property
+    def fitted(self) -> bool:
+        """Whether ``fit`` has been called."""
+        return self._columns > 0
+
+    def _need_fit(self) -> None:
+        if not self.fitted:
+            raise NotFittedError(f"expected a fitted {type(self).__name__}, got an unfitted one; call fit first")
+
+    def extra_repr(self) -> str:
+        """Show the configuration and what was learned."""
+        learned = self.learned() if self.fitted else ""
+        return ", ".join(part for part in (_plain.shown(self), learned) if part)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save class, configuration, learned state and a sketch of the fitting rows as one safetensors file, atomically.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If ``path`` does not end in .safetensors.
+        """
+        from calibrant.calibrators.base.saved import save_calibrator
+
+        self._need_fit()
+        save_calibrator(self, path)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.fit_rows.numel() and not torch.compiler.is_exporting():
+            destination[prefix + "fit_rows"] = self.fit_rows
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # learned buffers take their shape from what is loaded: an unfitted calibrator does not know K
+        for name, buffer in self._buffers.items():
+            incoming = state_dict.get(prefix + name)
+            if incoming is not None and buffer is not None and incoming.shape != buffer.shape:
+                self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
+        rows = state_dict.pop(prefix + "fit_rows", torch.empty(0, dtype=torch.int64))
+        if rows.dtype != torch.int64 or rows.dim() != 1:
+            raise InputError(f"expected fit_rows of int64 (N,), got {rows.dtype} {tuple(rows.shape)}; save it again")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self.fit_rows = rows.cpu()
+        self._columns = int(self.classes)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
+        learned = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)
+        for name, before in learned.items():
+            after = self._buffers[name]
+            if after is not None and after.dtype != before.dtype:
+                self._buffers[name] = before.to(after.device)
+        return self
+
+
+def _update_facts(module: nn.Module, _: Any) -> None:
+    if isinstance(module, Learned):
+        module._update_facts()
+
+
+_BLOCK = 1 << 18  # rows of which a part of the sketch is made at a time
+
+
+class Calibrator(Learned):
+    """A map from logits to calibrated logits, fitted on validation data. It never holds the model.
+
+    Subclasses keep each argument of ``__init__`` as an attribute of its name, which is their whole configuration, declare
+    learned buffers with ``_declare``, fill them in ``_fit`` from sums over the rows, and use them in ``_transform``.
+    Class facts: ``preserves_argmax`` (the decision cannot change) and ``top_label`` (it changes the confidence of a
+    decision already taken), ``decision_on_top`` (with ``top_label``: that decision is its own and stays the largest, so that
+    none is carried along), ``needs_features`` (called with the rows' features after the logits). One that is an affine map
+    also gives ``affine``. ``learned_bounds`` holds (name, least, largest) of a learned buffer that has a range: a file with
+    another value is refused.
+    """
+
+    preserves_argmax: bool = False
+    top_label: bool = False
+    decision_on_top: bool = False
+    needs_features: bool = False
+    learned_bounds: tuple[tuple[str, float, float], ...] = ()
+
+    @abstractmethod
+    def _fit(self, rows: RowSource) -> None:
+        """Learn from rows, which answer questions by sums; ``rows.gathered()`` gives few rows at once."""
+
+    @abstractmethod
+    def _transform(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits (N, K) of floating ``logits`` (N, K)."""
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        """Return the same by the rows' features; a calibrator with ``needs_features`` gives it."""
+        raise refuse(f"logits alone for {type(self).__name__}", "features beside them", "leave the features out")
+
+    def fit(
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        features: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Fit on validation data, never on training or test data.
+
+        Args:
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used.
+            labels: (N,) integers in [0, K).
+            sample_weight: (N,) weights ≥ 0, or None.
+            groups: (N,) cluster of each row, used by methods that split the data, or None.
+            features: Named columns (N,), for methods that use them, or None.
+
+        Raises:
+            InputError: If the data are not valid.
+            FitError: If the optimum was not reached.
+        """
+        if isinstance(logits, Predictions):
+            given = (labels, sample_weight, groups, features)
+            if any(value is not None for value in given):
+                raise refuse(
+                    "predictions alone",
+                    "labels, weights, groups or features beside them",
+                    "put them into the Predictions",
+                )
+            return self.fit_from(_rows_of(logits))
+        if isinstance(logits, MultiLabelPredictions):
+            remedy = f"fit MultiLabelCalibrator({type(self).__name__}()), one calibrator a label"
+            raise refuse("one class a row", "several labels a row", remedy)
+        if labels is None:
+            raise refuse("labels beside logits", "none", "pass fit(logits, labels), or labelled Predictions")
+        return self.fit_from(MemoryRows.of(logits, labels, weight=sample_weight, groups=groups, features=features))
+
+    def fit_from(self, rows: RowSource) -> Self:
+        """Fit on rows wherever they lie: in memory, in files, on other processes or machines.
+
+        Args:
+            rows: A row source, such as ``rows.MemoryRows``; ``scale.fit_streamed`` makes one of Parquet files.
+
+        Raises:
+            InputError: If the data are not valid, or this method needs all of more rows at once than can be held.
+            FitError: If the optimum was not reached.
+        """
+        if not isinstance(rows, RowSource):
+            raise refuse(
+                "a row source", type(rows).__name__, "use fit(logits, labels), or calibrant.rows.MemoryRows.of"
+            )
+        with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
+            self._learn(rows)
+            if rows.count <= WHOLE:
+                self.fit_rows = sketch_of_hashes(rows.once(_hashes, _joined_hashes))
+            else:
+                self.fit_rows = sketch_of_part(rows.uncut.once(_part, joined))
+        return self
+
+    def _learn(self, rows: RowSource) -> None:
+        """Fit without keeping a sketch of the rows: what a part of another calibrator does."""
+        self._fit(rows)
+        self._note(rows)
+
+    def _note(self, rows: RowSource) -> None:
+        """Note that all that there is to learn was learned, from ``rows``."""
+        self.classes.fill_(rows.classes)
+        self._columns = int(rows.classes)
+        self._update_facts()
+
+    def forward(self, logits: Tensor, features: Features | None = None) -> Tensor:
+        """Return calibrated logits.
+
+        Args:
+            logits: (N, K) floating, K as fitted.
+            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If K differs from the data of ``fit``.
+        """
+        self._need_fit()
+        if not isinstance(logits, Tensor):
+            raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
+        if not logits.is_floating_point():
+            raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
+        if logits.layout != torch.strided:
+            raise refuse("logits as a dense tensor", str(logits.layout), "convert with logits.to_dense()")
+        if logits.dtype.itemsize == 1:
+            raise refuse("logits of 16 bits or more", str(logits.dtype), "convert with logits.float()")
+        if logits.device.type != self.classes.device.type:
+            home = self.classes.device
+            raise refuse(f"logits on {home}, as the calibrator", str(logits.device), "move one with .to(device)")
+        if logits.dim() != 2 or logits.shape[1] != self._columns:
+            raise InputError(
+                f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
+                "fit on outputs of the same model"
+            )
+        return self._transform(logits) if features is None else self._transform_with(logits, features)
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.
+
+        Raises:
+            InputError: If this calibrator is no affine map of the logits.
+        """
+        raise InputError(
+            f"expected an affine calibrator, got {type(self).__name__}; deploy torch.nn.Sequential(model, calibrator)"
+        )
+
+    def fold_into(self, linear: nn.Linear) -> nn.Linear:
+        """Return a copy of a model's last layer that gives calibrated logits at no cost; ``linear`` stays as it is.
+
+        Args:
+            linear: Its outputs are the K logits.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If this calibrator is no affine map, or K differs.
+        """
+        self._need_fit()
+        check_linear(linear)
+        if linear.out_features != self._columns:
+            raise InputError(
+                f"expected a linear layer with {self._columns} outputs as in fit, got {linear.out_features}; "
+                "pass the model's last layer"
+            )
+        scale, shift = self.affine()
+        scale, shift = scale.to(linear.weight.device), shift.to(linear.weight.device)
+        bias = torch.zeros_like(shift) if linear.bias is None else linear.bias.detach().double()
+        weight = linear.weight.detach().double()
+        folded = nn.Linear(linear.in_features, linear.out_features, device=weight.device, dtype=linear.weight.dtype)
+        with torch.no_grad():
+            folded.weight.copy_(scale[:, None] * weight if scale.dim() == 1 else scale @ weight)
+            folded.bias.copy_((scale * bias if scale.dim() == 1 else scale @ bias) + shift)
+        return folded
+
+
+class Certified(Calibrator):
+    """A calibrator whose convex fit ends with a certificate: the largest entry of the objective's gradient at the end, in nats."""
+
+    certificate: Tensor
+
+    @property
+    def gradient(self) -> float:
+        """The certificate; NaN before ``fit``."""
+        return float(self.certificate) if self.fitted else math.nan
+
+
+def _rows_of(data: Predictions) -> MemoryRows:
+    labels = data.need_labels()
+    weight = fitting_weights(need_positive(data.weights))
+    return MemoryRows.of(data.logits, labels, weight=weight, groups=data.groups, features=data.features)
+
+
+def _hashes(chunk: Chunk) -> Tensor:
+    return hash_rows(chunk.logits, chunk.labels)
+
+
+def _joined_hashes(left: Tensor, right: Tensor) -> Tensor:
+    return torch.cat([left, right])
+
+
+def _part(chunk: Chunk) -> tuple[Tensor, ...]:
+    blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
+    return reduce(joined, (part_of(_hashes(block)) for block in blocks))

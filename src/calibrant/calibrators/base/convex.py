@@ -1,0 +1,173 @@
+"""A calibrator of which only the map is written: its parameters minimise the log-loss, whose derivatives come by autograd."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import refuse
+from calibrant._core.newton import ROUGH, Derivatives, newton
+from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
+from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.minimise import TOLERANCE, lbfgs
+from calibrant.rows import Chunk, RowSource
+
+_NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk
+# Of the Hessian's diagonal, added for the steps only, which leaves the optimum where it is. Parameters that change nothing,
+# such as biases that all rise by the same amount, make the Hessian singular: an undamped step would follow rounding.
+_DAMPING = 1e-7
+_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
+
+
+class ConvexCalibrator(Certified):
+    """The map of logits whose parameters minimise the log-loss, convex in them, plus a penalty.
+
+    A subclass gives ``mapped``, the calibrated logits for parameters θ, and ``start``, the θ that changes nothing. The fit ends
+    with a gradient certificate, is the same for rows in memory and in files, and starts from the parameters of an earlier
+    fit. Newton's method is used for up to 64 parameters, SciPy's L-BFGS beyond. A common part of
+    all biases, or whatever else does not change the log-loss, ends near its start; where the optimum is at infinity, the fit ends
+    when the gradient is below the tolerance.
+
+    Attributes:
+        theta: (P,) float64, the parameters.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> class Shifted(ConvexCalibrator):
+        ...     @staticmethod
+        ...     def mapped(logits, theta):
+        ...         return logits + theta
+        ...
+        ...     def start(self, classes):
+        ...         return torch.zeros(classes)
+        >>> fitted = Shifted().fit(torch.zeros(4, 2), [0, 0, 0, 1])
+        >>> fitted(torch.zeros(1, 2)).softmax(dim=1)
+        tensor([[0.7500, 0.2500]])
+    """
+
+    theta: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declare("theta", "certificate")
+
+    @staticmethod
+    @abstractmethod
+    def mapped(logits: Tensor, theta: Tensor) -> Tensor:
+        """Return calibrated logits (N, K), such that the log-loss is convex in ``theta``.
+
+        A static method of torch operations that autograd can differentiate twice, so that it can be sent to other processes.
+
+        Args:
+            logits: (N, K) float64, finite.
+            theta: (P,) float64.
+        """
+
+    @abstractmethod
+    def start(self, classes: int) -> Tensor:
+        """Return the parameters (P,) from which a first fit starts.
+
+        Args:
+            classes: K.
+        """
+
+    def penalty(self, theta: Tensor) -> Tensor:
+        """Return what is added to the log-loss summed over the rows: 0, unless a subclass gives a convex function.
+
+        Args:
+            theta: (P,) float64.
+        """
+        return theta.new_zeros(())
+
+    def learned(self) -> str:
+        """Return the parameters, where they are few."""
+        values = ", ".join(f"{value:.4g}" for value in self.theta[:8].tolist())
+        return f"theta=[{values}{', …' if len(self.theta) > 8 else ''}]"
+
+    def _fit(self, rows: RowSource) -> None:
+        start = check_start(self.start(rows.classes), self).to(rows.device)
+        if self.fitted and self.theta.shape == start.shape and self._columns == rows.classes:
+            start = self.theta
+        search = _by_newton if len(start) <= _NEWTON_PARAMETERS else _by_lbfgs
+        self.theta, worst = search(rows, type(self).mapped, self.penalty, start)
+        self.certificate = torch.tensor(worst, dtype=torch.float64, device=rows.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        answer = type(self).mapped(lift_excluded(logits.double()), self.theta)
+        # half precision ends at 65,504: a maximum of 0 keeps a map that sharpens within it, and softmax is the same
+        return keep_excluded(answer - answer.amax(dim=1, keepdim=True), logits)
+
+
+Map = Callable[[Tensor, Tensor], Tensor]
+Penalty = Callable[[Tensor], Tensor]
+
+
+def check_start(start: Any, calibrator: ConvexCalibrator) -> Tensor:
+    """Return the parameters to start from (P,) in float64.
+
+    Raises:
+        InputError: If they are not finite numbers along one axis.
+    """
+    if not isinstance(start, Tensor) or start.dim() != 1 or not len(start) or not bool(torch.isfinite(start).all()):
+        got = tuple(start.shape) if isinstance(start, Tensor) else type(start).__name__
+        name = type(calibrator).__name__
+        raise refuse(
+            f"{name}.start to return a finite tensor (P,)", str(got), "return torch.zeros(classes), for example"
+        )
+    return start.detach().double()
+
+
+def _by_newton(rows: RowSource, mapped: Map, penalty: Penalty, start: Tensor) -> tuple[Tensor, float]:
+    mass = rows.mass
+
+    def derivatives(points: Tensor) -> Derivatives:
+        theta = points[0]
+        sums = rows.total(_second_order, mapped, theta)
+        extra = _orders(penalty, theta)
+        value, gradient, hessian = ((a + b) / mass for a, b in zip(sums, extra, strict=True))
+        return Derivatives(value[None], gradient[None], (hessian + _DAMPING * torch.diag(hessian.diagonal()))[None])
+
+    tolerance = ROUGH if rows.rough else _TOLERANCE
+    found = newton(derivatives, start[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough)
+    return found.x[0], float(found.gradient)
+
+
+def _by_lbfgs(rows: RowSource, mapped: Map, penalty: Penalty, start: Tensor) -> tuple[Tensor, float]:
+    mass = rows.mass
+
+    def penalised(theta: Tensor) -> tuple[float, Tensor]:
+        value, gradient = rows.total(_first_order, mapped, theta)
+        slope, at = torch.func.grad_and_value(penalty)(theta)
+        return float((value + at) / mass), (gradient + slope) / mass
+
+    blocks = torch.ones(len(start), 1, 1, dtype=torch.float64, device=start.device)
+    theta, _, worst = lbfgs(penalised, start, blocks, tolerance=ROUGH if rows.rough else TOLERANCE)
+    return theta, worst
+
+
+def _first_order(chunk: Chunk, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows' summed log-loss and its gradient (P,)."""
+    gradient, value = torch.func.grad_and_value(_loss_of(chunk, mapped))(theta)
+    return value, gradient
+
+
+def _second_order(chunk: Chunk, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows' summed log-loss, its gradient (P,) and its Hessian (P, P)."""
+    return _orders(_loss_of(chunk, mapped), theta)
+
+
+def _orders(function: Penalty, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    gradient, value = torch.func.grad_and_value(function)(theta)
+    return value, gradient, torch.func.hessian(function)(theta)
+
+
+def _loss_of(chunk: Chunk, mapped: Map) -> Penalty:
+    logits, labels, weights = lift_excluded(chunk.logits.double()), chunk.labels[:, None], chunk.weights
+
+    def loss(theta: Tensor) -> Tensor:
+        log_p = torch.log_softmax(mapped(logits, theta), dim=1)
+        return -(weights * log_p.gather(1, labels)[:, 0]).sum()
+
+    return loss

@@ -1,0 +1,608 @@
+"""A temperature, and a bias of the top class, that vary with features of the logits and of the row."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant._core.check import check_choice, check_count, check_flag, check_number, refuse, shown
+from calibrant._core.newton import Derivatives, newton
+from calibrant._core.numerics import row_chunks
+from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
+from calibrant.calibrators.base.calibrator import Certified
+from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.features.categories import MOST_GROUPS, Categories, check_names, codes_of, need_column
+from calibrant.calibrators.focal.temperature import TemperatureScaling
+from calibrant.data.record import Features, join_columns
+from calibrant.rows import Chunk, RowSource
+
+__all__ = ["AdaptiveTemperatureScaling"]
+
+# Rows as functions of a slope: after one pass over the logits, a fit of slopes and of the top class's bias needs no logits.
+#
+# L(s) = log Σ_{k ≠ top} exp(s (z_k − z_second)) is smooth and convex in the slope s. Its value and two derivatives at a few
+# slopes, joined_profiles by polynomials of degree five (Hermite's, twice differentiable), replace the K logits of a row.
+
+STEPS = 4  # slopes to a factor of two: the interpolation then errs by about 1e-6 nats
+BELOW, ABOVE = 3, 2  # factors of two on either side of the unit: models are over-confident more often than not
+_NOTHING = 80.0
+_FAR = -1e30  # in place of −inf: its exponential is 0, and so is their product
+LOGIT_FEATURES = ("confidence", "entropy")
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The largest logit of each row and what lies below it.
+
+    Args:
+        at: (n,) the first place of the largest.
+        margin: (n,) its distance to the second largest, ≥ 0.
+        below: (n, K) each logit less the second largest; about −1e30 at the largest and at excluded classes.
+        alone: (n,) whether all other classes are excluded.
+        features: (n, 2) float64: log-odds of the largest at slope 1, and the entropy in nats.
+    """
+
+    at: Tensor
+    margin: Tensor
+    below: Tensor
+    alone: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Rows (n,) as functions of a slope, float64.
+
+    Args:
+        table: (n, J, 3) L, L′ and L″ at J slopes.
+        margin: (n,) of the largest logit over the second.
+        label: (n,) the label's logit less the second largest, 0 where the label is the top class.
+        right: (n,) 1 where it is, else 0.
+        features: (n, 2) ``LOGIT_FEATURES``.
+        weight: (n,).
+    """
+
+    table: Tensor
+    margin: Tensor
+    label: Tensor
+    right: Tensor
+    features: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.margin)
+
+    def at(self, rows: slice) -> "Profiles":
+        """Return some of the rows."""
+        return Profiles(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+
+
+def slopes_around(unit: float) -> Tensor:
+    """Return the slopes (J,) of a table: four to a factor of two, from an eighth of ``unit`` to four times it."""
+    steps = torch.arange(-STEPS * BELOW, STEPS * ABOVE + 1, dtype=torch.float64)
+    return unit * torch.exp2(steps / STEPS)
+
+
+def tops_of(logits: Tensor) -> Tops:
+    """Return what lies around the largest of ``logits`` (n, K), float32 or wider; excluded classes are −inf."""
+    top, at = logits.max(dim=1)
+    rest = logits.scatter(1, at[:, None], -torch.inf)
+    second = rest.amax(dim=1)
+    alone = torch.isneginf(second)
+    second = torch.where(alone, top + LOWEST, second)
+    margin = top - second
+    below = (rest - second[:, None]).clamp_min(_FAR)
+    weight = below.exp()
+    total = torch.where(alone, 1.0, weight.sum(dim=1).double())
+    log_sum, mean = total.log(), (weight * below).sum(dim=1).double() / total
+    log_odds = margin.double() - log_sum
+    p, q = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+    own = -p * F.logsigmoid(log_odds) - q * F.logsigmoid(-log_odds)
+    return Tops(at, margin, below, alone, torch.stack([log_odds, own + q * (log_sum - mean)], dim=1))
+
+
+def profiles_of(chunk: Chunk, slopes: Tensor) -> tuple[Profiles, ...]:
+    """Return the profiles of a chunk's rows, in parts of consecutive rows. Exponentials have the logits' precision."""
+    check_label_logits(chunk)
+    dtype = torch.promote_types(chunk.logits.dtype, torch.float32)
+    size = 2 * dtype.itemsize  # of the two arrays that are read again and again
+    parts = row_chunks(*chunk.logits.shape, itemsize=size, device=chunk.logits.device)
+    return tuple(
+        _profiles_of_block(chunk.logits[r].to(dtype), chunk.labels[r], chunk.weights[r], slopes) for r in parts
+    )
+
+
+def _profiles_of_block(logits: Tensor, labels: Tensor, weight: Tensor, slopes: Tensor) -> Profiles:
+    tops = tops_of(logits)
+    # what is e⁻⁸⁰ of the second largest counts for nothing, and smaller numbers are slow: processors handle them in software
+    below = tops.below.clamp_min(-1.25 * _NOTHING / float(slopes[0]))
+    scratch, moments = torch.empty_like(below), []
+    for slope in slopes.tolist():
+        torch.mul(below, slope, out=scratch).clamp_min_(-_NOTHING).exp_()
+        total = torch.where(tops.alone, 1.0, scratch.sum(dim=1).double())
+        first = scratch.mul_(below).sum(dim=1).double() / total
+        second = scratch.mul_(below).sum(dim=1).double() / total
+        moments += [total.log(), first, (second - first.square()).clamp_min(0.0)]
+    right = tops.at == labels
+    label = torch.where(right, 0.0, tops.below.gather(1, labels[:, None])[:, 0].double())
+    table = torch.stack(moments, dim=1).view(len(labels), len(slopes), 3)
+    return Profiles(table, tops.margin.double(), label, right.double(), tops.features, weight)
+
+
+def joined_profiles(parts: Sequence[Profiles]) -> Profiles:
+    """Return the rows of all parts."""
+    return Profiles(**{one.name: torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Profiles)})
+
+
+@dataclass(frozen=True)
+class Hermite:
+    """The interpolated L of each row and its first two derivatives by s, (n,)."""
+
+    value: Tensor
+    slope: Tensor
+    curvature: Tensor
+
+
+def interpolated(table: Tensor, slopes: Tensor, s: Tensor) -> Hermite:
+    """Return L and its derivatives at ``s`` (n,), from ``table`` (n, J, 3) at ``slopes`` (J,).
+
+    Beyond the ends L is continued by its parabola there, so that it stays convex and twice differentiable.
+    """
+    free, s = s, s.clamp(slopes[0], slopes[-1])
+    left = (torch.searchsorted(slopes, s.contiguous(), right=True) - 1).clamp(0, len(slopes) - 2)
+    rows = torch.arange(len(s), device=s.device)
+    h = slopes[left + 1] - slopes[left]
+    t = (s - slopes[left]) / h
+    f0, d0, c0 = (value * h**power for power, value in enumerate(table[rows, left].unbind(dim=1)))
+    f1, d1, c1 = (value * h**power for power, value in enumerate(table[rows, left + 1].unbind(dim=1)))
+    rise, turn, bend = f1 - f0 - d0 - c0 / 2, d1 - d0 - c0, c1 - c0
+    a3, a4, a5 = 10 * rise - 4 * turn + bend / 2, -15 * rise + 7 * turn - bend, 6 * rise - 3 * turn + bend / 2
+    value = f0 + t * (d0 + t * (c0 / 2 + t * (a3 + t * (a4 + t * a5))))
+    slope = (d0 + t * (c0 + t * (3 * a3 + t * (4 * a4 + t * 5 * a5)))) / h
+    curvature = (c0 + t * (6 * a3 + t * (12 * a4 + t * 20 * a5))) / h**2
+    beyond = free - s
+    return Hermite(value + beyond * (slope + beyond * curvature / 2), slope + beyond * curvature, curvature)
+
+
+# Piecewise linear functions of a row's numbers and categories: the design of a fit that varies with them.
+
+_ROWS_A_KNOT = 100  # of each of a number's pieces, at least
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a row's numbers come from: its logits, columns of numbers, and one indicator for each name of columns of names.
+
+    Args:
+        logits: Names of features of the logits.
+        numbers: Names of columns.
+        names: Columns of names with their categories.
+    """
+
+    logits: tuple[str, ...]
+    numbers: tuple[str, ...]
+    names: tuple[Categories, ...]
+
+    @property
+    def beside(self) -> bool:
+        """Whether columns are needed."""
+        return bool(self.numbers or self.names)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row has."""
+        return len(self.logits) + len(self.numbers) + sum(map(len, self.names))
+
+    def columns(self, features: Features, *, rows: int) -> Tensor:
+        """Return the numbers (n, C) that stand beside the logits; NaN at the indicators of a name that is none of them.
+
+        Raises:
+            InputError: If a column is missing, of another kind than in fit, not finite, or not of ``rows`` rows.
+        """
+        found = [_finite_numbers(features, name) for name in self.numbers]
+        codes = codes_of(self.names, features) if self.names else None
+        start = 0
+        for place, one in enumerate(self.names):
+            code = (codes if codes is not None else torch.zeros(0, 0))[:, place]
+            known = code < sum(map(len, self.names))
+            for value in range(start, start + len(one)):
+                found.append(torch.where(known, (code == value).double(), torch.nan))
+            start += len(one)
+        table = torch.stack(found, dim=1) if found else torch.zeros(rows, 0, dtype=torch.float64)
+        if len(table) != rows:
+            raise refuse(f"features of {rows} rows", str(len(table)), "pass the features of the same rows")
+        return table
+
+
+def sources_of(logits: Sequence[str], features: Features, columns: Sequence[str]) -> Sources:
+    """Return the sources that fitting rows with the columns ``features`` give.
+
+    Raises:
+        InputError: If columns of names have too many different ones.
+    """
+    found = {name: need_column(features, name) for name in columns}
+    numbers = tuple(name for name, column in found.items() if isinstance(column, Tensor))
+    texts = {name: column for name, column in found.items() if not isinstance(column, Tensor)}
+    names = tuple(Categories(name, tuple(np.unique(column).tolist())) for name, column in texts.items())
+    if (count := sum(map(len, names))) > MOST_GROUPS:
+        remedy = "leave that column out, or cut it into fewer categories"
+        raise refuse(f"at most {MOST_GROUPS} names in all columns", str(count), remedy)
+    return Sources(tuple(logits), numbers, names)
+
+
+def sources_to_bytes(sources: Sources) -> Tensor:
+    """Return the sources as JSON in bytes, a tensor that is saved with what was learned."""
+    names = [{"name": one.name, "values": list(one.values)} for one in sources.names]
+    text = json.dumps([list(sources.logits), list(sources.numbers), names], ensure_ascii=False)
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def sources_from_bytes(buffer: Tensor, logit_features: Sequence[str]) -> Sources:
+    """Return the sources of ``sources_to_bytes``.
+
+    Raises:
+        ValueError: If it is none: it may come from a file.
+    """
+    if not buffer.numel():
+        return Sources((), (), ())
+    logits, numbers, names = json.loads(bytes(buffer.to(torch.uint8).cpu().tolist()).decode())
+    made = tuple(Categories(str(one["name"]), tuple(one["values"])) for one in names)
+    texts = [*logits, *numbers, *(value for one in made for value in one.values)]
+    if not all(isinstance(text, str) for text in texts) or not set(logits) <= set(logit_features):
+        raise ValueError("names of features were expected")
+    return Sources(tuple(logits), tuple(numbers), made)
+
+
+@dataclass(frozen=True)
+class Hinges:
+    """Columns min(x, highest)_owner − knot, or 0 where that is negative, standardised.
+
+    Args:
+        owner: (P,) which number a column is of.
+        knot: (P,) where it begins.
+        highest: (P,) where it ends.
+        center: (P,) its mean on the fitting rows.
+        spread: (P,) its standard deviation there.
+    """
+
+    owner: Tensor
+    knot: Tensor
+    highest: Tensor
+    center: Tensor
+    spread: Tensor
+
+    def design(self, values: Tensor) -> Tensor:
+        """Return (n, 1 + P): ones, and the standardised columns of ``values`` (n, F); 0, the mean, where a value is NaN."""
+        x = torch.minimum(values[:, self.owner], self.highest)
+        columns = ((x - self.knot).clamp_min(0.0) - self.center) / self.spread
+        columns = torch.where(torch.isnan(x), 0.0, columns)
+        return torch.cat([values.new_ones(values.shape[0], 1), columns], dim=1)
+
+
+def hinges_of(values: Tensor, weight: Tensor, *, knots: int, trimmed: int, indicators: int) -> Hinges:
+    """Return columns for ``values`` (n, F) of rows of ``weight`` (n,).
+
+    The knots of a number lie at its weighted quantiles, at equal distances of rank.
+
+    Args:
+        values: One number a column.
+        weight: > 0.
+        knots: Between the ends of each number, fewer where rows are few.
+        trimmed: How many of the first columns are held between their .1 and 99.9 % quantiles instead of their extremes.
+        indicators: How many of the last columns are 0 or 1.
+    """
+    pieces = 1 + min(knots, int(weight.sum() / _ROWS_A_KNOT))
+    owners: list[int] = []
+    begin: list[float] = []
+    end: list[float] = []
+    for column, x in enumerate(values.unbind(dim=1)):
+        if column >= values.shape[1] - indicators:
+            found = [0.0, 1.0]
+        else:
+            outer = 1e-3 if column < trimmed else 0.0
+            ranks = torch.linspace(0, 1, pieces + 1, dtype=torch.float64).clamp(outer, 1 - outer)
+            found = sorted(set(_weighted_quantiles(x, weight, ranks).tolist()))
+        owners += [column] * (len(found) - 1)
+        begin += found[:-1]
+        end += [found[-1]] * (len(found) - 1)
+    first, last = (torch.tensor(one, dtype=torch.float64, device=values.device) for one in (begin, end))
+    owner = torch.tensor(owners, dtype=torch.int64, device=values.device)
+    zero, one = torch.zeros_like(first), torch.ones_like(first)
+    raw = Hinges(owner, first, last, zero, one).design(values)[:, 1:]
+    mass = weight.sum()
+    center = weight @ raw / mass
+    spread = (weight @ (raw - center).square() / mass).sqrt()
+    kept = spread > 1e-9 * raw.abs().amax(dim=0) if len(owner) else torch.zeros(0, dtype=torch.bool)
+    return Hinges(owner[kept], first[kept], last[kept], center[kept], spread[kept])
+
+
+def _weighted_quantiles(x: Tensor, weight: Tensor, ranks: Tensor) -> Tensor:
+    """Return the smallest of ``x`` (n,) up to which at least ``ranks`` (R,) of the weight lie: as of repeated rows."""
+    order = x.argsort()
+    below = weight[order].cumsum(dim=0)
+    place = torch.searchsorted(below, ranks.to(x.device) * below[-1] * (1 - 1e-12))
+    return x[order][place.clamp_max(len(x) - 1)]
+
+
+def _finite_numbers(features: Mapping[str, Any], name: str) -> Tensor:
+    column = need_column(features, name)
+    if not isinstance(column, Tensor):
+        raise refuse(f"numbers in the feature {name!r} as in fit", "names", "convert the column")
+    values = column.double()
+    if not bool(torch.isfinite(values).all()):
+        raise refuse(f"finite numbers in the feature {name!r}", "NaN or inf", "drop those rows, or fill the column")
+    return values
+
+
+_TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, in nats per standard deviation
+_SETTLES = 1e-3  # rows of prior on the slope and the bias of the mean row: it keeps separable data finite
+_PART = 1 << 15  # rows whose interpolation is in memory at once
+_MOST_ROWS, _MOST_COLUMNS = 1 << 22, 500
+_AHEAD = 1e-6  # of the top class's logit over the second's, at least: the decision stays, also as the first index of a maximum
+_INNER = (0.25, 2.0)  # where the single best slope lies in units of the table's centre, or the table is made anew
+
+
+class AdaptiveTemperatureScaling(Certified):
+    """softmax(s(f) z + e(f) 1[k = top]): a slope s = 1/T and a bias e of the top class by piecewise linear functions of features f.
+
+    Features are, of the logits, the log-odds of the top class ("confidence") and the entropy; and any columns beside them:
+    numbers, such as a token's position, and names, such as its class. The bias lets the top class be right as often as
+    its confidence says in every range of confidence; the slope spreads what is left over the others. The decision never
+    changes: where the bias would make another class more likely, both get the same probability.
+
+    The log-loss is convex in all coefficients. One pass over the logits keeps log Σ exp(s z) of each row as a function of s
+    (at 21 slopes with two derivatives, interpolated to about 1e-6 nats), so that the fit takes memory for 70 numbers a
+    row instead of K, and ends with a gradient certificate. Slopes are held between ⅛ and 4, in units of the best single slope where
+    that is not within [¼, 2]; the fit continues log Σ exp(s z) beyond by a parabola.
+
+    Rows without columns, and names that the fit has not seen, get the map of the mean row.
+
+    Args:
+        columns: Names of feature columns, of numbers or names; none by default.
+        by: Features of the logits: of "confidence" and "entropy", or none.
+        knots: Of each number, at quantiles of the fitting rows; at least 100 rows lie between two.
+        bias: Whether the top class has one; without it each row has a temperature and nothing else.
+        ridge: Strength of the shrinkage to one temperature, in rows, > 0.
+
+    Attributes:
+        temperature: 1 / s of a row with the mean features.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> z = 3 * torch.randn(4000, 50, generator=rng)
+        >>> sure = z.amax(dim=1, keepdim=True) > 7  # where it is sure, it is too sure
+        >>> y = torch.multinomial(torch.softmax(torch.where(sure, z / 2, z), dim=1), 1, generator=rng)[:, 0]
+        >>> fitted = AdaptiveTemperatureScaling().fit(z[:2000], y[:2000])
+        >>> one = TemperatureScaling().fit(z[:2000], y[:2000])
+        >>> loss = torch.nn.functional.cross_entropy
+        >>> bool(loss(fitted(z[2000:]), y[2000:]) < loss(one(z[2000:]), y[2000:]) - 0.05)
+        True
+
+    References:
+        Joy et al. 2023, Sample-dependent Adaptive Temperature Scaling; Balanya et al. 2024, Adaptive temperature scaling for robust
+        calibration of deep neural networks (by entropy); Xie et al. 2024, Calibrating Language Models with Adaptive
+        Temperature Scaling (by token).
+    """
+
+    preserves_argmax = True
+
+    slopes: Tensor
+    biases: Tensor
+    limits: Tensor
+    owner: Tensor
+    knot: Tensor
+    highest: Tensor
+    center: Tensor
+    spread: Tensor
+    sources: Tensor
+
+    def __init__(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        by: Sequence[str] = LOGIT_FEATURES,
+        knots: int = 6,
+        bias: bool = True,
+        ridge: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if columns is None:
+            raise refuse("columns as a list of names", "None", "leave columns out for none")
+        empty = isinstance(columns, list | tuple) and not columns
+        self.columns: tuple[str, ...] = () if empty else check_names(columns) or ()
+        named = by if isinstance(by, list | tuple) else ()
+        self.by = tuple(check_choice(one, name="by", choices=LOGIT_FEATURES) for one in named)
+        if not isinstance(by, list | tuple) or len(set(by)) < len(by):
+            raise refuse("distinct features of the logits as a list", shown(by), 'write ["confidence", "entropy"]')
+        self.knots = check_count(knots, name="knots", low=0)
+        self.bias = check_flag(bias, name="bias")
+        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
+        self._declare("slopes", "biases", "limits", "knot", "highest", "center", "spread", "certificate")
+        self.register_buffer("owner", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("sources", torch.empty(0, dtype=torch.uint8))
+        self._known = Sources((), (), ())
+        self.needs_features = bool(self.columns)
+
+    def _update_facts(self) -> None:
+        self._known = sources_from_bytes(self.sources, LOGIT_FEATURES)
+        self.needs_features = self._known.beside if self.fitted else bool(self.columns)
+        if not self.fitted:
+            return
+        columns = self.owner.shape
+        shapes = {one.shape for one in (self.knot, self.highest, self.center, self.spread)}
+        owners = self.owner.tolist()
+        if shapes != {columns} or {self.slopes.shape, self.biases.shape} != {(1 + len(owners),)}:
+            raise ValueError("as many coefficients as pieces were expected")
+        if self.limits.shape != (2,) or any(not 0 <= one < self._known.width for one in owners):
+            raise ValueError("pieces of known features were expected")
+
+    @property
+    def temperature(self) -> float:
+        """1 / s of a row with the mean features, s held between its limits; NaN before ``fit``."""
+        if not self.fitted:
+            return math.nan
+        slope = float(torch.minimum(torch.maximum(self.slopes[0], self.limits[0]), self.limits[1]))
+        return 1 / slope if slope else math.nan
+
+    def learned(self) -> str:
+        """Return the temperature at the mean features, and what it varies with."""
+        known = self._known
+        names = [*known.logits, *known.numbers, *(one.name for one in known.names)]
+        return f"temperature={self.temperature:.4g}, by {', '.join(names) or 'nothing'}"
+
+    def _fit(self, rows: RowSource) -> None:
+        if rows.count > _MOST_ROWS:
+            raise refuse(f"at most {_MOST_ROWS:,} rows", f"{rows.count:,}", "fit on a random sample of so many")
+        unit, profiles, features = _table(rows, self.columns)
+        mass = float(profiles.weight.sum())
+        known = sources_of(self.by, features, self.columns)
+        values = _values(profiles.features, known, known.columns(features, rows=len(profiles)).to(rows.device))
+        indicators = sum(map(len, known.names))
+        hinges = hinges_of(values, profiles.weight, knots=self.knots, trimmed=len(known.logits), indicators=indicators)
+        if len(hinges.owner) > _MOST_COLUMNS:
+            raise refuse(
+                f"at most {_MOST_COLUMNS} pieces", str(len(hinges.owner)), "name fewer columns, or fewer knots"
+            )
+        theta, certificate = self._newton(profiles, hinges.design(values), mass)
+        length = 1 + len(hinges.owner)
+        self.slopes = theta[:length] * unit
+        self.biases = theta[length:].clone() if self.bias else torch.zeros_like(self.slopes)
+        slopes = slopes_around(unit)
+        self.limits = slopes[[0, -1]].to(rows.device)
+        self.owner, self.knot, self.highest = hinges.owner, hinges.knot, hinges.highest
+        self.center, self.spread = hinges.center, hinges.spread
+        self.sources = sources_to_bytes(known).to(rows.device)
+        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
+
+    def _newton(self, profiles: Profiles, design: Tensor, mass: float) -> tuple[Tensor, float]:
+        """Return the coefficients (P,), of slopes in units of the table's centre, and the certificate."""
+        parts = 2 if self.bias else 1
+        weight = torch.full_like(design[0], self.ridge / mass)
+        weight[0] = _SETTLES / mass
+        ridge = weight.repeat(parts)
+        center = torch.zeros_like(ridge)
+        center[0] = 1.0
+        unit = slopes_around(1.0).to(design.device)
+
+        def derivatives(theta: Tensor) -> Derivatives:
+            value, gradient, hessian = _loss_sums(profiles, design, unit, theta[0], parts)
+            off = theta[0] - center
+            return Derivatives(
+                (value / mass + (ridge * off.square()).sum())[None],
+                (gradient / mass + 2 * ridge * off)[None],
+                (hessian / mass + torch.diag(2 * ridge))[None],
+            )
+
+        found = newton(derivatives, center[None], tolerance=_TOLERANCE, enough=_ENOUGH)
+        return found.x[0], float(found.gradient[0])
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return self._mapped(logits, None)
+
+    def _transform_with(self, logits: Tensor, features: Features) -> Tensor:
+        return self._mapped(logits, features)
+
+    def _mapped(self, logits: Tensor, features: Features | None) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        tops = tops_of(wide)
+        if features is None or not self._known.beside:
+            width = self._known.width - len(self._known.logits)
+            columns = tops.features.new_full((logits.shape[0], width), torch.nan)
+        else:
+            columns = self._known.columns(features, rows=logits.shape[0])
+        values = _values(tops.features, self._known, columns.to(logits.device))
+        design = Hinges(self.owner, self.knot, self.highest, self.center, self.spread).design(values)
+        slope = torch.minimum(torch.maximum(design @ self.slopes, self.limits[0]), self.limits[1]).to(wide.dtype)
+        top = (slope * tops.margin + (design @ self.biases).to(wide.dtype)).clamp_min(_AHEAD)
+        answer = (tops.below * slope[:, None]).scatter(1, tops.at[:, None], top[:, None])
+        return keep_excluded(answer, logits)
+
+
+def _values(found: Tensor, known: Sources, columns: Tensor) -> Tensor:
+    """Return the numbers (n, F) of rows whose logits have the features ``found`` (n, 2)."""
+    kept = [LOGIT_FEATURES.index(name) for name in known.logits]
+    return torch.cat([found[:, kept], columns], dim=1)
+
+
+def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, dict[str, Any]]:
+    """Return the slope at the table's centre, the table in units of it, and the columns of all rows, in one pass or two.
+
+    The centre is 1, or, for logits of quite another scale, the slope of the best single temperature.
+    """
+    profiles, features = _pass(rows, 1.0, columns)
+    unit = slopes_around(1.0).to(rows.device)
+    ones = torch.ones_like(profiles.margin)[:, None]
+    mass = float(profiles.weight.sum())
+
+    def derivatives(theta: Tensor) -> Derivatives:
+        value, gradient, hessian = _loss_sums(profiles, ones, unit, theta[0], 1)
+        return Derivatives(value[None] / mass, gradient[None] / mass, hessian[None] / mass)
+
+    ends = unit[[0]], unit[[-1]]
+    best = float(newton(derivatives, torch.ones_like(ends[0])[None], tolerance=1e-6, enough=1e-4, bounds=ends).x)
+    if _INNER[0] <= best <= _INNER[1]:
+        return 1.0, profiles, features
+    single = TemperatureScaling()
+    single._learn(rows)
+    centre = 1 / single.temperature
+    again, _ = _pass(rows, centre, columns)
+    return centre, again, features
+
+
+def _pass(rows: RowSource, centre: float, columns: tuple[str, ...]) -> tuple[Profiles, dict[str, Any]]:
+    """Return the profiles of all rows with slopes in units of ``centre``, and their columns; fits on one source share them."""
+    parts, beside = rows.once(_part, _both, centre)
+    made = joined_profiles(parts)
+    scale = torch.tensor([1.0, centre, centre**2], dtype=torch.float64, device=rows.device)
+    scaled = Profiles(
+        made.table * scale, made.margin * centre, made.label * centre, made.right, made.features, made.weight
+    )
+    found = {name: [need_column(part, name) for part in beside] for name in columns}
+    return scaled, {name: join_columns(entries, name=name) for name, entries in found.items()}
+
+
+def _part(chunk: Chunk, centre: float) -> tuple[Any, Any]:
+    return profiles_of(chunk, slopes_around(centre).to(chunk.logits.device)), (chunk.features,)
+
+
+def _both(left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+    return left[0] + right[0], left[1] + right[1]
+
+
+def _loss_sums(profiles: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, ...]:
+    """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
+    size = theta.numel()
+    value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(size), theta.new_zeros(size, size)
+    for start in range(0, len(profiles), _PART):
+        rows = slice(start, start + _PART)
+        found = _part_sums(profiles.at(rows), design[rows], slopes, theta, parts)
+        value, gradient, hessian = value + found[0], gradient + found[1], hessian + found[2]
+    return value, gradient, hessian
+
+
+def _part_sums(rows: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, ...]:
+    # with t = s m + e − L(s), the log-odds of the top class: loss = softplus(t) − t where it is right, else
+    # softplus(t) + L(s) − s u, u the label's distance to the second largest
+    by_part = theta.view(parts, -1) @ design.T
+    s = by_part[0]
+    others = interpolated(rows.table, slopes, s)
+    bias = by_part[1] if parts == 2 else torch.zeros_like(s)
+    t = s * rows.margin + bias - others.value
+    p, wrong = torch.sigmoid(t), 1 - rows.right
+    value = F.softplus(t) - rows.right * t + wrong * (others.value - s * rows.label)
+    turn = rows.margin - others.slope
+    first = [(p - rows.right) * turn + wrong * (others.slope - rows.label), p - rows.right]
+    spread = p * (1 - p)
+    bend = (1 - p) * others.curvature
+    second = [[spread * turn.square() + bend, spread * turn], [spread * turn, spread]]
+    gradient = torch.cat([(one * rows.weight) @ design for one in first[:parts]])
+    blocks = [torch.cat([(design.T * (one * rows.weight)) @ design for one in row[:parts]], dim=1) for row in second]
+    return rows.weight @ value, gradient, torch.cat(blocks[:parts])

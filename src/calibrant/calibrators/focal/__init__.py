@@ -1,0 +1,1 @@
+"""Temperatures and focal exponents, which keep the decision; mixtures of them."""

@@ -1,0 +1,306 @@
+"""Focal temperature scaling: a temperature, then the focal calibration map."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_choice
+from calibrant._core.newton import ROUGH, Derivatives, newton
+from calibrant.binning import Binning
+from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.focal.focal import focal_log_probs
+from calibrant.calibrators.focal.focal_grid import FocalGrid
+from calibrant.calibrators.focal.focal_search import Best, Search, least_change, warn_at_end
+from calibrant.calibrators.focal.log_temperature import (
+    T_HIGH,
+    T_LOW,
+    check_prior,
+    fit_log_temperature,
+    fit_temperature,
+    narrowed,
+)
+from calibrant.calibrators.focal.presets import (
+    PRESETS,
+    Grid,
+    as_list,
+    check_binning,
+    check_grid,
+    check_weights_count,
+    resolve,
+)
+from calibrant.errors import InputError
+from calibrant.rows import Chunk, RowSource
+from calibrant.scores import FocalScore
+
+__all__ = ["FocalTemperatureScaling"]
+
+PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+
+
+class FocalTemperatureScaling(Calibrator):
+    """FC_γ(softmax(z / T)): temperature scaling with a second parameter that curves the map (Komisarenko & Kull 2024).
+
+    The order matters: first T, then the focal map. γ need not be that of training. The default γ are the published nine
+    and 0, and 0 is temperature scaling, so that it is never worse than that on the data it is fitted on. Of equally
+    good pairs the one with the smallest |γ| wins, then the T closest to 1. The decision never changes.
+
+    Args:
+        criterion: "nll" or "ece"; None is the preset's, else "nll". Choosing by ECE can wreck the log-loss.
+        binning: Bins of the ECE; None is the preset's, else ``EqualMass(15)``. Weights need ``EqualWidth``.
+        gammas: Candidates γ > −1, used as given; the published nine alone are ``FocalTemperatureScaling.published``.
+        grid: Temperatures, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5.
+        search: "full" returns the best of all pairs, exactly, though most are ruled out unseen. "line" takes the best T
+            at the outermost two γ, and searches the straight line between: 3 evaluations a temperature (Komisarenko &
+            Kull §5.2). "continuous" leaves the grid: γ between the outermost two and any T in [1e-3, 1e3], by Newton's
+            method in (log T, log(1 + γ)) for "nll"; for "ece", which jumps, by grids around the best, to 1/64 of the grid's
+            step. Without a ``grid`` the best temperature at γ = 0 is tried as well, also beyond the grid's ends.
+        prior: Standard deviation of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
+            all-correct validation set cannot then drive them to their bounds. It needs "nll" and "continuous", which then
+            starts at the best temperature with γ = 0, or at its previous solution if it was fitted before.
+
+    Attributes:
+        temperature: The fitted T.
+        gamma: The fitted γ.
+        objective: The criterion's value at the solution, on the data of the fit.
+
+    Examples:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> z = torch.randn(500, 3, generator=generator)
+        >>> y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=generator)[:, 0]
+        >>> FocalTemperatureScaling(gammas=[0.0, 1.0], grid=[1.0, 2.0, 3.0, 4.0]).fit(z, y).temperature
+        2.0
+
+    References:
+        Komisarenko & Kull 2024, Improving Calibration by Relating Focal Loss, Temperature Scaling, and Properness, §4–5.
+    """
+
+    preserves_argmax = True
+    published = PUBLISHED_GAMMAS
+
+    log_temperature: Tensor
+    exponent: Tensor
+    reached: Tensor
+
+    def __init__(
+        self,
+        criterion: Literal["nll", "ece"] | None = None,
+        *,
+        binning: Binning | None = None,
+        gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
+        grid: Grid = None,
+        search: Literal["full", "line", "continuous"] = "full",
+        prior: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.criterion = (
+            None if criterion is None else check_choice(criterion, name="criterion", choices=("nll", "ece"))
+        )
+        self.binning = check_binning(binning)
+        self.gammas = sorted({float(FocalScore(gamma).gamma) for gamma in as_list(gammas, name="gammas")})
+        if not self.gammas:
+            raise InputError("expected at least one of gammas, got none; name some")
+        self.grid = check_grid(grid)
+        self.search = check_choice(search, name="search", choices=("full", "line", "continuous"))
+        self.prior = check_prior(prior)
+        by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
+        if self.prior is not None and (self.search, by) != ("continuous", "nll"):
+            raise InputError(
+                f"expected criterion 'nll' and search 'continuous' with a prior, got {by!r} and {self.search!r}; "
+                "leave out the prior, or set both"
+            )
+        self._declare("log_temperature", "exponent", "reached")
+
+    @property
+    def temperature(self) -> float:
+        """The fitted T; NaN before ``fit``."""
+        return math.exp(float(self.log_temperature)) if self.fitted else math.nan
+
+    @property
+    def gamma(self) -> float:
+        """The fitted γ; NaN before ``fit``."""
+        return float(self.exponent) if self.fitted else math.nan
+
+    @property
+    def objective(self) -> float:
+        """The criterion's value on the data of the fit; NaN before ``fit``."""
+        return float(self.reached) if self.fitted else math.nan
+
+    def learned(self) -> str:
+        """Return both numbers."""
+        return f"gamma={self.gamma:.4g}, temperature={self.temperature:.4g}"
+
+    def _fit(self, rows: RowSource) -> None:
+        criterion, preset, temps = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["komisarenko"])
+        binning = preset.binning if criterion == "ece" else None
+        if binning is not None and rows.weighted:
+            check_weights_count(binning)
+        if self.prior is not None:
+            best = self._penalised(rows, self.prior)
+        else:
+            search = Search(FocalGrid(rows, binning), least_change, ignore_zero=preset.ignore_zero)
+            best = min(self._candidates(rows, search, temps), key=least_change)
+            warn_at_end(best, temps)
+        values = (math.log(best.temperature), best.gamma, best.value)
+        self.log_temperature, self.exponent, self.reached = (
+            torch.tensor(value, dtype=torch.float64, device=rows.device) for value in values
+        )
+
+    def _penalised(self, rows: RowSource, prior: float) -> Best:
+        """Return the minimum with a prior, from the best temperature at γ = 0, or from what was fitted before."""
+        again = self.fitted and self.temperature > 0
+        start = (self.gamma, self.temperature) if again else (0.0, fit_temperature(rows, prior))
+        gamma, temperature, value = focal_minimum(rows, self._ends, start, pull=prior**-2 / rows.mass)
+        return Best(value, gamma, temperature)
+
+    def _candidates(self, rows: RowSource, search: Search, temps: list[float]) -> list[Best]:
+        """Return the best pair of the chosen search, and the best temperatures with γ = 0 that compete with it."""
+        by_loss, off_grid = search.grid.binning is None, self.search == "continuous"
+        if self.search == "line":
+            found = [search.line(self.gammas, temps), search.best([0.0], temps)]
+        else:
+            found = [search.best(self.gammas, temps)]
+        plain = self.search != "full" or (self.grid is None and 0.0 in self.gammas)
+        if plain and by_loss:
+            root = fit_log_temperature(rows)
+            found += search.at([(0.0, math.exp(root.x))])
+        elif plain and self.grid is None:
+            found.append(search.best([0.0], PRESETS["wang"].temperatures))
+        if off_grid and by_loss:
+            for start in list(found):
+                gamma, temperature, _ = focal_minimum(rows, self._ends, (start.gamma, start.temperature))
+                found += search.at([(gamma, temperature)])
+        elif off_grid:
+            found.append(search.finer(min(found, key=least_change), self._ends, temps))
+        return found
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return self.gammas[0], self.gammas[-1]
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        tempered = wide * torch.exp(-self.log_temperature).to(wide.dtype)
+        return narrowed(focal_log_probs(tempered, self.exponent.to(wide.dtype)), logits.dtype)
+
+
+# The mean log-loss of the focal map by (log T, log(1 + γ)), with its derivatives, and a minimum of it.
+
+_TOLERANCE, _ENOUGH = 1e-9, 1e-5  # of a gradient entry of the mean log-loss
+_NEAR_ONE = 1e-3  # 1 − q below which u and its derivatives come from their series
+_EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times its square is not NaN
+_BLOCK = 1 << 13  # logits whose intermediate results stay in a core's cache, and in memory that is at hand
+
+
+def focal_minimum(
+    rows: RowSource, ends: tuple[float, float], start: tuple[float, float], *, pull: float = 0.0
+) -> tuple[float, float, float]:
+    """Return (γ, T, mean log-loss) at the local minimum, found from ``start`` (γ, T), of log-loss + pull/2 · (t² + v²).
+
+    t = log T and v = log(1 + γ). Newton's method with exact derivatives, inside [1e-3, 1e3] and ``ends``.
+
+    Args:
+        rows: The data.
+        ends: Smallest and largest γ.
+        start: (γ, T).
+        pull: Strength of the penalty, 0 for none.
+
+    Raises:
+        FitError: If the gradient is not small at the end.
+    """
+    mass = rows.mass
+    low = torch.tensor([math.log(T_LOW), math.log1p(ends[0])], dtype=torch.float64)
+    high = torch.tensor([math.log(T_HIGH), math.log1p(ends[1])], dtype=torch.float64)
+
+    def function(x: Tensor) -> Derivatives:
+        t, v = x[0].tolist()
+        rise = math.exp(v)  # dγ/dv
+        loss, by_t, by_g, tt, tg, gg = (rows.total(focal_sums, t, math.expm1(v)).cpu() / mass).tolist()
+        gradient = [by_t + pull * t, rise * by_g + pull * v]
+        hessian = [[tt + pull, rise * tg], [rise * tg, rise**2 * gg + rise * by_g + pull]]
+        value = loss + pull / 2 * (t * t + v * v)
+        return Derivatives(*(torch.tensor([part], dtype=torch.float64) for part in (value, gradient, hessian)))
+
+    first = torch.tensor([[math.log(start[1]), math.log1p(start[0])]], dtype=torch.float64).clamp(low, high)
+    tolerance = ROUGH if rows.rough else _TOLERANCE
+    found = newton(
+        function, first, tolerance=tolerance, enough=_ENOUGH, bounds=(low, high), longest=1.0, polish=not rows.rough
+    )
+    t, v = found.x[0].tolist()
+    penalty = pull / 2 * (t * t + v * v)
+    return math.expm1(v), math.exp(t), float(found.value) - penalty
+
+
+def focal_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
+    """Return Σ ℓ, Σ ∂ℓ/∂t, Σ ∂ℓ/∂γ, Σ ∂²ℓ/∂t², Σ ∂²ℓ/∂t∂γ, Σ ∂²ℓ/∂γ² (6,) of ℓ = −log softmax(s) at the label, t = log T.
+
+    With q = softmax(z / T), L = log q, M = log(1 − q) and u = −q L / (1 − q): s = L − γ M − log(1 + γ u) (Komisarenko & Kull
+    2024, Proposition 2). With a = z / T, c = a − E a and V = Var a, all under q: ∂L/∂t = −c and ∂²L/∂t² = c − V; what is
+    a function of L alone follows by the chain rule, dM/dL = −r with r = q / (1 − q), and ∂r/∂L = r (1 + r).
+    """
+    check_label_logits(chunk)
+    step = max(1, _BLOCK // chunk.logits.shape[1]) if chunk.logits.device.type == "cpu" else len(chunk)
+    total = torch.zeros(6, dtype=torch.float64, device=chunk.logits.device)
+    for start in range(0, len(chunk), step):
+        total += _block_sums(chunk.where(slice(start, start + step)), t, gamma)
+    return total
+
+
+def _block_sums(chunk: Chunk, t: float, gamma: float) -> Tensor:
+    """Return the six sums of few rows; classes lie along the first dimension, where sums over few of them are fast."""
+    z, label = chunk.logits.double().T.contiguous(), chunk.labels[None]  # (K, n)
+    highest, top = z.max(dim=0, keepdim=True)
+    a = ((z - highest) * math.exp(-t)).clamp_min(_EXCLUDED)
+    e = a.exp()
+    others = e.scatter(0, top, 0.0).sum(dim=0, keepdim=True)
+    norm = 1 + others
+    q, log_q = e / norm, a - norm.log()
+    # the top's 1 − q comes from the others, since it has lost its digits where q is nearly 1
+    rest, log_rest = (1 - q).scatter(0, top, others / norm), torch.log1p(-q.clamp_max(0.5))
+    log_rest = log_rest.scatter(0, top, others.log() - norm.log()).clamp_min(-300.0)
+    c = a - (q * a).sum(dim=0)
+    variance = (q * c * c).sum(dim=0)
+    s, by_t, by_g, tt, tg, gg = _scores(q, log_q, rest.clamp_min(1e-130), log_rest, top, c, variance, gamma)
+    log_p = torch.log_softmax(s, dim=0)
+    p = log_p.exp()
+    parts = (by_t, by_g, tt, tg, gg)
+    means = [(p * part).sum(dim=0) for part in parts]
+    at = [part.gather(0, label)[0] for part in parts]
+    t1, g1 = p * by_t, p * by_g
+    crossed = [(x * y).sum(dim=0) - mx * my for x, y, mx, my in (
+        (t1, by_t, means[0], means[0]), (t1, by_g, means[0], means[1]), (g1, by_g, means[1], means[1])
+    )]  # fmt: skip
+    firsts = [means[0] - at[0], means[1] - at[1]]
+    seconds = [means[i] - at[i] + cross for i, cross in zip((2, 3, 4), crossed, strict=True)]
+    return torch.stack([chunk.weights @ part for part in (-log_p.gather(0, label)[0], *firsts, *seconds)])
+
+
+def _scores(
+    q: Tensor, log_q: Tensor, rest: Tensor, log_rest: Tensor, top: Tensor, c: Tensor, variance: Tensor, gamma: float
+) -> tuple[Tensor, ...]:
+    """Return s and its derivatives by t, γ, tt, tγ, γγ, each (K, n)."""
+    r = q / rest
+    u = -r * log_q.clamp_min(-745.0)
+    # u' = −r (1 + (1 + r) L) and u'' = −r (1 + r) (2 + (1 + 2 r) L), where L = −u / r
+    u1 = (1 + r) * u - r
+    u2 = (1 + r) * ((1 + 2 * r) * u - 2 * r)
+    u, u1, u2 = (
+        whole.scatter(0, top, one) for whole, one in zip((u, u1, u2), _at_top(q, rest, top, (u, u1, u2)), strict=True)
+    )
+    lift = 1 + gamma * u
+    v, w = u / lift, u1 / lift
+    s = log_q - gamma * log_rest - lift.log()
+    s1 = 1 + gamma * (r - w)
+    s2 = gamma * (r * (1 + r) - u2 / lift + gamma * w * w)
+    return s, -c * s1, -log_rest - v, s2 * c * c + s1 * (c - variance), -c * (r - w / lift), v * v
+
+
+def _at_top(q: Tensor, rest: Tensor, top: Tensor, found: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return u, u' and u'' (1, n) of the top class: by their series where q is nearly 1 and the formulas lose all digits."""
+    q, rest = q.gather(0, top), rest.gather(0, top)
+    near = rest < _NEAR_ONE
+    series = (1 - rest / 2 - rest**2 / 6 - rest**3 / 12, q * (0.5 + rest / 3 + rest**2 / 4), q * (1 / 6 + rest / 6))
+    return [torch.where(near, one, whole.gather(0, top)) for one, whole in zip(series, found, strict=True)]

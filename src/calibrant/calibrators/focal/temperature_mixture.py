@@ -1,0 +1,189 @@
+"""Temperature scaling mixed with a little of the uniform distribution."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_number
+from calibrant._core.newton import Derivatives, newton
+from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.chunks import check_label_logits
+from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature, mix_with_uniform, narrowed
+from calibrant.errors import InputError
+from calibrant.rows import Chunk, RowSource
+
+__all__ = ["TemperatureMixture"]
+
+
+class TemperatureMixture(Calibrator):
+    """(1 − ε) · softmax(z / T) + ε / K: temperature scaling with probabilities bounded away from 0 and 1.
+
+    By default ε = 1 / (N + 1), Laplace's share for the answer never seen, and T minimises the validation log-loss
+    before mixing. With ``mixing="fit"`` both are fitted to the log-loss of the mixture, with one more, imagined row of
+    which nothing but the uniform part is known, so that ε > 0. That problem is not convex: 41 temperatures in [0.02, 50],
+    evenly in log T, with 27 ε each are tried, and Newton's method in (log T, log ε) goes on from the best three valleys.
+    The decision never changes.
+
+    Args:
+        mixing: ``"laplace"``, ``"fit"``, or ε itself in [0, 1).
+        prior: Standard deviation of a normal prior on log T about 0, or None for none. With 0.5 a small or all-correct
+            validation set cannot drive T to its bound.
+
+    Attributes:
+        temperature: The fitted T.
+        mixing_share: The ε in use.
+
+    Examples:
+        >>> import math
+        >>> z = torch.tensor([[2 * math.log(4), 0.0]] * 10)
+        >>> y = torch.tensor([0] * 8 + [1] * 2)
+        >>> fitted = TemperatureMixture().fit(z, y)
+        >>> round(fitted.temperature, 4), round(fitted.mixing_share, 4)
+        (2.0, 0.0909)
+
+    References:
+        Guo et al. 2017, §4.2 (the temperature); Zhang, Kailkhura, Han 2020, Mix-n-Match (mixing with the uniform).
+    """
+
+    preserves_argmax = True
+
+    log_temperature: Tensor
+    share: Tensor
+
+    def __init__(self, mixing: str | float = "laplace", *, prior: float | None = None) -> None:
+        super().__init__()
+        if isinstance(mixing, str) and mixing not in {"laplace", "fit"}:
+            raise InputError(f"expected mixing to be 'laplace', 'fit' or a number, got {mixing!r}; choose one of these")
+        self.mixing = (
+            mixing if isinstance(mixing, str) else check_number(mixing, name="mixing", low=0, high=1, open_high=True)
+        )
+        self.prior = check_prior(prior)
+        self._declare("log_temperature", "share")
+
+    @property
+    def temperature(self) -> float:
+        """The fitted T; NaN before ``fit``."""
+        return math.exp(float(self.log_temperature)) if self.fitted else math.nan
+
+    @property
+    def mixing_share(self) -> float:
+        """The ε in use; NaN before ``fit``."""
+        return float(self.share) if self.fitted else math.nan
+
+    def learned(self) -> str:
+        """Return T and ε."""
+        return f"temperature={self.temperature:.4g}, share={self.mixing_share:.3g}"
+
+    def _fit(self, rows: RowSource) -> None:
+        if self.mixing == "fit":
+            temperature, share = mixture_minimum(rows, self.prior)
+        else:
+            temperature = fit_temperature(rows, self.prior)
+            share = 1 / (rows.mass + 1) if isinstance(self.mixing, str) else self.mixing
+        self.log_temperature = torch.tensor(math.log(temperature), dtype=torch.float64, device=rows.device)
+        self.share = torch.tensor(share, dtype=torch.float64, device=rows.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        log_p = torch.log_softmax(wide * torch.exp(-self.log_temperature).to(wide.dtype), dim=1)
+        return narrowed(mix_with_uniform(log_p, self.share), logits.dtype)
+
+
+# The log-loss of (1 − ε) softmax(z / T) + ε / K with its derivatives by log T and log ε, and its minimum.
+
+_LOW, _HIGH, _POINTS = math.log(0.02), math.log(50.0), 41  # of log T: where the search begins
+_TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss by (log T, log ε)
+_ENOUGH = 1e-6
+_MOST_SHARE = 1 - 1e-9
+_SHARES = (*np.geomspace(1e-9, 0.1, 17).tolist(), *np.linspace(0.15, 0.95, 9).tolist())
+_STARTS = 3  # local minima of the grid from which Newton's method sets out
+
+
+def mixture_minimum(rows: RowSource, prior: float | None) -> tuple[float, float]:
+    """Return the (T, ε) that minimise the mixture's log-loss with one imagined row of uniform part, −log ε, and the prior.
+
+    The problem is not convex. 41 temperatures with 27 ε each are tried in one pass; Newton's method in (log T, log ε) goes
+    on from the best three that no neighbour beats, and the best end is the answer.
+
+    Args:
+        rows: The data.
+        prior: Standard deviation of a normal prior on log T, or None.
+
+    Raises:
+        InputError: If a true class is excluded by −inf.
+        FitError: If a gradient is not small at the end.
+    """
+    mass, pull = rows.mass, 0.0 if prior is None else prior**-2
+    grid = np.linspace(_LOW, _HIGH, _POINTS).tolist()
+    shares = [*_SHARES, 1 / (mass + 1)]
+    losses = rows.total(tried_losses, tuple(grid), tuple(shares)).cpu()
+    losses = losses - torch.tensor(shares, dtype=torch.float64).log()
+    losses = losses + pull / 2 * torch.tensor(grid, dtype=torch.float64)[:, None] ** 2
+
+    def function(x: Tensor) -> Derivatives:
+        u, log_share = x[0].tolist()
+        loss, by_u, by_e, uu, ue, ee = (rows.total(mixed_sums, u, math.exp(log_share)).cpu() / mass).tolist()
+        eps, strength = math.exp(log_share), pull / mass
+        value = loss - log_share / mass + strength * u**2 / 2
+        gradient = [by_u + strength * u, eps * by_e - 1 / mass]
+        hessian = [[uu + strength, eps * ue], [eps * ue, eps**2 * ee + eps * by_e]]
+        made = (torch.tensor([part], dtype=torch.float64) for part in (value, gradient, hessian))
+        return Derivatives(*made)
+
+    bounds = (
+        torch.tensor([_LOW, math.log(1e-300)], dtype=torch.float64),
+        torch.tensor([_HIGH, math.log(_MOST_SHARE)], dtype=torch.float64),
+    )
+    found = []
+    for i, j in _valleys(losses)[:_STARTS]:
+        start = torch.tensor([[grid[i], math.log(shares[j])]], dtype=torch.float64)
+        found.append(newton(function, start, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds, longest=1.0))
+    best = min(found, key=lambda minimum: round(float(minimum.value), 12))
+    u, log_share = best.x[0].tolist()
+    return math.exp(u), math.exp(log_share)
+
+
+def _valleys(losses: Tensor) -> list[tuple[int, int]]:
+    """Return the places of a matrix that no neighbour is below, the least first; columns are ordered by their minimum's share."""
+    padded = torch.nn.functional.pad(losses[None, None], (0, 0, 1, 1), value=math.inf)[0, 0]
+    per_row, column = losses.min(dim=1)
+    rows = padded.amin(dim=1)
+    inner = (per_row <= rows[:-2]) & (per_row <= rows[2:])
+    places = torch.nonzero(inner)[:, 0].tolist()
+    return sorted(((i, int(column[i])) for i in places), key=lambda place: float(losses[place]))
+
+
+def tried_losses(chunk: Chunk, grid: tuple[float, ...], shares: tuple[float, ...]) -> Tensor:
+    """Return Σ w log-loss of the mixture (G, S) for each log T and ε."""
+    check_label_logits(chunk)
+    z, uniform, label = chunk.logits.double(), 1 / chunk.logits.shape[1], chunk.labels[:, None]
+    share = torch.tensor(shares, dtype=torch.float64, device=z.device)
+    losses = []
+    for u in grid:
+        p = torch.log_softmax(z * math.exp(-u), dim=1).gather(1, label).exp()
+        losses.append(-(chunk.weights @ (p + share * (uniform - p)).log()))
+    return torch.stack(losses)
+
+
+def mixed_sums(chunk: Chunk, log_temperature: float, eps: float) -> Tensor:
+    """Return Σ loss, Σ ∂u, Σ ∂ε, Σ ∂uu, Σ ∂uε, Σ ∂εε (6,) of the rows' log-losses, u = log T.
+
+    With a = z / T, g = E a − a_y and p the probability of the label: ∂p/∂u = p g and ∂g/∂u = −g − Var a.
+    """
+    uniform, label = 1 / chunk.logits.shape[1], chunk.labels[:, None]
+    a = chunk.logits.double() * math.exp(-log_temperature)
+    log_p = torch.log_softmax(a, dim=1)
+    q = log_p.exp()
+    a = torch.where(q > 0, a, 0.0)  # an excluded class has no part in the means
+    mean = (q * a).sum(dim=1)
+    variance = (q * a * a).sum(dim=1) - mean**2
+    p = log_p.gather(1, label)[:, 0].exp()
+    g = torch.where(p > 0, mean - a.gather(1, label)[:, 0], 0.0)
+    mixed = p + eps * (uniform - p)
+    first = (1 - eps) * p * g / mixed
+    second = (1 - eps) * p * (g * g - g - variance) / mixed
+    off = (uniform - p) / mixed
+    parts = [-mixed.log(), -first, -off, first**2 - second, p * g / mixed + first * off, off**2]
+    return torch.stack([(part * chunk.weights).sum() for part in parts])

@@ -1,0 +1,253 @@
+"""One map of the log-odds for each class against the rest, then normalised; with two classes, one map and no more."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_number
+from calibrant._core.newton import Derivatives, newton
+from calibrant._core.numerics import in_row_chunks
+from calibrant._kernels import cpu
+from calibrant.calibrators.affine.fit import LOWEST
+from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.rows import Chunk, MemoryRows, RowSource
+
+_TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, features at most 1
+_HELD = 1 << 24  # features that are held in memory: 128 MiB
+_SAMPLE, _NEAR = 8192, 1e-3  # rows of a sample that gives the starting point, and the tolerance there
+
+Basis = Callable[..., Tensor]
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """Return log(p_k / (1 − p_k)) of softmax ``logits``, in float64 and [−100, 100]: (N, 1) of class 1 if K = 2, else (N, K).
+
+    The log-odds of the top class come from the other logits, since 1 − p has lost its digits where p is nearly 1.
+    """
+    z = logits.double()
+    if z.shape[1] == 2:
+        return (z[:, 1:] - z[:, :1]).clamp(LOWEST, -LOWEST)
+    top = z.argmax(dim=1, keepdim=True)
+    margin = z - z.gather(1, top)
+    e = margin.exp().scatter(1, top, 0.0)
+    others = e.sum(dim=1, keepdim=True)
+    # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 is the top's, so that nothing cancels
+    found = margin - torch.log1p(others - e)
+    return found.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
+
+
+@dataclass(frozen=True)
+class LogOddsChunk:
+    """Log-odds (n, C), whether each class is the label (n, C) as 0.0 or 1.0, and the rows' weights (n,)."""
+
+    log_odds: Tensor
+    hit: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "LogOddsChunk":
+        """Return the log-odds of a chunk."""
+        classes = chunk.logits.shape[1]
+        names = torch.arange(1 if classes == 2 else 0, classes, device=chunk.labels.device)
+        return cls(log_odds(chunk.logits), (chunk.labels[:, None] == names).double(), chunk.weights)
+
+
+@dataclass(frozen=True)
+class FeatureChunk:
+    """Features (n, C, P) of log-odds, whether each class is the label (n, C) bool, and the rows' weights (n,)."""
+
+    features: Tensor
+    hit: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, chunk: "LogOddsChunk | FeatureChunk", basis: Basis, extras: tuple[Tensor, ...]) -> "FeatureChunk":
+        """Return the features that ``basis`` makes of log-odds; features that are there already stay as they are."""
+        if isinstance(chunk, FeatureChunk):
+            return chunk
+        return cls(basis(chunk.log_odds, *extras), chunk.hit > 0, chunk.weight)
+
+    def mass(self) -> Tensor:
+        """Return Σ weights."""
+        return self.weight.sum()
+
+
+class OneVsRest(Calibrator):
+    """A binary method for every class: subclasses fit the maps and say how they are applied."""
+
+    preserves_argmax = False
+
+    @abstractmethod
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        """Return log-odds (N, C) of the calibrated, not yet normalised probabilities for log-odds (N, C)."""
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return in_row_chunks(self._transform_chunk, logits)
+
+    def _transform_chunk(self, logits: Tensor) -> Tensor:
+        answer = self._calibrated_log_odds(log_odds(logits))
+        if logits.shape[1] == 2:
+            answer = torch.cat([-answer, answer], dim=1)
+        answer = torch.nn.functional.logsigmoid(answer)
+        if logits.shape[1] > 2:
+            answer = torch.where(torch.isneginf(logits), -torch.inf, answer)
+            # where no class is left with a positive probability, all that are not excluded get the same
+            lost = torch.isneginf(answer.amax(dim=1, keepdim=True))
+            answer = torch.log_softmax(torch.where(lost & ~torch.isneginf(logits), 0.0, answer), dim=1)
+        return answer.to(logits.dtype)
+
+
+class RidgeOneVsRest(OneVsRest):
+    """A binary method with a few coefficients a class under a ridge, given in rows."""
+
+    coefficients: Tensor
+
+    def __init__(self, *, ridge: float) -> None:
+        super().__init__()
+        self.ridge = check_number(ridge, name="ridge", low=0)
+        self._declare("coefficients")
+
+
+@dataclass(frozen=True)
+class LogisticFit:
+    """A logistic regression of each class's label on features of its log-odds.
+
+    Args:
+        basis: Returns the features (n, C, P) of log-odds (n, C) and ``extras``; a function of a module.
+        extras: Further arguments of ``basis``.
+        ridge: (P,) strength in rows of the penalty Σ ridge_j (θ_j − centre_j)².
+        centre: (P,) where the penalty is 0, and the search begins.
+        platt: Whether the targets are Platt's, (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2): one imagined row of each kind.
+        lowest: (P,) smallest values that θ may have, or None.
+    """
+
+    basis: Basis
+    extras: tuple[Tensor, ...]
+    ridge: tuple[float, ...]
+    centre: tuple[float, ...]
+    platt: bool = True
+    lowest: tuple[float, ...] | None = None
+
+    def fit(self, log_odds: RowSource, mass: float) -> Tensor:
+        """Return the certified optimum θ (C, P) of every class, all of them by the same passes.
+
+        Features are brought to a maximum of 1 within, so that one tolerance suits all.
+
+        Args:
+            log_odds: A source of ``LogOddsChunk``.
+            mass: Σ weights.
+
+        Raises:
+            FitError: If there is no finite optimum, which a positive ridge excludes.
+        """
+        log_odds = self._held(log_odds)
+        scale = log_odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
+        hits = log_odds.total(hit_mass)
+        high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
+        if not self.platt:
+            high, low = torch.ones_like(high), torch.zeros_like(low)
+        ridge = scale.new_tensor(self.ridge) / mass / scale**2
+        centre = scale.new_tensor(self.centre) * scale
+        lowest = (
+            scale.new_full(scale.shape, -torch.inf) if self.lowest is None else scale.new_tensor(self.lowest) * scale
+        )
+
+        def function(theta: Tensor, source: RowSource, weight: float) -> Derivatives:
+            sums = source.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
+            value, gradient, hessian = (part / weight for part in sums)
+            off = theta - centre
+            return Derivatives(
+                value + (ridge * off**2).sum(dim=1),
+                gradient / scale + 2 * ridge * off,
+                hessian / (scale[:, :, None] * scale[:, None, :]) + torch.diag_embed(2 * ridge),
+            )
+
+        bounds, start = None if self.lowest is None else (lowest, torch.full_like(lowest, torch.inf)), centre
+        if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
+            thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, self.basis, self.extras)
+            some = partial(function, source=thin, weight=float(thin.total(FeatureChunk.mass)))
+            start = newton(some, start, tolerance=_NEAR, enough=math.inf, bounds=bounds, polish=False).x
+        whole = partial(function, source=log_odds, weight=mass)
+        return newton(whole, start, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds).x / scale
+
+    def _held(self, log_odds: RowSource) -> RowSource:
+        """Return the rows with their features, where these fit into memory; elsewhere every pass makes them anew."""
+        entries = log_odds.count * (log_odds.classes if log_odds.classes > 2 else 1) * len(self.centre)
+        if not isinstance(log_odds, MemoryRows) or entries > _HELD:
+            return log_odds
+        return log_odds.prepared(FeatureChunk.of, self.basis, self.extras)
+
+
+def _thinned(chunk: LogOddsChunk | FeatureChunk, step: int, basis: Basis, extras: tuple[Tensor, ...]) -> FeatureChunk:
+    """Return every ``step``-th row."""
+    if isinstance(chunk, FeatureChunk):
+        return FeatureChunk(chunk.features[::step], chunk.hit[::step], chunk.weight[::step])
+    some = LogOddsChunk(chunk.log_odds[::step], chunk.hit[::step], chunk.weight[::step])
+    return FeatureChunk.of(some, basis, extras)
+
+
+def largest_features(chunk: LogOddsChunk | FeatureChunk, basis: Basis, extras: tuple[Tensor, ...]) -> Tensor:
+    """Return the largest |feature| (C, P)."""
+    return FeatureChunk.of(chunk, basis, extras).features.abs().amax(dim=0)
+
+
+def hit_mass(chunk: LogOddsChunk | FeatureChunk) -> Tensor:
+    """Return the weight (C,) of each class's rows."""
+    return chunk.weight @ chunk.hit.double()
+
+
+def logistic_sums(
+    chunk: LogOddsChunk | FeatureChunk,
+    theta: Tensor,
+    basis: Basis,
+    extras: tuple[Tensor, ...],
+    high: Tensor,
+    low: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P)."""
+    ready = FeatureChunk.of(chunk, basis, extras)
+    if cpu.serves(ready.features, work=8):
+        return cpu.logistic_sums(ready.features, ready.hit, ready.weight, theta, high, low)
+    features = ready.features.transpose(0, 1)  # (C, n, P)
+    s = (features @ theta[:, :, None])[:, :, 0]  # (C, n)
+    target = torch.where(ready.hit.T, high[:, None], low[:, None])
+    p = torch.sigmoid(s)
+    loss = -torch.nn.functional.logsigmoid(-s) - target * s  # softplus drops e^−s beyond s = 20
+    gap = (p - target) * ready.weight
+    curvature = p * torch.sigmoid(-s) * ready.weight
+    gradient = (gap[:, None, :] @ features)[:, 0]
+    return loss @ ready.weight, gradient, (features * curvature[:, :, None]).mT @ features
+
+
+# Features (n, C, P) of log-odds (n, C) that a curve is a sum of.
+
+
+def line(log_odds: Tensor) -> Tensor:
+    """Return s and 1."""
+    return torch.stack([log_odds, torch.ones_like(log_odds)], dim=2)
+
+
+def parabola(log_odds: Tensor) -> Tensor:
+    """Return s, 1 and s²."""
+    return torch.stack([log_odds, torch.ones_like(log_odds), log_odds**2], dim=2)
+
+
+def two_logs(log_odds: Tensor) -> Tensor:
+    """Return log p, −log(1 − p) and 1."""
+    sigmoid = torch.nn.functional.logsigmoid
+    return torch.stack([sigmoid(log_odds), -sigmoid(-log_odds), torch.ones_like(log_odds)], dim=2)
+
+
+def natural_spline(log_odds: Tensor, places: Tensor) -> Tensor:
+    """Return the natural cubic basis (n, C, knots) at ``log_odds`` (n, C) for knots ``places`` (C, knots)."""
+    last = places[:, -1:]
+    cubes = (log_odds[:, :, None] - places).clamp_min(0) ** 3
+    d = (cubes - cubes[:, :, -1:])[:, :, :-1] / (last - places[:, :-1])  # (n, C, knots − 1)
+    # divided by the knots' range, the curved parts have the scale of s
+    curved = (d[:, :, :-1] - d[:, :, -1:]) / (last - places[:, :1])
+    return torch.cat([torch.ones_like(log_odds)[:, :, None], log_odds[:, :, None], curved], dim=2)

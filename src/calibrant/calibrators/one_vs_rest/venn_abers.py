@@ -1,0 +1,150 @@
+"""Venn-Abers calibration: two isotonic answers, one for each label that the new row may have."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_row_tensor
+from calibrant._core.numerics import rank_in
+from calibrant.calibrators.one_vs_rest.isotonic import pad
+from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, log_odds
+from calibrant.calibrators.one_vs_rest.scores import Scores, pool_ties
+from calibrant.errors import InputError
+from calibrant.rows import RowSource
+
+__all__ = ["VennAbers"]
+
+_MOST_SCORES = 1 << 24  # of a stream: the maps hold every distinct score, three numbers each
+
+
+class VennAbers(OneVsRest):
+    """Inductive Venn-Abers: p = p₁ / (1 − p₀ + p₁), p_y the isotonic answer with the new row added as label y.
+
+    One of p₀ and p₁ is perfectly calibrated whatever the data, if rows are exchangeable; their distance says how much the
+    data leave open. Both are exact for every possible row: they are steps at the fitting rows, found in one pass each.
+    One pair of maps for two classes, one a class against the rest, then normalised, for more. p is never 0 or 1.
+
+    Attributes:
+        places: (C, M) the distinct log-odds seen; shorter rows repeat their last.
+        lower: (C, M + 1) p₀ before, at and between them.
+        upper: (C, M + 1) p₁ likewise.
+
+    Examples:
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
+        >>> p0, p1 = VennAbers().fit(z, y).interval(torch.tensor([[0.0, 1.5]]))
+        >>> round(float(p0[0, 1]), 4), round(float(p1[0, 1]), 4)
+        (0.5, 1.0)
+
+    References:
+        Vovk, Petej, Fedorova 2015, Large-Scale Probabilistic Predictors with and without Guarantees of Validity.
+    """
+
+    preserves_argmax = False
+    learned_bounds = (("lower", 0.0, 1.0), ("upper", 0.0, 1.0))
+
+    places: Tensor
+    lower: Tensor
+    upper: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declare("places", "lower", "upper")
+
+    def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (p₀, p₁), each (N, K): the two answers for each class against the rest.
+
+        Raises:
+            InputError: If the shape is not that of ``fit``.
+        """
+        self._need_fit()
+        check_row_tensor(logits, name="logits", dims=2, floating=True)
+        if logits.shape[1] != int(self.classes):
+            raise InputError(f"expected logits of shape (N, {int(self.classes)}), got {tuple(logits.shape)}; pass such")
+        low, high = self._bounds(log_odds(logits))
+        if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
+            low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
+        return low, high
+
+    def _fit(self, rows: RowSource) -> None:
+        whole = LogOddsChunk.of(rows.gathered(values=_MOST_SCORES, why="VennAbers"))
+        learned = [
+            _maps(pool_ties(log_odds, hit, whole.weight))
+            for log_odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
+        ]
+        parts = (pad([torch.from_numpy(one[part]) for one in learned]).to(rows.device) for part in range(3))
+        self.places, self.lower, self.upper = parts
+
+    def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
+        s = log_odds.T.contiguous()
+        # a row between two places has the p₀ of the lower and the p₁ of the upper one
+        low = self.lower.gather(1, rank_in(self.places, s, right=True))
+        high = self.upper.gather(1, rank_in(self.places, s))
+        return low.T, high.T
+
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        low, high = self._bounds(log_odds)
+        return high.log() - (1 - low).log()
+
+
+def _maps(scores: Scores) -> tuple[np.ndarray, ...]:
+    """Return places, p₀ and p₁ of one class."""
+    upper = _with_one_more(scores.mean, scores.mass)
+    # label 0 is label 1 seen from the other side
+    lower = 1 - _with_one_more(1 - scores.mean[::-1], scores.mass[::-1])[::-1]
+    return scores.places, np.r_[0.0, lower], np.r_[upper, 1.0]
+
+
+def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Return, for each place, the isotonic value there once a row of weight 1 and label 1 is added to it.
+
+    The blocks before a place are those of a running pool-adjacent-violators pass; the blocks after it those of a pass from
+    the end, undone step by step. What the added row pulls together lies next to it in both, so each place costs a few steps.
+    """
+    before: list[tuple[float, float]] = []  # (value, mass) of the blocks left of the place, values rising
+    after, undo = _blocks_from_the_end(mean, mass)
+    answer = np.empty_like(mean)
+    for i, (value, weight) in enumerate(zip(mean.tolist(), mass.tolist(), strict=True)):
+        pooled = undo.pop()
+        after.pop()
+        after.extend(reversed(pooled))
+        answer[i] = _pooled_value((value * weight + 1, weight + 1), before, after)
+        total, heavy = value * weight, weight
+        while before and before[-1][0] >= total / heavy:
+            v, w = before.pop()
+            total, heavy = total + v * w, heavy + w
+        before.append((total / heavy, heavy))
+    return answer
+
+
+def _blocks_from_the_end(
+    mean: np.ndarray, mass: np.ndarray
+) -> tuple[list[tuple[float, float]], list[list[tuple[float, float]]]]:
+    """Return the blocks of all places, leftmost last, and for each place what its arrival had pooled, first place last."""
+    stack: list[tuple[float, float]] = []
+    undo: list[list[tuple[float, float]]] = []
+    for value, weight in zip(mean[::-1].tolist(), mass[::-1].tolist(), strict=True):
+        total, heavy, pooled = value * weight, weight, []
+        while stack and stack[-1][0] <= total / heavy:
+            block = stack.pop()
+            pooled.append(block)
+            total, heavy = total + block[0] * block[1], heavy + block[1]
+        stack.append((total / heavy, heavy))
+        undo.append(pooled)
+    return stack, undo
+
+
+def _pooled_value(
+    block: tuple[float, float], before: list[tuple[float, float]], after: list[tuple[float, float]]
+) -> float:
+    """Return the value of ``block`` (total, mass) once it has pooled the neighbours that it must."""
+    total, heavy = block
+    left, right = len(before) - 1, len(after) - 1
+    while True:
+        if right >= 0 and after[right][0] <= total / heavy:
+            total, heavy = total + after[right][0] * after[right][1], heavy + after[right][1]
+            right -= 1
+        elif left >= 0 and before[left][0] >= total / heavy:
+            total, heavy = total + before[left][0] * before[left][1], heavy + before[left][1]
+            left -= 1
+        else:
+            return total / heavy

@@ -1,0 +1,242 @@
+"""Vector, matrix, Dirichlet and structured scaling against scikit-learn, autograd and plain formulas minimised by scipy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from calibrant._core.newton import Derivatives, newton
+from calibrant.calibrators import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.calibrators.affine import fit
+from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine
+from calibrant.calibrators.base import minimise
+from calibrant.calibrators.base.minimise import lbfgs
+from calibrant.errors import FitError, InputError
+from calibrant.rows import Chunk, MemoryRows
+
+F64 = torch.float64
+
+
+def sample(rows: int = 400, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return logits and labels drawn from softmax(scaled, shifted and mixed logits)."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(rows, classes, generator=g, dtype=F64)
+    true = z * torch.linspace(0.4, 0.9, classes, dtype=F64) + torch.linspace(-0.5, 0.5, classes, dtype=F64)
+    true = true + 0.2 * z.roll(1, dims=1)
+    return z, torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
+
+
+def mean_loss(logits: np.ndarray, labels: np.ndarray) -> float:
+    shifted = logits - logits.max(1, keepdims=True)
+    return float(np.mean(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]))
+
+
+def tempered(z: np.ndarray, temperature: float, rows: int) -> np.ndarray:
+    """Return log((1 − ε) softmax(z / T) + ε / K), ε = 1 / (N + 1), as the paper's code prepares its inputs."""
+    p = np.exp(z / temperature - (z / temperature).max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return np.log((1 - 1 / (rows + 1)) * p + 1 / (rows + 1) / z.shape[1])
+
+
+def test_matrix_scaling_without_ridge_is_scikit_learns_logistic_regression() -> None:
+    z, y = sample()
+    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(z.numpy(), y.numpy())
+    # W and b are determined up to a common row: a tiny ridge fixes it, the probabilities hardly know
+    ours = torch.softmax(MatrixScaling(ridge=1e-6).fit(z, y)(z), 1)
+    np.testing.assert_allclose(ours.numpy(), peer.predict_proba(z.numpy()), atol=1e-5)
+
+
+def test_vector_scaling_is_at_the_minimum_of_its_formula() -> None:
+    z, y = sample()
+    fitted = VectorScaling(ridge=2.0).fit(z, y)
+    temperature = TemperatureScaling().fit(z, y).temperature
+
+    def objective(x: np.ndarray) -> float:
+        scale, bias = x[:3], x[3:]
+        ridge = 2.0 / 400 * (((scale * temperature - 1) ** 2).sum() + (bias**2).sum())
+        return mean_loss(z.numpy() * scale + bias, y.numpy()) + float(ridge)
+
+    ours = torch.cat([fitted.scale, fitted.bias]).numpy()
+    brute = minimize(objective, np.r_[np.ones(3), np.zeros(3)], method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+    np.testing.assert_allclose(ours, brute.x, atol=1e-4)  # scipy's finite differences
+    assert fitted.gradient <= minimise.TOLERANCE
+
+
+@pytest.mark.parametrize("matrix", [False, True], ids=["vector", "matrix"])
+def test_structured_scaling_is_at_the_minimum_of_its_formula(matrix: bool) -> None:
+    z, y = sample()
+    fitted = (StructuredMatrixScaling() if matrix else StructuredVectorScaling()).fit(z, y)
+    x = tempered(z.numpy(), TemperatureScaling().fit(z, y).temperature, 400)
+    rate = 3 / 400
+
+    def objective(theta: np.ndarray) -> float:
+        if not matrix:
+            v, b = theta[:3], theta[3:]
+            return mean_loss(x * (1 + v) + b, y.numpy()) + rate * float((v**2).sum() + (b**2).sum())
+        d, b = theta[:9].reshape(3, 3), theta[9:]
+        diagonal = (np.diag(d) ** 2).sum()
+        ridge = rate * (diagonal + (b**2).sum() + 2 * ((d**2).sum() - diagonal))
+        return mean_loss(x + x @ d.T + b, y.numpy()) + float(ridge)
+
+    scale = fitted.scale.numpy()
+    ours = np.r_[(scale - np.eye(3)).ravel() if matrix else scale - 1, fitted.bias.numpy()]
+    brute = minimize(objective, np.zeros(12 if matrix else 6), method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+    np.testing.assert_allclose(ours, brute.x, atol=1e-4)
+
+
+def test_dirichlet_is_at_the_minimum_of_its_formula() -> None:
+    z, y = sample()
+    fitted = DirichletCalibration(off_diagonal=0.3, intercept=0.1).fit(z, y)
+    x = torch.log_softmax(z, 1).numpy()
+
+    def objective(theta: np.ndarray) -> float:
+        w, b = theta[:9].reshape(3, 3), theta[9:]
+        off = (w**2).sum() - (np.diag(w) ** 2).sum()
+        ridge = 0.3 / 6 * off + 0.1 / 3 * (b**2).sum() + ((np.diag(w) - 1) ** 2).sum() / 400
+        return mean_loss(x @ w.T + b, y.numpy()) + float(ridge)
+
+    ours = np.r_[fitted.scale.numpy().ravel(), fitted.bias.numpy()]
+    brute = minimize(objective, np.r_[np.eye(3).ravel(), np.zeros(3)], method="BFGS", options={"gtol": 1e-7})
+    assert objective(ours) <= brute.fun + 1e-12
+
+
+def test_an_endless_structured_ridge_leaves_the_tempered_mixture() -> None:
+    z, y = sample()
+    answer = torch.softmax(StructuredMatrixScaling(strength=1e9).fit(z, y)(z), 1)
+    x = tempered(z.numpy(), TemperatureScaling().fit(z, y).temperature, 400)
+    np.testing.assert_allclose(answer.numpy(), np.exp(x), atol=1e-6)
+
+
+def test_biases_find_the_class_that_is_never_right() -> None:
+    g = torch.Generator().manual_seed(1)
+    z = 2 * torch.randn(2000, 4, generator=g, dtype=F64)
+    y = torch.multinomial(torch.softmax(z[:, :3], 1), 1, generator=g)[:, 0]
+    for calibrator in (VectorScaling(), StructuredVectorScaling(), StructuredMatrixScaling(), DirichletCalibration()):
+        p = torch.softmax(calibrator.fit(z, y)(z), 1)
+        assert float(p[:, 3].mean()) < 0.03, calibrator
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_gradient_and_hessian_are_those_of_autograd(diagonal: bool) -> None:
+    z, y = sample(50)
+    weight = torch.rand(50, dtype=F64, generator=torch.Generator().manual_seed(3))
+    theta = torch.linspace(-0.5, 0.5, 6 if diagonal else 12, dtype=F64)
+
+    def value(t: Tensor) -> Tensor:
+        logits = z * (1 + t[:3]) + t[3:] if diagonal else z + z @ t.view(3, 4)[:, :3].T + t.view(3, 4)[:, 3]
+        return (weight * torch.nn.functional.cross_entropy(logits, y, reduction="none")).sum()
+
+    chunk = AffineChunk(z, y, weight)
+    loss, gradient = (fit.diagonal_loss if diagonal else fit.matrix_loss)(chunk, theta)
+    same, also, hessian = (fit.diagonal_derivatives if diagonal else fit.matrix_derivatives)(chunk, theta)
+    torch.testing.assert_close((same, also), (loss, gradient), rtol=1e-12, atol=1e-12)
+    assert float(loss) == pytest.approx(float(value(theta)), abs=1e-11)
+    torch.testing.assert_close(gradient, torch.func.grad(value)(theta), rtol=0, atol=1e-11)
+    torch.testing.assert_close(hessian, torch.func.hessian(value)(theta), rtol=0, atol=1e-11)
+
+
+def affine_rows(z: Tensor, y: Tensor) -> MemoryRows:
+    return MemoryRows.of(z, y).prepared(as_affine)
+
+
+def as_affine(chunk: Chunk) -> AffineChunk:
+    return AffineChunk(chunk.logits.double(), chunk.labels, chunk.weights)
+
+
+def test_newton_and_lbfgs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample()
+    ridge = Ridge(diagonal=0.01, off=0.02, bias=0.01)
+    by_newton = fit_affine(affine_rows(z, y), 400.0, ridge, diagonal=False)
+    monkeypatch.setattr(fit, "_NEWTON_PARAMETERS", 0)
+    by_lbfgs = fit_affine(affine_rows(z, y), 400.0, ridge, diagonal=False)
+    assert by_lbfgs.gradient <= minimise.TOLERANCE
+    assert by_newton.value <= by_lbfgs.value <= by_newton.value + 1e-9
+    torch.testing.assert_close(
+        by_newton.scale, by_lbfgs.scale, rtol=0, atol=1e-4
+    )  # a gradient of 1e-5 over a curvature of 0.1
+
+
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixScaling])
+def test_a_warm_start_changes_nothing_but_the_time(method: Callable[[], VectorScaling]) -> None:
+    warm = method().fit(*sample(seed=1)).fit(*sample())
+    cold = method().fit(*sample())
+    torch.testing.assert_close(warm.scale, cold.scale, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_fit_without_a_finite_optimum_says_so() -> None:
+    def endless(x: Tensor) -> Derivatives:
+        return Derivatives(-x.sum(dim=1), -torch.ones_like(x), 0.01 * torch.eye(4, dtype=F64)[None])
+
+    with pytest.raises(FitError, match="regularise more"):
+        newton(endless, torch.zeros(1, 4, dtype=F64), tolerance=1e-9, enough=1e-7, longest=1.0)
+    with pytest.raises(FitError, match="regularise more"):
+        lbfgs(
+            lambda x: (float(-x.sum()), -torch.ones_like(x)), torch.zeros(4, dtype=F64), torch.ones(4, 1, 1, dtype=F64)
+        )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_newton_finds_bounded_minima_of_quadratics_that_scipy_finds(seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    root = torch.randn(3, 4, 4, generator=g, dtype=F64)
+    hessian, linear = root @ root.mT + 0.1 * torch.eye(4, dtype=F64), 3 * torch.randn(3, 4, generator=g, dtype=F64)
+
+    def quadratic(x: Tensor) -> Derivatives:
+        slope = (hessian @ x[:, :, None])[:, :, 0]
+        return Derivatives((x * (slope / 2 + linear)).sum(dim=1), slope + linear, hessian)
+
+    bounds = (torch.zeros(4, dtype=F64), torch.full((4,), 2.0, dtype=F64))
+    found = newton(quadratic, torch.ones(3, 4, dtype=F64), tolerance=1e-10, enough=1e-8, bounds=bounds)
+    for c in range(3):
+
+        def value(x: np.ndarray, c: int = c) -> float:
+            return float(x @ hessian[c].numpy() @ x / 2 + linear[c].numpy() @ x)
+
+        peer = minimize(value, np.ones(4), method="L-BFGS-B", bounds=[(0, 2)] * 4)
+        assert float(found.value[c]) <= peer.fun + 1e-9
+
+
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling])
+def test_an_excluded_true_class_is_refused(method: Callable[[], VectorScaling]) -> None:
+    z, y = sample()
+    z[5, y[5]] = -torch.inf
+    with pytest.raises(InputError, match="got −inf in row 5"):
+        method().fit(z, y)
+
+
+def test_excluded_classes_stay_excluded() -> None:
+    z, y = sample()
+    z[:, 2] = torch.where(y == 2, z[:, 2], -torch.inf)
+    for calibrator in (VectorScaling(), MatrixScaling(), StructuredMatrixScaling()):
+        answer = calibrator.fit(z, y)(z)
+        assert torch.equal(torch.isneginf(answer), torch.isneginf(z))
+
+
+@pytest.mark.parametrize("method", [VectorScaling, MatrixScaling])
+def test_it_folds_into_the_last_layer(method: Callable[[], VectorScaling]) -> None:
+    z, y = sample()
+    fitted = method().fit(z, y)
+    layer = torch.nn.Linear(5, 3, dtype=F64)
+    x = torch.randn(7, 5, dtype=F64, generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(fitted.fold_into(layer)(x), fitted(layer(x)), rtol=0, atol=1e-12)
+
+
+def test_negative_strengths_are_refused() -> None:
+    with pytest.raises(InputError, match=r"expected ridge in \[0, inf\)"):
+        VectorScaling(ridge=-1.0)
+    with pytest.raises(InputError, match=r"expected prior in \(0, inf\)"):
+        StructuredMatrixScaling(prior=0.0)

@@ -1,0 +1,351 @@
+"""AutoCalibrator: what it chooses, when it abstains, that it does no harm, and that its weights are those of its formula."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import load
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    Chain,
+    Identity,
+    IsotonicCalibration,
+    StructuredVectorScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+)
+from calibrant.calibrators.auto.auto import FEW_ERRORS, IDENTITY_ODDS, RATE, stacked
+from calibrant.calibrators.auto.cross_fitting import Scores
+from calibrant.calibrators.base.folds import fold_of
+from calibrant.errors import InputError
+from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.theory import focal_map
+
+
+def sample(rows: int = 600, classes: int = 4, *, seed: int = 0, sharpness: float = 2.5) -> tuple[Tensor, Tensor]:
+    """Return logits that are ``sharpness`` times too large."""
+    g = torch.Generator().manual_seed(seed)
+    true = 1.5 * torch.randn(rows, classes, generator=g, dtype=torch.float64)
+    y = torch.multinomial(torch.softmax(true, 1), 1, generator=g)[:, 0]
+    return sharpness * true, y
+
+
+def loss(logits: Tensor, labels: Tensor) -> float:
+    return float(torch.nn.functional.cross_entropy(logits, labels))
+
+
+def test_it_calibrates_what_is_over_confident() -> None:
+    fitted = AutoCalibrator().fit(*sample())
+    z, y = sample(seed=1)
+    assert loss(fitted(z), y) < loss(z, y) - 0.3
+    assert loss(fitted(z), y) < loss(TemperatureScaling().fit(*sample())(z), y) + 0.01
+
+
+def test_an_all_correct_validation_set_means_abstain() -> None:
+    z, _ = sample()
+    fitted = AutoCalibrator().fit(z, z.argmax(1))
+    assert torch.equal(fitted(z), z)
+    assert fitted.evidence is not None
+    assert fitted.evidence.verdict.startswith("abstained: 0 wrong rows are too few")
+    assert fitted.weights.tolist() == [1.0] + [0.0] * (len(fitted.weights) - 1)
+
+
+def test_two_wrong_rows_abstain_and_three_may_not() -> None:
+    z = 20 * torch.eye(3, dtype=torch.float64).repeat(100, 1)
+    y = z.argmax(1)
+    for wrong, abstains in ((2, True), (3, False)):
+        labels = y.clone()
+        labels[:wrong] = (labels[:wrong] + 1) % 3
+        evidence = AutoCalibrator().fit(z, labels).evidence
+        assert evidence is not None
+        assert evidence.verdict.startswith("abstained" if abstains else "calibrated")
+
+
+def test_calibrated_logits_are_hardly_touched() -> None:
+    fitted = AutoCalibrator().fit(*sample(300, sharpness=1.0))
+    z, y = sample(5000, seed=1, sharpness=1.0)
+    assert loss(fitted(z), y) < loss(z, y) * 1.005
+
+
+def test_weights_are_those_of_the_formula() -> None:
+    z, y = sample(200, sharpness=1.15)
+    candidates = [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
+    fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
+    fold = fold_of(Chunk(z, y), 4)
+    total = np.zeros(3)
+    for k in range(4):
+        held = fold == k
+        for m, method in enumerate((Identity(), TemperatureMixture(prior=0.5), StructuredVectorScaling())):
+            total[m] += loss(method.fit(z[~held], y[~held])(z[held]), y[held]) * int(held.sum())
+    odds = IDENTITY_ODDS * (1 + FEW_ERRORS / int((z.argmax(1) != y).sum()))
+    raw = np.array([odds, 1.0, 1.0]) * np.exp(RATE * (total[0] - total))
+    expected = raw / raw.sum()
+    assert expected.min() > 0.01  # else some would have been left out
+    np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-6)  # folds are fitted to 1e-8 nats
+    assert fitted.evidence is not None
+    np.testing.assert_allclose([t.loss for t in fitted.evidence.trials], total / 200, atol=1e-8)
+    # and the answer is the weighted mean of the members' probabilities
+    p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(expected, (Identity(), *candidates), strict=True))
+    torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)  # the members were warm-started
+
+
+class _Counted(Calibrator):
+    """A power of the probabilities that counts its fits."""
+
+    power_of: Tensor
+    fits = 0
+
+    def __init__(self, power: float = 1.0) -> None:
+        super().__init__()
+        self.power = power
+        self._declare("power_of")
+
+    def _fit(self, rows: RowSource) -> None:
+        type(self).fits += 1
+        self.power_of = torch.tensor(self.power, dtype=torch.float64)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return logits * self.power_of.to(logits.dtype)
+
+
+def test_a_candidate_far_behind_is_given_up_and_one_that_is_not_sees_all_folds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    z, y = sample(2000)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    hopeless = AutoCalibrator(candidates=[TemperatureScaling(), _Counted(0.0)]).fit(z, y)
+    assert _Counted.fits == 1  # of five folds
+    assert hopeless.evidence is not None
+    given_up = hopeless.evidence.trials[2]
+    assert given_up.weight == 0
+    assert given_up.loss == pytest.approx(np.log(4), abs=1e-9 + 3 * given_up.error)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    useful = AutoCalibrator(candidates=[TemperatureScaling(), _Counted(0.4)]).fit(z, y)
+    assert _Counted.fits == 6  # five folds, and all rows
+    assert float(useful.weights[2]) > 0.1
+
+
+def test_chains_that_begin_alike_share_their_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample(300)
+    monkeypatch.setattr(_Counted, "fits", 0)
+    chains = [Chain(_Counted(0.9), StructuredVectorScaling(prior=prior)) for prior in (0.5, 1.0)]
+    fitted = AutoCalibrator(folds=4, candidates=[_Counted(0.9), *chains]).fit(z, y)
+    used = sum(weight > 0 for weight in fitted.weights.tolist()[1:])
+    assert _Counted.fits == 4 + used
+    alone = AutoCalibrator(folds=4, candidates=[chains[1]]).fit(z, y)
+    torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-9)
+
+
+def test_keeping_the_decision_tries_only_what_keeps_it() -> None:
+    z, y = sample()
+    z[:, 0] += 4  # a bias that only a method that moves decisions can take away
+    free, kept = AutoCalibrator().fit(z, y), AutoCalibrator(keep_argmax=True).fit(z, y)
+    assert kept.preserves_argmax
+    assert not free.preserves_argmax
+    assert torch.equal(kept(z).argmax(1), z.argmax(1))
+    assert loss(free(z), y) < loss(kept(z), y) - 0.1
+
+
+def test_what_focal_loss_does_to_a_model_is_undone_without_moving_decisions() -> None:
+    """Logits whose focal map is the truth: no temperature repairs them, focal temperature scaling does."""
+    g = torch.Generator().manual_seed(0)
+    z = 4 * torch.randn(4000, 5, generator=g, dtype=torch.float64)
+    y = torch.multinomial(focal_map(z, -0.8).exp(), 1, generator=g)[:, 0]
+    kept = AutoCalibrator(keep_argmax=True).fit(z[:2000], y[:2000])
+    plain = TemperatureScaling().fit(z[:2000], y[:2000])
+    best = loss(focal_map(z[2000:], -0.8), y[2000:])
+    assert loss(kept(z[2000:]), y[2000:]) < best + 0.2 * (loss(plain(z[2000:]), y[2000:]) - best)
+    assert torch.equal(kept(z).argmax(1), z.argmax(1))
+
+
+def test_the_evidence_survives_saving(tmp_path: Path) -> None:
+    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.01)]).fit(*sample())
+    fitted.save(tmp_path / "auto.safetensors")
+    loaded = load(tmp_path / "auto.safetensors")
+    assert isinstance(loaded, AutoCalibrator)
+    assert loaded.evidence == fitted.evidence
+    shown = str(loaded.evidence).splitlines()
+    assert shown[0].startswith("calibrated: ")
+    assert "600 rows" in shown[1]
+    assert [line.split("(")[0].strip() for line in shown[3:]] == [
+        "Identity",
+        "TemperatureMixture",
+        "IsotonicCalibration",
+    ]
+
+
+def test_what_is_in_use_is_named_with_its_stages() -> None:
+    fitted = AutoCalibrator(candidates=[Chain(Identity(), TemperatureScaling())]).fit(*sample(200))
+    assert fitted.learned() == "uses 1.00 Chain(Identity, TemperatureScaling)"
+
+
+def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
+    z, y = sample()
+    z[:, 3] = torch.where(y == 3, z[:, 3], -torch.inf)
+    sharp = torch.tensor([[50.0, 0, 0, 0]], dtype=torch.float64).repeat(20, 1)
+    fitted = AutoCalibrator(candidates=[TemperatureMixture(), IsotonicCalibration(floor=0.0)]).fit(
+        torch.cat([z, sharp]), torch.cat([y, torch.randint(1, 4, (20,), generator=torch.Generator().manual_seed(0))])
+    )
+    assert fitted.evidence is not None
+    isotonic = fitted.evidence.trials[2]
+    assert (isotonic.loss, isotonic.weight) == (float("inf"), 0.0)  # a zero under a true class
+    assert "not tried" in str(fitted.evidence)
+
+
+def test_exact_zeros_that_were_true_get_the_probability_with_which_they_were(tmp_path: Path) -> None:
+    z, y = sample(2000, sharpness=1.0)
+    z, seen = torch.log_softmax(z, 1), sample(2000, seed=1, sharpness=1.0)
+    rounded = torch.where(z < np.log(0.03), -torch.inf, z)
+    excluded = torch.isneginf(rounded)
+    missed = int(excluded[torch.arange(2000), y].sum())
+    assert missed > 20
+    fitted = AutoCalibrator().fit(rounded, y)
+    assert float(fitted.floor.exp()) == pytest.approx(missed / int(excluded.sum()))
+    assert f"zeros as {missed / int(excluded.sum()):.2g}" in repr(fitted)
+    test = torch.log_softmax(seen[0], 1)
+    rounded_test = torch.where(test < np.log(0.03), -torch.inf, test)
+    assert loss(fitted(rounded_test), seen[1]) < loss(test, seen[1]) + 0.03  # nearly what was before rounding
+    kept = AutoCalibrator(keep_argmax=True).fit(rounded, y)
+    assert torch.equal(kept(rounded_test).argmax(1), rounded_test.argmax(1))
+    fitted.save(tmp_path / "auto.safetensors")
+    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded_test), fitted(rounded_test))
+    # where an excluded class was never true it stays excluded
+    masked = torch.where((torch.arange(4) == (y[:, None] + 1) % 4) & (y[:, None] > 1), -torch.inf, z)
+    fitted = AutoCalibrator().fit(masked, y)
+    assert fitted.floor.numel() == 0
+    assert torch.equal(torch.isneginf(fitted(masked)), torch.isneginf(masked))
+
+
+@pytest.mark.parametrize(("rows", "matrix"), [(900, True), (40_000, False)])
+def test_what_is_tried_depends_on_the_time_it_takes(rows: int, matrix: bool) -> None:
+    few = MemoryRows.of(torch.zeros(1, 214), [0])
+    few.count = rows
+    auto = AutoCalibrator()
+    structured = [one for one in auto.candidates if "StructuredMatrix" in repr(one) and "Focal" in repr(one)]
+    assert [auto._suits(one, few) for one in structured] == [matrix]
+
+
+def test_folds_follow_content_groups_and_labels() -> None:
+    z, y = sample(200)
+    fold = fold_of(Chunk(z, y), 5)
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(fold_of(Chunk(z[order], y[order]), 5), fold[order])
+    doubled = fold_of(Chunk(torch.cat([z, z]), torch.cat([y, y])), 5)
+    assert torch.equal(doubled, torch.cat([fold, fold]))
+    count = torch.bincount(fold, minlength=5)
+    assert 20 < int(count.min()) <= int(count.max()) < 65  # 40 each, binomial
+    assert not torch.equal(fold, fold_of(Chunk(z, (y + 1) % 4), 5))
+    groups = torch.arange(200) // 20
+    grouped = fold_of(Chunk(z, y, groups=groups), 5)
+    assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
+
+
+def test_binary_problems_are_tried_with_binary_methods() -> None:
+    fitted = AutoCalibrator().fit(*sample(400, 2))
+    assert fitted.evidence is not None
+    tried = {trial.name.split("(")[0] for trial in fitted.evidence.trials if trial.loss < float("inf")}
+    assert {"BetaCalibration", "SplineCalibration"} <= tried
+    z, y = sample(seed=1, classes=2)
+    assert loss(fitted(z), y) < loss(z, y) - 0.1
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="folds as an integer ≥ 2"):
+        AutoCalibrator(folds=1)
+    with pytest.raises(InputError, match="and keep the decision"):
+        AutoCalibrator(keep_argmax=True, candidates=[StructuredVectorScaling()])
+    for wrong in (["TemperatureScaling"], [TemperatureScaling], TemperatureScaling, "auto"):
+        with pytest.raises(InputError, match="pass a list of instances"):
+            AutoCalibrator(candidates=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="name at least one"):
+        AutoCalibrator(candidates=[])
+    assert len(AutoCalibrator(candidates=TemperatureScaling()).members) == 2  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected type to be one of"):
+        AutoCalibrator(candidates=[{"type": "os.system"}])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mmbench-monkey", "news20-crossval"])
+def test_real_sets_gain(data: Path, name: str) -> None:
+    with np.load(data / "logits" / f"{name}.npz") as file:
+        val, test = [
+            (torch.from_numpy(file[f"{s}_logits"]), torch.from_numpy(file[f"{s}_labels"])) for s in ("val", "test")
+        ]
+    val = (val[0][:800], val[1][:800])
+    best = loss(TemperatureScaling().fit(*val)(test[0]).double(), test[1])
+    assert loss(AutoCalibrator().fit(*val)(test[0]).double(), test[1]) < 0.85 * best
+
+
+def test_without_any_gain_the_verdict_says_so() -> None:
+    """Calibrated rows: candidates close to doing nothing keep some weight, but nobody is told that they gained."""
+    seen = set()
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        z = 2 * torch.randn(300, 3, generator=generator)
+        y = torch.multinomial(torch.softmax(z, dim=1), 1, generator=generator)[:, 0]
+        evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
+        assert evidence is not None
+        gained = any(trial.gain > 0 for trial in evidence.trials if trial.weight > 0)
+        words = ("calibrated",) if gained else ("hardly changed", "abstained")
+        assert evidence.verdict.startswith(words)
+        seen.add(evidence.verdict.split(":")[0])
+    assert {"calibrated", "hardly changed"} <= seen
+
+
+@pytest.mark.parametrize("groups", [None, [7] * 60])
+def test_where_no_row_can_be_left_out_it_abstains(groups: list[int] | None) -> None:
+    z, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    z, y = (z[:1], y[:1]) if groups is None else (z, y)
+    auto = AutoCalibrator().fit(z, y, groups=groups)
+    assert auto.weights[0] == 1
+    assert torch.equal(auto(z), z)
+    assert auto.evidence is not None
+    assert auto.evidence.verdict.startswith("abstained")
+
+
+def test_tied_scores_do_not_hide_a_gain() -> None:
+    # folds by score and label would show every fit the opposite labels of each score: all looked worse than nothing
+    rng = np.random.default_rng(0)
+    p = rng.choice(np.arange(0.05, 1, 0.05), 1500)
+    y = (rng.random(1500) < p**2).astype(int)
+    z = torch.from_numpy(np.stack([np.zeros(1500), np.log(p / (1 - p))], axis=1))
+    fitted = AutoCalibrator(candidates=[TemperatureScaling(), StructuredVectorScaling()]).fit(z, y)
+    assert fitted.evidence is not None
+    assert fitted.evidence.trials[2].gain > 0.02
+    assert loss(fitted(z), torch.from_numpy(y)) < loss(z, torch.from_numpy(y)) - 0.02
+
+
+def scores_of(gain: Tensor) -> Scores:
+    return Scores(torch.ones(len(gain)).double(), gain.double(), torch.ones(len(gain)).double(), 5)
+
+
+def test_stacked_weights_are_those_of_the_best_mixture() -> None:
+    g = torch.Generator().manual_seed(0)
+    gain = torch.cat([torch.zeros(500, 1), torch.randn(500, 2, generator=g) + torch.tensor([0.2, 0.1])], dim=1)
+    gain = torch.cat([gain, torch.full((500, 1), torch.nan)], dim=1)  # given up
+    weights = stacked(scores_of(gain), torch.ones(4).double() / 4, least=0.01)
+    assert weights[3] == 0
+    assert float(weights.sum()) == pytest.approx(1)
+    grid = [(a / 50, b / 50) for a in range(51) for b in range(51 - a)]
+    loss_at = {
+        (a, b): -float(((1 - a - b) + a * gain[:, 1].exp() + b * gain[:, 2].exp()).log().mean()) for a, b in grid
+    }
+    best = min(loss_at, key=lambda pair: loss_at[pair])
+    np.testing.assert_allclose(weights[1:3].numpy(), best, atol=0.02)
+
+
+def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -> None:
+    candidates = [TemperatureScaling(), StructuredVectorScaling(), IsotonicCalibration(floor=1e-3)]
+    few, many = (AutoCalibrator(candidates=candidates).fit(*sample(rows)) for rows in (800, 1600))
+    for fitted, stack in ((few, False), (many, True)):
+        assert fitted.weights[0] == 0
+        assert fitted.evidence is not None
+        gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * RATE
+        plain = torch.softmax(gain, dim=0).double()
+        assert torch.allclose(fitted.weights, plain, atol=0.02) != stack
+    calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))
+    assert float(calibrated.weights[0]) > 0.5

@@ -1,0 +1,160 @@
+"""Temperature with uniform mixing and ensemble temperature, against brute force and scipy's constrained optimiser."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+)
+from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
+from calibrant.errors import BoundWarning, InputError
+from calibrant.rows import MemoryRows
+
+
+def sample(rows: int = 500, classes: int = 4, *, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Return logits and labels from softmax(z / 1.7), a share ``noise`` of them replaced by random classes."""
+    g = torch.Generator().manual_seed(0)
+    z = 4 * torch.randn(rows, classes, generator=g, dtype=torch.float64)
+    y = torch.multinomial(torch.softmax(z / 1.7, 1), 1, generator=g)[:, 0]
+    lost = torch.rand(rows, generator=g) < noise
+    return z, torch.where(lost, torch.randint(classes, (rows,), generator=g), y)
+
+
+def true_class_probs(z: Tensor, y: Tensor, temperature: float) -> np.ndarray:
+    return torch.softmax(z / temperature, 1).gather(1, y[:, None])[:, 0].numpy()
+
+
+def test_laplace_mixing_is_the_formula() -> None:
+    z, y = sample()
+    fitted = TemperatureMixture().fit(z, y)
+    assert fitted.temperature == pytest.approx(TemperatureScaling().fit(z, y).temperature, rel=1e-9)
+    expected = (1 - 1 / 501) * torch.softmax(z / fitted.temperature, 1) + 1 / 501 / 4
+    torch.testing.assert_close(fitted(z).exp(), expected, rtol=0, atol=1e-12)
+
+
+def test_fitted_mixing_is_the_best_of_a_fine_grid() -> None:
+    z, y = sample()
+    fitted = TemperatureMixture("fit").fit(z, y)
+
+    def objective(temperature: float, share: float) -> float:
+        mixed = (1 - share) * true_class_probs(z, y, temperature) + share / 4
+        return float(-np.log(mixed).sum() - math.log(share))
+
+    best = min(objective(t, e) for t in np.linspace(0.5, 4, 71) for e in np.linspace(0.005, 0.5, 100))
+    assert objective(fitted.temperature, fitted.mixing_share) <= best + 1e-6
+    assert 0.05 < fitted.mixing_share < 0.2  # a tenth of the labels is noise
+
+
+def test_an_all_correct_set_bounds_what_a_mistake_costs() -> None:
+    z, _ = sample()
+    y = z.argmax(1)
+    with pytest.warns(BoundWarning):
+        log_p = TemperatureMixture().fit(z, y)(z)
+    assert float(log_p.min()) >= math.log(1 / 501 / 4) - 1e-9
+    prior = TemperatureMixture(prior=0.5).fit(z, y)
+    assert 0.02 < prior.temperature < 1
+
+
+def test_a_prior_pulls_log_t_as_its_formula_says() -> None:
+    z, y = sample(50)
+    fitted = TemperatureMixture(prior=0.5).fit(z, y).temperature
+
+    def objective(u: np.ndarray) -> float:
+        return float(-np.log(true_class_probs(z, y, math.exp(u[0]))).sum() + u[0] ** 2 / (2 * 0.25))
+
+    brute = minimize(objective, [0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
+    assert math.log(fitted) == pytest.approx(brute.x[0], abs=1e-5)
+
+
+def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:
+    z, y = sample()
+    fitted = EnsembleTemperatureScaling().fit(z, y)
+    p = np.stack([true_class_probs(z, y, fitted.temperature), true_class_probs(z, y, 1.0), np.full(500, 0.25)], axis=1)
+
+    def objective(w: np.ndarray) -> float:
+        return float(-np.log(np.maximum(p @ w, 1e-12)).mean())
+
+    brute = minimize(
+        objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints={"type": "eq", "fun": lambda w: w.sum() - 1}
+    )  # fmt: skip
+    assert objective(fitted.weights.numpy()) <= brute.fun + 1e-7
+    expected = p @ fitted.weights.numpy()
+    ours = fitted(z).gather(1, y[:, None])[:, 0].exp()
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-10)
+
+
+def weights_of(p: Tensor) -> Tensor:
+    rows = MemoryRows(
+        [MixtureChunk.of(p, torch.ones(len(p), dtype=torch.float64))],
+        classes=p.shape[1],
+        count=len(p),
+        weighted=False,
+        device=p.device,
+    )
+    return fit_mixture_weights(rows, members=p.shape[1], mass=float(len(p)))
+
+
+def test_mixture_weights_with_a_known_answer() -> None:
+    # −(¾ log w + ¼ log(1 − w)): the best weight is the share of rows that only the first component can explain
+    assert float(weights_of(torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64))[0]) == pytest.approx(
+        0.75, abs=1e-6
+    )
+
+
+def test_a_useless_component_gets_no_weight() -> None:
+    g = torch.Generator().manual_seed(0)
+    p = torch.rand(200, 1, generator=g, dtype=torch.float64)
+    assert float(weights_of(torch.cat([p, p / 2], 1))[1]) < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
+    """No component could gain: Σ s p_m / (Σ w p) ≤ 1 for each m (Karush, Kuhn, Tucker)."""
+    g = torch.Generator().manual_seed(seed)
+    p = torch.rand(50, 2 + seed % 5, generator=g, dtype=torch.float64) ** (1 + seed)
+    p[:, -1] = p[:, 0] if seed % 3 == 0 else p[:, -1]  # two components that are the same
+    w = weights_of(p)
+    assert float(w.sum()) == pytest.approx(1)
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
+
+
+def test_an_unknown_mixing_is_refused() -> None:
+    with pytest.raises(InputError, match="'laplace', 'fit' or a number, got 'some'"):
+        TemperatureMixture("some")
+    with pytest.raises(InputError, match=r"mixing in \[0, 1\)"):
+        TemperatureMixture(1.0)
+
+
+@pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), AutoCalibrator(keep_argmax=True)])
+def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
+    # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 4, generator=g)
+    y = torch.multinomial(torch.softmax(-3 * z, dim=1), 1, generator=g)[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BoundWarning)
+        keep.fit(z, y)
+    assert torch.equal(keep(z).argmax(dim=1), z.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "keep", [EnsembleTemperatureScaling(), TemperatureMixture(), FocalTemperatureScaling(grid=[1.0, 2.0, 4.0])]
+)
+def test_half_precision_of_many_classes_keeps_the_decision(keep: Calibrator, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(500, 1000, generator=g)
+    y = torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
+    z = z.to(dtype)
+    assert torch.equal(keep.fit(z, y)(z).argmax(dim=1), z.argmax(dim=1))
