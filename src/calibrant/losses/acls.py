@@ -1,13 +1,13 @@
 """Adaptive and conditional label smoothing (ACLS)."""
 
+from typing import Unpack
+
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Largest, Margin
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import RowPenalty
+from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
 __all__ = ["ACLSLoss"]
 
@@ -43,13 +43,9 @@ class ACLSLoss(RowPenalty):
         margin: float = 10.0,
         top: float = 1.0,
         others: float = 0.1,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
         self.margin = check_number(margin, name="margin", low=0)
         self.top = check_number(top, name="top", low=0)
         self.others = check_number(others, name="others", low=0)

@@ -1,17 +1,16 @@
 """AdaFocal: focal loss with one γ per bin of confidence, adapted to the bin's calibration error on validation data."""
 
 from collections.abc import Callable
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor, distributed
 
 from calibrant._core.check import check_count, check_number, refuse
-from calibrant._objective.batch import Reduction
 from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.losses.loss import WeightedNLL
+from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
 __all__ = ["AdaFocalLoss"]
@@ -69,11 +68,9 @@ class AdaFocalLoss(WeightedNLL):
         detach_weight: bool = False,
         *,
         warn_after: int | None = 2000,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(detach_weight, **options)
         self.bins = check_count(bins, name="bins")
         if self.bins > _MOST_BINS:
             raise refuse(f"bins as an integer in [1, {_MOST_BINS}]", str(bins), "choose fewer")

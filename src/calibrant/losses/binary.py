@@ -1,12 +1,13 @@
 """Base class of multi-label losses: (N, L) logits of sigmoids, with one term per label."""
 
-from abc import ABC, abstractmethod
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_number, refuse
 from calibrant._core.config import shown
 from calibrant._objective.arguments import check_common
@@ -17,7 +18,7 @@ __all__ = ["BinaryLoss"]
 MISSING = -1
 
 
-class BinaryLoss(nn.Module, ABC):
+class BinaryLoss(nn.Module, metaclass=PublicCalls):
     """Base class of multi-label losses, called on (N, L) logits and labels; subclasses return the loss of one outcome.
 
     The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the
@@ -38,6 +39,7 @@ class BinaryLoss(nn.Module, ABC):
         tensor(0.2500)
     """
 
+    call_hint: ClassVar = "call it as loss(logits, labels)"
     pos_weight: Tensor | None
 
     def __init__(self, *, pos_weight: Tensor | None = None, reduction: Reduction = "mean") -> None:

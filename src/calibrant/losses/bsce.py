@@ -1,12 +1,13 @@
 """Cross-entropy weighted by the distance of the prediction from the label, in the gradient only (BSCE-GRA)."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from calibrant._core.check import check_flag, check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Distance, positive_power, with_bounded_gradient
 from calibrant._objective.true_class import row_nll
-from calibrant.losses.loss import RowLoss
+from calibrant.losses.loss import LossOptions, RowLoss
 
 __all__ = ["BSCELoss"]
 
@@ -36,12 +37,9 @@ class BSCELoss(RowLoss):
         gamma: float = 2.0,
         norm: float = 2.0,
         detach_weight: bool = True,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.norm = check_number(norm, name="norm", low=1)
         self.detach_weight = check_flag(detach_weight, name="detach_weight")

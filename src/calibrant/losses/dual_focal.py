@@ -1,6 +1,7 @@
 """Dual focal loss, weighted by the true class's probability and by the largest probability below it."""
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -8,11 +9,10 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_flag, check_number
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.batch import Reduction
 from calibrant._objective.blocks import in_blocks
 from calibrant._objective.rows import weighted_rows
 from calibrant._objective.true_class import argmax, nll_with_logits
-from calibrant.losses.loss import RowLoss
+from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import power_of_rest
 
 __all__ = ["DualFocalLoss"]
@@ -43,12 +43,9 @@ class DualFocalLoss(RowLoss):
         self,
         gamma: float = 5.0,
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.detach_weight = check_flag(detach_weight, name="detach_weight")
 

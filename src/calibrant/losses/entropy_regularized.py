@@ -1,11 +1,11 @@
 """Cross-entropy minus α times the entropy of the prediction (confidence penalty)."""
 
+from typing import Unpack
+
 from torch import Tensor
 
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Entropy
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import RowPenalty
+from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
 __all__ = ["EntropyRegularizedLoss"]
 
@@ -32,13 +32,9 @@ class EntropyRegularizedLoss(RowPenalty):
     def __init__(
         self,
         strength: float,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and −H(p) (N,)."""

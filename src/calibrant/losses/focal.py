@@ -1,11 +1,12 @@
 """Focal loss (1 − p_y)^γ · (−log p_y), finite in value and gradient at every margin."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import weighted_soft_rows
-from calibrant.losses.loss import ScoreLoss
+from calibrant.losses.loss import LossOptions, ScoreLoss
 from calibrant.scores import FocalScore
 
 __all__ = ["FocalLoss"]
@@ -39,13 +40,10 @@ class FocalLoss(ScoreLoss):
         self,
         gamma: float,
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
         score = FocalScore(check_number(gamma, name="gamma", low=0))
-        super().__init__(score, detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(score, detach_weight, **options)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""

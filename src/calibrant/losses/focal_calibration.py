@@ -1,12 +1,13 @@
 """Focal calibration loss (FCL): focal loss plus λ times the Brier score."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Distance
 from calibrant.losses.focal import FocalLoss
-from calibrant.losses.loss import RowLoss
+from calibrant.losses.loss import LossOptions, RowLoss
 
 __all__ = ["FocalCalibrationLoss"]
 
@@ -36,12 +37,9 @@ class FocalCalibrationLoss(RowLoss):
         gamma: float = 3.0,
         strength: float = 1.0,
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.focal = FocalLoss(gamma, detach_weight)
         self.gamma, self.detach_weight = self.focal.gamma, self.focal.detach_weight
         self.strength = check_number(strength, name="strength", low=0)

@@ -1,11 +1,10 @@
 """Inverse focal loss (1 + p_y)^γ · (−log p_y): a larger weight on samples with a high true-class probability."""
 
-from torch import Tensor
+from typing import Unpack
 
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import Reduction
 from calibrant.errors import UsageWarning
-from calibrant.losses.loss import ScoreLoss
+from calibrant.losses.loss import LossOptions, ScoreLoss
 from calibrant.scores import INVERSE_FOCAL_LIMIT, InverseFocalScore
 
 __all__ = ["InverseFocalLoss"]
@@ -40,13 +39,10 @@ class InverseFocalLoss(ScoreLoss):
         self,
         gamma: float,
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
         score = InverseFocalScore(gamma)
-        super().__init__(score, detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(score, detach_weight, **options)
         if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
             warn_user(
                 f"expected gamma ≤ {INVERSE_FOCAL_LIMIT:.4f}, got {self.gamma:g}: the loss increases with p_y on an "

@@ -1,15 +1,14 @@
 """Label smoothing in its two forms, whose smoothing parameters differ by the factor K/(K − 1)."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_number
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import smoothed_rows, smoothed_soft_rows
 from calibrant.errors import UsageWarning
-from calibrant.losses.loss import RowLoss
+from calibrant.losses.loss import LossOptions, RowLoss
 
 __all__ = ["LabelSmoothingLoss"]
 
@@ -37,12 +36,9 @@ class LabelSmoothingLoss(RowLoss):
         self,
         smoothing: float,
         spread: Literal["all", "others"] = "all",
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
         if self.smoothing < 0:
             warn_user(

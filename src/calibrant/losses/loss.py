@@ -8,11 +8,13 @@ To write your own, subclass ``RowLoss`` with one method:
             return nll + 1 - torch.exp(-nll)
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
+from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_flag
 from calibrant._core.config import shown
 from calibrant._objective.arguments import check_common, check_rows
@@ -30,7 +32,18 @@ from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, 
 __all__ = ["Loss", "RowLoss", "WeightedNLL"]
 
 
-class Loss(nn.Module, ABC):
+class LossOptions(TypedDict, total=False):
+    """The options that all losses have: ``def __init__(self, gamma: float, **options: Unpack[LossOptions])``.
+
+    ``inspect.signature`` of such a loss names them, with the defaults of ``Loss``.
+    """
+
+    reduction: Reduction
+    weight: Tensor | None
+    ignore_index: int
+
+
+class Loss(nn.Module, metaclass=PublicCalls):
     """Base class of losses called on (logits, labels).
 
     Args:
@@ -44,6 +57,7 @@ class Loss(nn.Module, ABC):
         True
     """
 
+    call_hint: ClassVar = "call it as loss(logits, labels)"
     weight: Tensor | None
 
     def __init__(
@@ -143,12 +157,9 @@ class WeightedNLL(RowLoss):
     def __init__(
         self,
         detach_weight: bool,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.detach_weight = check_flag(detach_weight, name="detach_weight")
 
     @abstractmethod
@@ -195,12 +206,9 @@ class ScoreLoss(WeightedNLL):
         self,
         score: FocalScore | InverseFocalScore,
         detach_weight: bool,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(detach_weight, **options)
         self.score = score
 
     @property

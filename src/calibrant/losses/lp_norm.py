@@ -1,16 +1,15 @@
 """Cross-entropy with a penalty on the size of the logits."""
 
 import math
+from typing import Unpack
 
 from torch import Tensor
 
 from calibrant._core.check import check_number
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Norm
 from calibrant.errors import UsageWarning
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import RowPenalty
+from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
 __all__ = ["LpNormLoss"]
 
@@ -45,13 +44,9 @@ class LpNormLoss(RowPenalty):
         self,
         strength: float,
         p: float = 1.0,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
         self.p = check_number(p, name="p", low=1)
         if self.strength < 0:
             warn_user(

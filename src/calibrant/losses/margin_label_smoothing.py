@@ -1,12 +1,12 @@
 """Margin-based label smoothing (MbLS): a penalty on logit differences beyond a margin."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.statistics import Margin
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import RowPenalty
+from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
 __all__ = ["MarginLabelSmoothingLoss"]
 
@@ -38,13 +38,9 @@ class MarginLabelSmoothingLoss(RowPenalty):
         self,
         strength: float = 0.1,
         margin: float = 10.0,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
         self.margin = check_number(margin, name="margin", low=0)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

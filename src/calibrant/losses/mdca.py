@@ -1,15 +1,13 @@
 """Multi-class difference in confidence and accuracy (MDCA) as a penalty."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.batch import Reduction
 from calibrant._objective.blocks import gradient_in_blocks, in_blocks, promoted
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import BatchPenalty
+from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 __all__ = ["MDCALoss"]
 
@@ -38,13 +36,9 @@ class MDCALoss(BatchPenalty):
     def __init__(
         self,
         strength: float = 1.0,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and (1/K) Σ_k |mean p_k − frequency of label k| ()."""

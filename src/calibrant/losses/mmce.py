@@ -1,15 +1,13 @@
 """Maximum mean calibration error (MMCE) as a penalty, in O(N log N) time and O(N) memory."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_flag, check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.true_class import confidence_with_logits
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import BatchPenalty
+from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 __all__ = ["MMCELoss"]
 
@@ -49,13 +47,9 @@ class MMCELoss(BatchPenalty):
         kernel_width: float = 0.4,
         weighted: bool = True,
         normalisation: Literal["kumar", "torrvision"] = "kumar",
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
         self.kernel_width = check_number(kernel_width, name="kernel_width", low=0.01)
         self.weighted = check_flag(weighted, name="weighted")
         self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))

@@ -8,6 +8,7 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 """
 
 from abc import abstractmethod
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -19,6 +20,15 @@ from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, RowLoss
 
 __all__ = ["BatchPenalty", "Penalty", "RowPenalty"]
+
+
+class PenaltyOptions(TypedDict, total=False):
+    """The options that all penalties have beside their strength."""
+
+    base: Loss | None
+    reduction: Reduction
+    weight: Tensor | None
+    ignore_index: int
 
 
 class Penalty(Loss):

@@ -1,16 +1,15 @@
 """The proper part of focal loss as a training loss: focal loss composed with the inverse of its calibration map."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.log_pairs import finite_floor, log_pairs
-from calibrant.losses.loss import RowLoss
+from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
 
@@ -41,12 +40,9 @@ class ProperFocalLoss(RowLoss):
     def __init__(
         self,
         gamma: float,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(**options)
         self.gamma = check_number(gamma, name="gamma", low=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 """Sample-dependent focal loss (FLSD): a larger γ where the true class's probability is small."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number, check_sequence, refuse
-from calibrant._objective.batch import Reduction
-from calibrant.losses.loss import WeightedNLL
+from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
 __all__ = ["SampleDependentFocalLoss"]
@@ -41,12 +41,9 @@ class SampleDependentFocalLoss(WeightedNLL):
         gammas: Sequence[float] = (5.0, 3.0),
         thresholds: Sequence[float] = (0.2,),
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(detach_weight, **options)
         self.gammas = tuple(
             check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
         )

@@ -1,13 +1,13 @@
 """Focal loss whose γ follows a schedule over the epochs."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number, check_sequence, refuse
-from calibrant._objective.batch import Reduction
-from calibrant.losses.loss import WeightedNLL
+from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
 
 __all__ = ["ScheduledFocalLoss"]
@@ -42,12 +42,9 @@ class ScheduledFocalLoss(WeightedNLL):
         gammas: Sequence[float],
         milestones: Sequence[int],
         detach_weight: bool = False,
-        *,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(detach_weight, reduction=reduction, weight=weight, ignore_index=ignore_index)
+        super().__init__(detach_weight, **options)
         self.gammas = tuple(
             check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
         )

@@ -1,14 +1,14 @@
 """A differentiable expected calibration error with soft bins, as a penalty."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from calibrant._core.arguments import check_bins
 from calibrant._core.check import check_number
-from calibrant._objective.batch import Reduction
 from calibrant._objective.true_class import confidence_with_logits
-from calibrant.losses.loss import Loss
-from calibrant.losses.penalty import BatchPenalty
+from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 __all__ = ["SoftBinnedECELoss"]
 
@@ -43,13 +43,9 @@ class SoftBinnedECELoss(BatchPenalty):
         bins: int = 15,
         temperature: float = 0.01,
         norm: float = 2.0,
-        *,
-        base: Loss | None = None,
-        reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        **options: Unpack[PenaltyOptions],
     ) -> None:
-        super().__init__(strength, base, reduction, weight, ignore_index)
+        super().__init__(strength, **options)
         self.bins = check_bins(bins)
         self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
         self.norm = check_number(norm, name="norm", low=1)

@@ -1,12 +1,13 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
 from calibrant.binning import Binning, EqualMass, EqualWidth, MassSketch
 from calibrant.data.checks import Data, need_rows
@@ -31,7 +32,7 @@ S = TypeVar("S", bound=Sum)
 
 
 @dataclass(frozen=True)
-class Metric(ABC):
+class Metric(metaclass=PublicCalls):
     """Base class of all metrics. The fields are the configuration, which the repr shows.
 
     A subclass is a frozen dataclass that implements ``__call__`` and sets the attributes below on the class. Subclass
@@ -65,6 +66,7 @@ class Metric(ABC):
     notion: ClassVar[str]
     cite: ClassVar[str]
     needs_classes: ClassVar[bool] = False
+    call_hint: ClassVar[str] = "pass one value, such as Predictions.from_logits(logits, labels)"
 
     @property
     def measures_calibration(self) -> bool:

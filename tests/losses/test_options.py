@@ -1,0 +1,83 @@
+"""The options that losses take from their base, and the sentences for calls that do not fit a signature."""
+
+import copy
+import inspect
+import pickle
+from typing import Any, Unpack
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrant import calibrators, losses, metrics
+from calibrant.errors import InputError
+from calibrant.losses.loss import LossOptions
+
+# wrong calls are what is tested here, so mypy must not see the signatures
+LOSSES: Any = losses
+METRICS: Any = metrics
+CALIBRATORS: Any = calibrators
+Z, Y = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+
+
+class Hinge(losses.RowLoss):
+    def __init__(self, margin: float = 1.0, **options: Unpack[LossOptions]) -> None:
+        super().__init__(**options)
+        self.margin = margin
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (self.margin - logits.gather(1, labels[:, None])[:, 0]).clamp_min(0)
+
+
+def test_a_signature_names_every_option_with_the_default_of_the_base() -> None:
+    parameters = inspect.signature(Hinge).parameters
+    assert list(parameters) == ["margin", "reduction", "weight", "ignore_index"]
+    assert [one.default for one in parameters.values()] == [1.0, "mean", None, -100]
+    assert parameters["weight"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert "base" in inspect.signature(losses.MMCELoss).parameters
+
+
+def test_options_reach_the_base_and_survive_copies() -> None:
+    made = Hinge(2.0, reduction="sum", ignore_index=1)
+    assert repr(made) == "Hinge(margin=2.0, reduction='sum', ignore_index=1)"
+    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(losses.FocalLoss(2.0, reduction="sum")))):
+        assert again.reduction == "sum"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LOSSES.FocalLoss(alpha=0.25), r"FocalLoss\(gamma, .*got the argument alpha; .* called weight"),
+        (lambda: LOSSES.BinaryFocalLoss(2.0, alpha=0.25), "called pos_weight"),
+        (lambda: LOSSES.FocalLoss(), "got no gamma; pass gamma"),
+        (lambda: LOSSES.FocalLoss(1.0, False, "sum"), "got 3 arguments without a name; pass the others by name"),
+        (lambda: LOSSES.FocalLoss(1.0, gamma=2.0), "got an argument twice; pass it once"),
+        (lambda: LOSSES.FocalLoss(1.0)(Z), r"got no labels; call it as loss\(logits, labels\)"),
+        (lambda: METRICS.ECE(n_bins=10), "got the argument n_bins; the argument is called binning"),
+        (lambda: METRICS.ECE()(Z, Y), r"ECE\(\)\(data\), got 2 arguments .* Predictions\.from_logits"),
+        (lambda: CALIBRATORS.TemperatureScaling(zzz=1), "got the argument zzz; name one of these"),
+        (lambda: CALIBRATORS.TemperatureScaling().fit(Z, Y, weights=Y), "the argument is called sample_weight"),
+        (lambda: CALIBRATORS.Identity().fit(Z, Y)(Z, Y, Y), "3 arguments without a name; call it as calibrator"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_one_sentence_with_the_right_call(call: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_a_type_error_inside_a_call_that_fits_is_left_as_it_is() -> None:
+    class Broken(losses.RowLoss):
+        def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        Broken()(Z, Y)
+
+
+def test_no_public_class_of_the_families_lets_a_raw_type_error_through() -> None:
+    for family in (losses, metrics, calibrators):
+        for name in family.__all__:
+            cls: Any = getattr(family, name)
+            if inspect.isclass(cls) and "PublicCalls" in type(cls).__name__ and not inspect.isabstract(cls):
+                with pytest.raises(InputError, match="expected"):
+                    cls(no_such_argument=1)
