@@ -8,8 +8,7 @@ from calibrant import BinaryPairs
 from calibrant.binning import EqualWidth
 from calibrant.plot import Diagram, diagram_of, risk_curve
 from calibrant.plot.style import LIGHT
-from calibrant.report.figures import before_after_figure, reliability_figure, risk_figure
-from calibrant.report.vector import figures_of, inline_svg
+from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure
 
 PAIRS = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
 

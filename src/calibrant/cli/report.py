@@ -108,7 +108,7 @@ def report(
         calibrant report labels.npz --multilabel -o report.html
     """
     from calibrant.report import write_report
-    from calibrant.report.formats import check_format
+    from calibrant.report.render import check_format
 
     _refuse_choices(context, fitting)
     if multilabel:

@@ -211,7 +211,7 @@ class Outputs:
 
     def check(self, *, inputs: list[str]) -> None:
         """Refuse places that cannot be written, before any work is done."""
-        from calibrant.report.formats import check_format
+        from calibrant.report.render import check_format
 
         check_outputs(self.report, self.record, folder=self.figures, inputs=inputs)
         if self.record is not None:

@@ -7,9 +7,9 @@ from calibrant.data.predictions import Predictions
 from calibrant.operate import Abstention, CostRule, abstain
 from calibrant.operate.costs import weigh
 from calibrant.plot.decisions import decision_curve
+from calibrant.report.figures import data_address
 from calibrant.report.model import Table
 from calibrant.report.theory_figures import steady
-from calibrant.report.vector import data_address
 
 __all__ = ["answer_table", "benefit_picture", "cost_table"]
 

@@ -15,11 +15,9 @@ from calibrant.errors import InputError
 from calibrant.evaluate import LabelTable, MultiLabelRow, label_table, multilabel_panel
 from calibrant.plot.arguments import check_label
 from calibrant.plot.diagrams import diagram_of
-from calibrant.report.figures import panel_figure
-from calibrant.report.formats import check_format
+from calibrant.report.figures import PLACEHOLDERS, inline_svg, panel_figure
 from calibrant.report.model import Table
-from calibrant.report.render import environment, versions
-from calibrant.report.vector import PLACEHOLDERS, inline_svg
+from calibrant.report.render import check_format, environment, versions
 
 __all__ = ["LabelReport", "write_label_report"]
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from calibrant._core.check import check_count, check_sequence, refuse, shown
-from calibrant._core.paths import atomic_write
+from calibrant._core.check import check_choice, check_count, check_sequence, refuse, shown
+from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto.auto import Evidence
@@ -39,13 +39,14 @@ from calibrant.report.diagnosis import (
     group_panels,
     worst_bins,
 )
-from calibrant.report.for_whom import FIRST, PROMISE, Audit, audit_of, found_for_whom
-from calibrant.report.formats import check_format
+from calibrant.report.groups_report import FIRST, PROMISE, Audit, audit_of, group_findings
 from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
-from calibrant.report.words import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary, weight_remarks
+from calibrant.report.wording import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary, weight_remarks
 
+SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
+FORMATS = tuple(SUFFIXES)
 T = TypeVar("T")
 
 
@@ -214,6 +215,23 @@ def write_report(
     return Path(path)
 
 
+def check_format(path: str | os.PathLike[str], format: str | None) -> str:
+    """Return the format of a report at ``path``: "html", "md" or "json".
+
+    Args:
+        path: Where it is written.
+        format: The format, or None to take it from the suffix, else HTML.
+
+    Raises:
+        InputError: For another format, or a suffix that contradicts it.
+    """
+    suffix = as_path(path).suffix.lower()
+    known = {name: kind for kind, names in SUFFIXES.items() for name in names}
+    chosen = check_choice(known.get(suffix, "html") if format is None else format, name="format", choices=FORMATS)
+    check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
+    return chosen
+
+
 def _check_extras(tables: Sequence[Table | tuple[str, str]], notes: Sequence[str]) -> None:
     for one in check_sequence(tables, name="tables"):
         if not isinstance(one, Table) and not _is_picture(one):
@@ -259,7 +277,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
         classes=classes,
         groups=groups,
         panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
-        words=words + found_for_whom(audit),
+        words=words + group_findings(audit),
         fingerprint=fingerprint(model.before),
         remarks=weight_remarks(model.before),
         audit=audit,
@@ -327,7 +345,7 @@ def _soft(name: Any) -> Any:
 
 
 def _html(context: dict[str, Any]) -> str:
-    from calibrant.report.vector import figures_of
+    from calibrant.report.figures import figures_of
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
     page = environment().get_template("report.html").render(**context, figures=figures)

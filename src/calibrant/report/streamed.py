@@ -1,45 +1,44 @@
 """The content of a report on a model, from sums over rows that need not fit in memory."""
 
+import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from calibrant._core.check import check_count, refuse
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SumMetric
+from calibrant.data.checks import Data, need_predictions
+from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.record import Features, is_beside, join_columns
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, MeanMetric, Metric, SumMetric
 from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
 from calibrant.report.advice import NOTHING, Gain, mean_gain
 from calibrant.report.diagnosis import BINS, PANELS, Part, worst_first
-from calibrant.report.for_whom import found_for_whom
+from calibrant.report.groups_report import Audit, audit, group_findings, unread
 from calibrant.report.model import Subject
 from calibrant.report.render import Section, before_after
-from calibrant.report.streamed_audit import audit_passes, audit_streamed, has_features
-from calibrant.report.sums import (
-    ByGroup,
-    Digest,
-    FineCells,
-    GroupSums,
-    LossGain,
-    Moments,
-    MomentSums,
-    mass_table,
-    null_tables,
-)
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.report.verdict import MARGIN, check_margin, verdict_of
-from calibrant.report.words import summary
+from calibrant.report.wording import summary
+from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
-from calibrant.scale.rows import ParquetRows
-from calibrant.scale.stream import Progress, States, metric_passes, sums_of
+from calibrant.scale.passes import ParquetSource, Passes
+from calibrant.scale.rows import ParquetRows, Shard
+from calibrant.scale.stream import Progress, States, metric_passes, one_pass, sums_of
 from calibrant.statistics import error_interval, normal_quantile, wilson
+from calibrant.statistics.null import CELLS, cell_outcomes
 
 __all__ = ["diagnose_streamed"]
 
@@ -120,7 +119,7 @@ def diagnose_streamed(
     for one in (*done, *([] if sample is None else [sample])):
         one.remove()
     section = _section(shown, states, class_names, draws=draws, margin=margin)
-    return replace(section, audit=groups, words=section.words + found_for_whom(groups))
+    return replace(section, audit=groups, words=section.words + group_findings(groups))
 
 
 def _metrics() -> list[SumMetric[Any]]:
@@ -230,7 +229,7 @@ def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: in
     return found
 
 
-def _mean_interval(metric: Metric, sums: MomentSums) -> tuple[float, float] | None:
+def _mean_interval(metric: Metric, sums: "MomentSums") -> tuple[float, float] | None:
     if isinstance(metric, Accuracy):
         interval = wilson(round(sums.total), sums.rows, level=LEVEL)
         return interval.low, interval.high
@@ -291,3 +290,415 @@ def _curve(cells: BinTable) -> Curve:
         keep = torch.unique(torch.searchsorted(taken, target).clamp_max(len(filled) - 1))
         taken, errors = taken[keep], errors[keep]
     return Curve((taken / cells.total).tolist(), (errors / taken).tolist())
+
+
+MOST_GROUPS = 10_000  # most groups with sums of their own: a million users would exceed the memory bound
+_OCTAVES, _STEPS = 43, 16  # cells next to p = 1: 1 − p from 2⁻¹⁰ down to 2⁻⁵³, sixteen per octave
+
+
+class _ReportSum(SumMetric[Any]):
+    """A sum for a report that is not a metric itself; its value is the number of rows."""
+
+    better = "lower"
+    bounds = (0.0, 1.0)
+    notion = "report"
+    cite = "–"
+
+    def value(self, state: Any) -> float:
+        """Return the number of rows in a state."""
+        return float(state.rows)
+
+
+@dataclass(frozen=True)
+class MomentSums:
+    """Sums over rows of a number and of its square.
+
+    Args:
+        total: Σ x.
+        squares: Σ x².
+        rows: Number of rows.
+    """
+
+    total: float
+    squares: float
+    rows: int
+
+    def __add__(self, other: "MomentSums") -> "MomentSums":
+        return MomentSums(self.total + other.total, self.squares + other.squares, self.rows + other.rows)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        mean = self.total / self.rows
+        return float(np.sqrt(max(self.squares / self.rows - mean**2, 0.0) / self.rows))
+
+
+@dataclass(frozen=True)
+class Moments(_ReportSum):
+    """Mean and variance of a metric that is a mean over rows.
+
+    Args:
+        metric: The metric.
+    """
+
+    metric: Metric
+
+    def state(self, data: Data) -> MomentSums:
+        """Return the sums of ``data``."""
+        assert isinstance(self.metric, MeanMetric)
+        rows = self.metric.rows(data).double()
+        return MomentSums(float(rows.sum()), float(rows.square().sum()), rows.shape[0])
+
+
+@dataclass(frozen=True)
+class LossGain(_ReportSum):
+    """Sums of the reduction of each row's log-loss by a calibrator.
+
+    Args:
+        identity: Hash of the calibrator, which identifies this sum in a checkpoint and between processes.
+        calibrator: The calibrator.
+    """
+
+    identity: str
+    calibrator: Calibrator = field(compare=False, repr=False)  # its hash says which it is
+
+    def state(self, data: Data) -> MomentSums:
+        """Return the sums of ``data``."""
+        predictions = need_predictions(data, metric=self)
+        after = predictions.calibrated_by(self.calibrator)
+        gain = (predictions.nll - after.nll).double()
+        return MomentSums(float(gain.sum()), float(gain.square().sum()), gain.shape[0])
+
+
+@dataclass(frozen=True)
+class FineCells(_ReportSum):
+    """Counts and sums in cells of confidence: the 15 bins cut at every 1/1024, and above 1 − 1/1024 by octaves of 1 − p.
+
+    The limits if calibrated of the binned errors are simulated from the former, cell by cell; both together give points
+    of the risk-coverage curve, exact at the cells' edges.
+    """
+
+    def state(self, data: Data) -> BinTable:
+        """Return the table of the cells."""
+        p = data.confidence.double()
+        fine = (p * CELLS).long().clamp(0, CELLS - 1)
+        # both indices are non-decreasing in p and never increase at the same p, so their sum identifies the pair
+        cell = fine + EqualWidth(BINS).assign(p)
+        octave = torch.log2((1 - p).clamp(2.0**-53, 2.0**-10)).neg() - 10
+        last = fine == CELLS - 1
+        cell = cell + torch.where(last, (octave * _STEPS).long().clamp(0, _OCTAVES * _STEPS), 0)
+        return BinTable.from_pairs(cell, p, data.correct, bins=_cells())
+
+    def value(self, state: BinTable) -> float:
+        """Return the rows in a state."""
+        return float(state.total)
+
+
+def _cells() -> int:
+    return CELLS + BINS - 1 + _OCTAVES * _STEPS
+
+
+def coarse_bins() -> Tensor:
+    """Return the bin (1038,) of each coarse cell of ``FineCells``: cells are 1/1024 wide and cut at the bins' edges."""
+    edges = sorted({i / CELLS for i in range(CELLS + 1)} | {i / BINS for i in range(BINS + 1)})
+    middles = torch.tensor([(a + b) / 2 for a, b in pairwise(edges)], dtype=torch.float64)
+    return EqualWidth(BINS).assign(middles)
+
+
+def null_tables(state: BinTable, coarse: BinTable, *, draws: int, seed: int = 0) -> BinTable:
+    """Return ``coarse`` with the outcome sums (draws, 15) of calibrated models with the confidences of ``state``.
+
+    The cells, the generator and the order are those of ``statistics.null_outcomes``, so limits equal those in memory.
+    """
+    bins = coarse_bins()
+    size = len(bins)
+    coarse_cell = torch.arange(len(state.count)).clamp_max(size - 1)  # the octaves subdivide the last coarse cell
+    count = torch.zeros(size, dtype=torch.int64).index_add_(0, coarse_cell, state.count)
+    sum_p = torch.zeros(size, dtype=torch.float64).index_add_(0, coarse_cell, state.sum_p)
+    filled = torch.nonzero(count)[:, 0]
+    mean = (sum_p[filled] / count[filled]).clamp(0, 1)
+    numbers = (bins[filled].numpy(), count[filled].numpy(), mean.numpy())
+    sums = cell_outcomes(*numbers, bins=BINS, draws=draws, seed=seed)
+    return BinTable(coarse.count, coarse.sum_p, sums, coarse.total)
+
+
+def mass_table(cells: BinTable) -> tuple[BinTable, list[float]]:
+    """Return 15 bins of nearly equal mass, unions of cells of ``FineCells``, and their edges.
+
+    A cell belongs to the bin of its middle rank, so a bin's mass is off by at most half a cell at either end.
+
+    Args:
+        cells: The state of ``FineCells``, with at least one row.
+    """
+    kept = torch.nonzero(cells.count)[:, 0]
+    count = cells.count[kept]
+    middle = count.cumsum(0).double() - count / 2
+    bin_of_cell = (middle * BINS / cells.total).long().clamp_max(BINS - 1)
+    names, code = torch.unique(bin_of_cell, return_inverse=True)
+
+    def gathered(values: Tensor) -> Tensor:
+        return torch.zeros(len(names), dtype=values.dtype).index_add_(0, code, values[kept])
+
+    mean = cells.sum_p[kept] / count
+    starts = torch.nonzero(code.diff())[:, 0]
+    between = ((mean[starts] + mean[starts + 1]) / 2).tolist()
+    table = BinTable(gathered(cells.count), gathered(cells.sum_p), gathered(cells.sum_y), cells.total)
+    return table, [0.0, *between, 1.0]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """The bin table of each group of rows.
+
+    Args:
+        keys: (G,) int64 groups, ascending.
+        count: (G, B) int64 rows.
+        sum_p: (G, B) float64 confidences.
+        sum_y: (G, B) float64 correct predictions.
+        rows: Total rows.
+        dropped: 1 if there were too many groups, so that none is kept, else 0.
+    """
+
+    keys: Tensor
+    count: Tensor
+    sum_p: Tensor
+    sum_y: Tensor
+    rows: int
+    dropped: int = 0
+
+    @classmethod
+    def none(cls, rows: int, *, dropped: int) -> Self:
+        """Return sums without any group."""
+        empty = torch.zeros(0, BINS, dtype=torch.float64)
+        return cls(torch.zeros(0, dtype=torch.int64), empty.long(), empty, empty, rows, dropped)
+
+    def __add__(self, other: "GroupSums") -> "GroupSums":
+        rows, dropped = self.rows + other.rows, max(self.dropped, other.dropped)
+        keys, place = torch.unique(torch.cat([self.keys, other.keys]), return_inverse=True)
+        if dropped or len(keys) > MOST_GROUPS:
+            return GroupSums.none(rows, dropped=1)
+
+        def joined(name: str) -> Tensor:
+            parts = torch.cat([getattr(self, name), getattr(other, name)])
+            return torch.zeros(len(keys), BINS, dtype=parts.dtype).index_add_(0, place, parts)
+
+        return GroupSums(keys, joined("count"), joined("sum_p"), joined("sum_y"), rows, dropped)
+
+    def tables(self) -> list[tuple[int, BinTable]]:
+        """Return each group with its bins."""
+        sums = zip(self.keys.tolist(), self.count, self.sum_p, self.sum_y, strict=True)
+        return [(key, BinTable(count, p, y, int(count.sum()))) for key, count, p, y in sums]
+
+
+@dataclass(frozen=True)
+class ByGroup(_ReportSum):
+    """The bins of the top label in each group of rows, for at most 10,000 groups."""
+
+    def state(self, data: Data) -> GroupSums:
+        """Return the sums of ``data``."""
+        if data.groups is None:
+            return GroupSums.none(len(data), dropped=0)
+        keys, code = torch.unique(data.groups, return_inverse=True)
+        if len(keys) > MOST_GROUPS:
+            return GroupSums.none(len(data), dropped=1)
+        p = data.confidence
+        index = code * BINS + EqualWidth(BINS).assign(p)
+        table = BinTable.from_pairs(index, p, data.correct, bins=len(keys) * BINS)
+        count, sum_p, sum_y = (part.view(-1, BINS) for part in (table.count, table.sum_p, table.sum_y))
+        return GroupSums(keys, count, sum_p, sum_y, len(data))
+
+
+@dataclass(frozen=True)
+class Digests:
+    """SHA-256 digests of pieces, in the order they were added.
+
+    Args:
+        pieces: Hexadecimal digests.
+        rows: Rows in them.
+    """
+
+    pieces: tuple[str, ...]
+    rows: int
+
+    def __add__(self, other: "Digests") -> "Digests":
+        return Digests(self.pieces + other.pieces, self.rows + other.rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all digests as 16 hexadecimal digits."""
+        return hashlib.sha256("".join(self.pieces).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Digest(_ReportSum):
+    """A fingerprint of the numbers and labels, piece by piece."""
+
+    def state(self, data: Data) -> Digests:
+        """Return the digest of ``data``."""
+        predictions = need_predictions(data, metric=self)
+        digest = hashlib.sha256()
+        for column in (
+            predictions.logits if predictions.given_probs is None else predictions.given_probs,
+            predictions.labels,
+        ):
+            if column is not None:
+                plain = column.detach().cpu().contiguous()
+                digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
+                digest.update(plain.view(torch.uint8).numpy().data)
+        return Digests((digest.hexdigest()[:32],), len(data))
+
+
+# Sums would need every pair of groups, and quantiles first. A million rows know a gap to 0.05 points, and take about 100 MB.
+MOST_AUDITED = 1_000_000
+_MOST_KEPT = (
+    1 << 24
+)  # bytes of the sample in a checkpoint, which is written after every shard; a larger one is drawn again
+_PAIR_COLUMNS = ("p", "y", "predicted", "labels", "groups", "weights")
+
+
+def audit_passes(
+    rows: ParquetRows,
+    calibrator: Calibrator | None,
+    *,
+    executor: Executor,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Passes | None:
+    """Return the pass that ``audit_streamed`` reads rows with; None where no features lie beside them.
+
+    Args:
+        rows: The data set, with labels.
+        calibrator: A fitted one, or None.
+        executor: Runs the shards.
+        checkpoint: A JSON file that is updated after every shard while the sample is smaller than 16 MiB; or None.
+        progress: Called with (rows done, total rows).
+    """
+    if not has_features(rows):
+        return None
+    what = f"the groups of {MOST_AUDITED} rows of {calibrator and calibrator_identity(calibrator)}"
+    return one_pass(rows, what, executor=executor, checkpoint=checkpoint, progress=progress, most=_MOST_KEPT)
+
+
+def audit_streamed(passes: Passes | None, calibrator: Calibrator | None) -> Audit | None:
+    """Return the groups of the rows by their features before and after ``calibrator``; None without a pass.
+
+    One pass over the rows. Of more than a million rows each is taken with the same probability, so that about a million are
+    tested; which ones depends on the names of the files alone.
+
+    Args:
+        passes: As ``audit_passes`` returns it.
+        calibrator: The same as there.
+    """
+    if passes is None:
+        return None
+    share = min(1.0, MOST_AUDITED / passes.rows.rows)
+    found: Samples | None = ParquetSource(passes, units=SampledPieces(share)).part(sampled, added, calibrator)
+    if found is None:
+        return Audit((), None, reason="Groups are not tested: no row of positive weight was taken.")
+    parts = found.parts
+    dropped = {name for part in parts for name in part.dropped}
+    shown = [name for name in parts[0].names if name not in dropped]
+    columns = {name: join_columns([part.features[name] for part in parts], name=name) for name in shown}
+    before = _join_rows([part.before for part in parts])
+    after = None if calibrator is None else _join_rows([part.after for part in parts if part.after is not None])
+    count = f"all {len(before):,} rows"
+    if share < 1:
+        count = f"{len(before):,} of {passes.rows.rows:,} rows, drawn at random"
+    return replace(audit(before, after, columns, dropped=tuple(sorted(dropped))), basis=f"Computed on {count}.")
+
+
+def has_features(rows: ParquetRows) -> bool:
+    """Return whether features lie beside the rows."""
+    return any(map(is_beside, rows.beside or ()))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Rows of one piece: what groups are tested on, in types that a checkpoint holds.
+
+    Args:
+        before: The rows, without features.
+        after: The same after calibration, or None.
+        columns: Their features: name, numbers or positions among the categories (n,), and the categories, none of numbers.
+        dropped: Names of the columns of too many categories, which are not held.
+    """
+
+    before: Data
+    after: Data | None
+    columns: tuple[tuple[str, Tensor, tuple[str, ...]], ...]
+    dropped: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _, _ in self.columns]
+
+    @property
+    def features(self) -> Features:
+        """The columns as predictions hold them."""
+        return {name: np.array(known)[values.numpy()] if known else values for name, values, known in self.columns}
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The rows of several pieces in order."""
+
+    parts: tuple[Sampled, ...]
+
+    def __add__(self, other: "Samples") -> "Samples":
+        return Samples(self.parts + other.parts)
+
+
+@dataclass(frozen=True)
+class SampledPieces:
+    """Yields a random part of a shard's rows of positive weight, piece by piece, where there are any.
+
+    Args:
+        share: Probability with which each row is taken, in (0, 1].
+    """
+
+    share: float
+
+    def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Predictions]:
+        rng = np.random.default_rng([zlib.crc32(shard.file.encode()), shard.row_group])
+        for piece in rows.read(shard):
+            taken = np.ones(len(piece), dtype=bool) if self.share >= 1 else rng.random(len(piece)) < self.share
+            if piece.weights is not None:
+                taken &= (piece.weights > 0).numpy()
+            if taken.any():
+                yield piece if taken.all() else piece[torch.from_numpy(np.flatnonzero(taken))]
+
+
+def sampled(piece: Predictions, calibrator: Calibrator | None) -> Samples:
+    """Return the rows of ``piece`` as groups are tested on them."""
+    after = None if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)  # checked before
+    found = dict(piece.features or {})
+    dropped = tuple(name for name, values in found.items() if unread(values))
+    columns = tuple(_as_column(name, values) for name, values in found.items() if name not in dropped)
+    return Samples(
+        (Sampled(_audited_event(piece), None if after is None else _audited_event(after), columns, dropped),)
+    )
+
+
+def _as_column(name: str, values: Any) -> tuple[str, Tensor, tuple[str, ...]]:
+    if isinstance(values, Tensor):
+        return name, values, ()
+    known, places = np.unique(values, return_inverse=True)
+    return name, torch.from_numpy(places.reshape(-1)), tuple(map(str, known))
+
+
+def _audited_event(data: Predictions) -> Data:
+    """Return what groups are tested by, without features: of more than two classes the decision alone."""
+    return replace(data if data.classes == 2 else replace(data.top_label(), labels=None), features=None)
+
+
+def _join_rows(parts: Sequence[Data]) -> Data:
+    """Return the rows of parts of one kind, with their weights."""
+    if isinstance(parts[0], Predictions):
+        return Predictions.cat([part for part in parts if isinstance(part, Predictions)])
+
+    def joined(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else torch.cat(values)
+
+    return BinaryPairs(**{name: joined(name) for name in _PAIR_COLUMNS}, weight_kind=parts[0].weight_kind)

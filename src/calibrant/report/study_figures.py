@@ -12,8 +12,8 @@ from calibrant._core.paths import check_folder
 from calibrant.plot.diagrams import diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish
+from calibrant.report.figures import data_address
 from calibrant.report.theory_figures import steady, write_bytes
-from calibrant.report.vector import data_address
 from calibrant.study.figures import Bars, Drawing, Line, Panel, Plot, Reliability
 
 if TYPE_CHECKING:

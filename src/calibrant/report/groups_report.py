@@ -11,7 +11,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import Subgroup, Subgroups, subgroups
 from calibrant.report.model import Model
 
-__all__ = ["PROMISE", "Audit", "audit", "audit_of", "found_for_whom", "unread"]
+__all__ = ["PROMISE", "Audit", "audit", "audit_of", "group_findings", "unread"]
 
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
@@ -148,7 +148,7 @@ def audit(
     return Audit(names, first, second, left)
 
 
-def found_for_whom(found: Audit | None) -> list[str]:
+def group_findings(found: Audit | None) -> list[str]:
     """Return the sentence at the top of the page if a group is significant."""
     return [f"For whom: {found.finding}"] if found is not None and found.finding else []
 

@@ -17,7 +17,7 @@ from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
-from calibrant.report.for_whom import PROMISE, audit_of
+from calibrant.report.groups_report import PROMISE, audit_of
 
 
 def people(rows: int = 1200, *, seed: int = 0, off: float = 1.2, **beside: Any) -> Predictions:

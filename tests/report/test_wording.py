@@ -11,7 +11,7 @@ from calibrant.report.model import Model
 from calibrant.report.render import Section, diagnose
 from calibrant.report.tables import Row
 from calibrant.report.verdict import verdict_of
-from calibrant.report.words import bin_sentence
+from calibrant.report.wording import bin_sentence
 
 
 def scaled(factor: float, *, seed: int, rows: int = 3000) -> Predictions:
