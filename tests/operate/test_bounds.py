@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from calibrant.operate.bounds import calibration_ends, log_above, mean_ends, share_ends
+from calibrant.operate.bounds import calibration_ends, fails_limit, log_above, mean_ends, share_ends
 from calibrant.operate.moments import Moments
 
 
@@ -74,3 +74,18 @@ def test_the_evidence_is_that_of_every_sign_vector_written_out() -> None:
         free = sum(products.values()) / 8
         total += stake * (free + sum(products[s] for s in one_change) / 8) / 2
     assert float(log_above(moments, c, alpha=alpha)) == pytest.approx(math.log(total), abs=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1000, 5000, 20_000])
+def test_a_model_at_its_limit_rarely_fails_where_confidences_spread_and_errors_are_few(rows: int) -> None:
+    rng, samples = (
+        np.random.default_rng(4),
+        2000,
+    )  # 6 % of the rows at confidence .51, the others at .999; all are right in .999
+    unsure = rng.binomial(rows, 0.06, samples)
+    count = np.stack([unsure, rows - unsure], axis=1).astype(float)
+    p = np.array([0.51, 0.999])
+    right = rng.binomial(count.astype(int), 0.999)
+    moments = Moments(count, count * p - right, count * p**2 - 2 * p * right + right)
+    failed = fails_limit(moments, confidences=count * p, limit=0.06 * (0.999 - 0.51), alpha=0.025)
+    assert failed.mean() < 0.025

@@ -30,6 +30,9 @@ _DEVIATIONS = np.array([0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 0.0])  # 
 _STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])  # weights of the bets
 _LARGEST = 0.9  # largest bet as a fraction of 1/B, at which a single row could reduce the e-value to 0
 _BY_SIGNS, _WHOLE, _ALTERNATING = 0.1, 0.3, 0.6  # of α, for the three lower bounds of a calibration error
+# places of a normal number, so close that the p-values of interest (.004) are summed from twenty of them or more
+_NORMAL = np.linspace(-6, 6, 241)
+_ROUNDING = 1e-9  # variance of a row below which it is rounding of its sums
 _ROUNDS, _PLACES = 5, 33  # grid search, accurate to 32^−5 of the range
 
 
@@ -81,7 +84,7 @@ def calibration_ends(moments: Moments, *, confidences: Floats, alpha: float) -> 
     Args:
         moments: (B,) sums of p − y by bin.
         confidences: (B,) sums of p by bin.
-        alpha: In (0, 1). The lower bound uses 30 % of it for the exact binomial test of over- or underconfidence overall, 60 %
+        alpha: In (0, 1). The lower bound uses 30 % of it for the binomial test of over- or underconfidence overall, 60 %
             for gaps of alternating signs, and 10 % for e-values of all sign vectors, which are valid for any number of errors.
     """
     plug_in = float(np.abs(moments.total).sum() / moments.count.sum())
@@ -134,16 +137,32 @@ def log_below(moments: Moments, limit: float | Floats, *, alpha: float) -> Float
 
 
 def whole_gap_p(moments: Moments, confidence: float | Floats, limit: float | Floats) -> Floats:
-    """Return the smaller of both one-sided p-values (…) of |mean confidence − accuracy| ≤ limit, by the binomial distribution.
+    """Return the smaller of both one-sided p-values (…) of |E p − accuracy| ≤ limit, for rows whose confidences are drawn too.
 
-    It is conservative: sums of outcomes with unequal probabilities have lighter tails than the binomial (Hoeffding 1956).
+    The number of correct rows minus its expectation under the limit is binomial (conservative for unequal probabilities, Hoeffding
+    1956), exact however few errors are expected. The sample's mean confidence differs from E p, which adds Var(p) − 2 Cov(p, y) a
+    row where that is positive: the variance of p − y beyond that of y. This part is a mean of all rows, and taken as normal.
     """
     from scipy.special import bdtr, bdtrc
 
-    rows = np.rint(moments.count.sum(axis=-1)).astype(np.int64)
-    right = np.rint(confidence * rows - moments.total.sum(axis=-1))
-    over = bdtr(right, rows, np.clip(confidence - limit, 0, 1))
-    under = np.where(right > 0, bdtrc(np.maximum(right - 1, 0), rows, np.clip(confidence + limit, 0, 1)), 1.0)
+    count, total = moments.count.sum(axis=-1), moments.total.sum(axis=-1)
+    rows = np.rint(count).astype(np.int64)
+    right = np.rint(confidence * rows - total)
+    rate = right / np.maximum(rows, 1)
+    beyond = moments.squares.sum(axis=-1) - total**2 / np.maximum(count, 1) - rows * rate * (1 - rate)
+    noise = np.sqrt(np.where(beyond > _ROUNDING * count, beyond, 0.0))
+    z = _NORMAL if np.any(noise > 0) else np.zeros(1)
+    mass = np.exp(-(z**2) / 2)
+    mass = mass / mass.sum()
+    shape = np.broadcast_shapes(np.shape(right), np.shape(limit))
+    seen, mean, bound, size, scale = (
+        np.broadcast_to(part, shape)[..., None] for part in (right, confidence, limit, rows, noise)
+    )
+    moved = seen - z * scale
+    up_to, least = np.floor(moved + 1e-9), np.ceil(moved - 1e-9)
+    over = bdtr(np.clip(up_to, 0, size), size, np.clip(mean - bound, 0, 1))
+    under = bdtrc(np.clip(least - 1, 0, size), size, np.clip(mean + bound, 0, 1))
+    over, under = np.where(up_to < 0, 0.0, over) @ mass, np.where(least <= 0, 1.0, under) @ mass
     return np.asarray(np.minimum(over, under))
 
 
