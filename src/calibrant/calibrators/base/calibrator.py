@@ -2,16 +2,17 @@
 
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._core import config as _plain
 from calibrant._core.arguments import check_linear
+from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
@@ -24,9 +25,10 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 # What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
 
 
-class Learned(nn.Module, ABC):
+class Learned(nn.Module, metaclass=PublicCalls):
     """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
 
+    call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
     classes: Tensor
     fit_rows: Tensor
 
