@@ -94,18 +94,22 @@ def test_plan_prints_a_curve(good: Path, run: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_action_runs_its_own_script(good: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [
+        ("--max ece=.01 --split test", 1, "ece ≤ 0.01"),
+        ("--max ece=.9\n--min accuracy=.999\n--split test\n", 1, "accuracy ≥ 0.999"),  # a limit on the second line counts
+        ("--max 'ece = .9' --split 'test'", 0, "ece ≤ 0.9"),
+        ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out
+        ("$(touch made) `touch made` ; touch made", 2, ""),
+    ],
+)
+def test_the_action_runs_its_own_script(arguments: str, code: int, printed: str, good: Path, tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = action["runs"]["steps"][-1]
     assert set(action["inputs"]) >= {"file", "policy", "baseline", "arguments", "inconclusive"}
-    inputs = {
-        "FILE": good,
-        "POLICY": "",
-        "BASELINE": "",
-        "ARGUMENTS": "--max ece=.01 --split test",
-        "INCONCLUSIVE": "fail",
-    }
+    inputs = {"FILE": good, "POLICY": "", "BASELINE": "", "ARGUMENTS": arguments, "INCONCLUSIVE": "fail"}
     assert set(step["env"]) == set(inputs)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
@@ -113,11 +117,22 @@ def test_the_action_runs_its_own_script(good: Path, tmp_path: Path) -> None:
         "PATH": path,
         "PYTHONPATH": str(ROOT / "src"),
     }
-    done = subprocess.run(
-        ["bash", "-e", "-c", step["run"]], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 1, done.stderr
-    assert "ece ≤ 0.01" in done.stdout
+    command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert printed in done.stdout
+    assert list(tmp_path.glob("made")) == []
+
+
+def test_the_action_installs_its_own_checkout() -> None:
+    yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
+    install = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]
+    script = install["run"].replace("python -m pip install --quiet", "printf %s")
+    for given, installed in (("", "/checkout"), ("calibrant==1.0", "calibrant==1.0")):
+        environment = {"INSTALL": given, "GITHUB_ACTION_PATH": "/checkout", "PATH": os.environ["PATH"]}
+        assert (
+            subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True).stdout == installed
+        )
 
 
 def test_the_pre_commit_hook_names_a_command_that_exists(run: Any) -> None:
