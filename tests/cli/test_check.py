@@ -98,7 +98,11 @@ def test_plan_prints_a_curve(good: Path, run: Any) -> None:
     ("arguments", "code", "printed"),
     [
         ("--max ece=.01 --split test", 1, "ece ≤ 0.01"),
-        ("--max ece=.9\n--min accuracy=.999\n--split test\n", 1, "accuracy ≥ 0.999"),  # a limit on the second line counts
+        (
+            "--max ece=.9\n--min accuracy=.999\n--split test\n",
+            1,
+            "accuracy ≥ 0.999",
+        ),  # a limit on the second line counts
         ('--max "ece=.9" --split "test"', 0, "ece ≤ 0.9"),
         ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out
         ("$(touch made) `touch made` ; touch made", 2, ""),
