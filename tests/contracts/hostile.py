@@ -129,6 +129,7 @@ EXCLUDED = {
     "scale.Processes": "starts processes; tests/scale/test_execute.py holds its arguments",
     "binning.BinTable": "made by from_pairs of a binning",
     "binning.MassSketch": "made by from_pairs of a binning",
+    "operate.Sample": "made by sample; tests/operate/audit holds the arguments of its methods",
     "theory.FocalTerms": "made by the theory's functions",
     "theory.Minimum": "made by minimiser",
 }
@@ -353,6 +354,11 @@ def _checked() -> Any:
     return calibrant.operate.check(predictions(), maximum={"ece": 0.5})
 
 
+def _drawn_rows() -> Any:
+    drawn = calibrant.operate.sample(predictions(), min(20, ROWS))
+    return drawn.labelled(predictions().labels[drawn.rows])  # type: ignore[index]
+
+
 def _monitor() -> Any:
     return calibrant.operate.Monitor(predictions())
 
@@ -486,6 +492,8 @@ VALID |= {
     "operate.to_markdown.found": _checked,
     "operate.abstain.error": lambda: 0.4,
     "maximum": lambda: {"ece": 0.5},
+    "pool": predictions,
+    "operate.audit.sample": lambda: _drawn_rows(),
     "operate.Policy.from_file.path": _policy,
     "operate.Policy.updated.other": lambda: calibrant.operate.Policy(maximum={"ece": 0.5}),
     "text": lambda: "[maximum]\nece = 0.5",

@@ -1,6 +1,7 @@
 """Calibration in production: limits on metrics, sample sizes, monitoring, estimates without labels, and decision rules."""
 
 from calibrant.operate.abstain import Abstention, Accepted, abstain
+from calibrant.operate.audit import Audit, AuditLine, Sample, audit, sample
 from calibrant.operate.check import Check, Line, check
 from calibrant.operate.decide import CostRule, NetBenefit, net_benefit, thresholds
 from calibrant.operate.deployed import Deployed
@@ -15,6 +16,8 @@ from calibrant.operate.status import Status
 __all__ = [
     "Abstention",
     "Accepted",
+    "Audit",
+    "AuditLine",
     "Check",
     "CostRule",
     "Deployed",
@@ -26,13 +29,16 @@ __all__ = [
     "Plan",
     "PlanPoint",
     "Policy",
+    "Sample",
     "Status",
     "abstain",
     "annotations",
+    "audit",
     "check",
     "estimate",
     "net_benefit",
     "plan",
+    "sample",
     "thresholds",
     "to_html",
     "to_junit",

@@ -1,0 +1,366 @@
+"""Draw rows to be labelled, in one batch or several, and keep what an audit has to know of the draw."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._core.arguments import check_seed, check_text
+from calibrant._core.check import as_tensor, check_count, refuse, shown
+from calibrant._core.files import read_text
+from calibrant._core.paths import atomic_write
+from calibrant._core.paths import shown as place_shown
+from calibrant.data.checks import Data
+from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.errors import FileFormatError, InputError
+from calibrant.operate.audit.design import FLOOR, draw, inclusion_probabilities
+from calibrant.operate.audit.figures import AIMS, Pool, figure_of
+from calibrant.operate.rows import need_window
+
+__all__ = ["Sample", "groups_of", "need_pool", "sample"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+UNLABELLED = -1
+LEARN = 30  # labels from which on the next batch is designed, and figures are expected, at a temperature fitted to them
+_FORMAT = "calibrant sample 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows of a pool that were drawn to be labelled.
+
+    Args:
+        rows: (n,) int64 numbers of the rows in the pool, from 0, batch after batch.
+        inclusion: (n,) the probability with which each was drawn in its batch, given the batches before.
+        batch: (n,) int64 number of its batch, from 0.
+        labels: (n,) int64 labels that are known, −1 elsewhere.
+        aim: What the draw is for.
+        seed: Of the draw.
+        pool_rows: Rows of the pool.
+        digest: Of the pool's scores; empty if it is not known.
+        by: The feature whose groups "worst group" compares, or None.
+        pool: The pool in memory, for ``extend``; not saved.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> pool = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 500))
+        >>> drawn = sample(pool, 40, seed=1)
+        >>> len(drawn.rows), round(float((1 / drawn.inclusion).sum()))
+        (40, 550)
+    """
+
+    rows: Integers
+    inclusion: Floats
+    batch: Integers
+    labels: Integers
+    aim: str
+    seed: int
+    pool_rows: int
+    digest: str = ""
+    by: str | None = None
+    pool: Pool | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        known = int((self.labels >= 0).sum())
+        return f"Sample({len(self.rows)} of {self.pool_rows:,} rows for {self.aim}, {known} labelled)"
+
+    @property
+    def batches(self) -> int:
+        """Number of batches drawn."""
+        return int(self.batch.max()) + 1 if len(self.batch) else 0
+
+    def labelled(self, labels: Any) -> "Sample":
+        """Return the sample with labels.
+
+        Args:
+            labels: (n,) in the order of ``rows``, −1 for those not labelled or withdrawn; or a mapping row → label, which
+                adds to those known.
+
+        Raises:
+            InputError: If a label is of a row that was not drawn, or their number is another.
+        """
+        if isinstance(labels, Mapping):
+            return replace(self, labels=self._placed(labels))
+        found = as_tensor(labels, name="labels").detach().cpu()
+        if found.dim() != 1 or len(found) != len(self.rows):
+            raise refuse(
+                f"labels ({len(self.rows)},), one for each row of the sample", shown(tuple(found.shape)),
+                "pass -1 for rows without a label, or a dict row → label",
+            )  # fmt: skip
+        if found.dtype == torch.bool:
+            found = found.long()
+        if not torch.isfinite(found.double()).all() or (found.double() != found.double().round()).any():
+            raise refuse(
+                "labels as whole numbers", "others", "number the classes from 0; -1 marks a row without a label"
+            )
+        return replace(self, labels=_checked(found.long().numpy(), self.pool))
+
+    def _placed(self, labels: Mapping[Any, Any]) -> Integers:
+        place = {row: at for at, row in enumerate(self.rows.tolist())}
+        found = self.labels.copy()
+        for row, label in labels.items():
+            if row not in place:
+                raise InputError(
+                    "labels of rows that were drawn",
+                    f"one of row {shown(row)}",
+                    "label the rows of the sample only, for others have no inclusion probability",
+                )
+            if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
+                raise refuse(
+                    "labels as whole numbers", f"{shown(label)} for row {shown(row)}", "number the classes from 0"
+                )
+            found[place[row]] = int(label)
+        return _checked(found, self.pool)
+
+    def extend(self, count: int, *, labels: Any = None, pool: Any = None) -> "Sample":
+        """Return the sample with a further batch, drawn from the rows that were not drawn before.
+
+        From 30 labels on the draw learns from them: the temperature that fits them replaces the probabilities' own.
+
+        Args:
+            count: Rows to draw, at most those left.
+            labels: As in ``labelled``; None takes those known.
+            pool: As in ``sample``, for a sample that was loaded.
+
+        Raises:
+            InputError: If there is no pool, it is another one, or too few rows are left.
+        """
+        known = self if labels is None else self.labelled(labels)
+        source = self.pool if pool is None else need_pool(pool)
+        if source is None:
+            raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
+        known.need_same(source)
+        left = np.ones(self.pool_rows, bool)
+        left[self.rows] = False
+        check_count(count, name="count", high=int(left.sum()))
+        seen = known.labels >= 0
+        learned = 1.0
+        if seen.sum() >= LEARN:
+            learned = source.fitted_temperature(self.rows[seen], known.labels[seen])
+        rows, inclusion = _drawn(source, left, count, known, temperature=learned)
+        return replace(
+            known,
+            rows=np.concatenate([self.rows, rows]),
+            inclusion=np.concatenate([self.inclusion, inclusion]),
+            batch=np.concatenate([self.batch, np.full(len(rows), self.batches)]),
+            labels=np.concatenate([known.labels, np.full(len(rows), UNLABELLED)]),
+            pool=source,
+        )
+
+    def need_same(self, pool: Pool) -> None:
+        """Raise unless ``pool`` has the rows and scores that this sample was drawn from.
+
+        Raises:
+            InputError: If it has others.
+        """
+        if len(pool) != self.pool_rows:
+            raise InputError(
+                f"the pool of {self.pool_rows:,} rows that the sample was drawn from", f"{len(pool):,}", "pass that one"
+            )
+        if self.digest and pool.digest() != self.digest:
+            raise InputError(
+                "the scores that the sample was drawn from",
+                "others (their digests differ)",
+                "pass the pool as it was then, for inclusion probabilities come from its scores",
+            )
+
+    def merge(self, other: "Sample") -> "Sample":
+        """Return the sample with the labels of both, as two people gave them to parts of the same rows.
+
+        Raises:
+            InputError: If the rows differ, or a row has different labels.
+        """
+        if not isinstance(other, Sample):
+            raise refuse("a Sample to merge", type(other).__name__, "load it with Sample.load")
+        same = np.array_equal(self.rows, other.rows) and (self.digest, self.seed) == (other.digest, other.seed)
+        if not same:
+            raise InputError("two samples of the same draw", "different rows", "merge labels of one draw only")
+        both = (self.labels >= 0) & (other.labels >= 0)
+        if (unequal := np.flatnonzero(both & (self.labels != other.labels))).size:
+            at = int(unequal[0])
+            raise InputError(
+                "one label a row",
+                f"{self.labels[at]} and {other.labels[at]} for row {self.rows[at]}",
+                "decide which is right, or set both to -1",
+            )
+        return replace(self, labels=np.where(self.labels >= 0, self.labels, other.labels))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sample and its labels as one JSON file, whole or not at all; the pool is not in it."""
+        names = ("aim", "seed", "by", "pool_rows", "digest")
+        columns = {name: getattr(self, name).tolist() for name in ("rows", "inclusion", "batch", "labels")}
+        content = {"format": _FORMAT, **{name: getattr(self, name) for name in names}, **columns}
+        with atomic_write(path) as file:
+            file.write(json.dumps(content).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Sample":
+        """Return a saved sample.
+
+        Raises:
+            FileFormatError: If it is none.
+        """
+        try:
+            content = json.loads(read_text(path))
+            if content.pop("format") != _FORMAT:
+                raise ValueError
+            whole = (np.asarray(content.pop(name), np.int64) for name in ("rows", "batch", "labels"))
+            inclusion = np.asarray(content.pop("inclusion"), np.float64)
+            rows, batch, labels = whole
+            made = cls(rows, inclusion, batch, labels, **content)
+            made.check()
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, InputError) as error:
+            if isinstance(error, FileFormatError):
+                raise
+            raise FileFormatError(
+                "a saved sample", f"another file: {place_shown(path)}", "write it with Sample.save"
+            ) from error
+        return made
+
+    def check(self) -> None:
+        """Raise unless rows, probabilities, batches and labels belong together.
+
+        Raises:
+            InputError: If they do not.
+        """
+        count = len(self.rows)
+        columns = (self.rows, self.inclusion, self.batch, self.labels)
+        if any(one.ndim != 1 or len(one) != count for one in columns) or not count:
+            raise refuse("columns of equal length", "others", "draw the sample again")
+        if not ((self.inclusion > 0) & (self.inclusion <= 1)).all():
+            raise refuse("inclusion probabilities in (0, 1]", "others", "keep the column inclusion as it was written")
+        if self.rows.min() < 0 or self.rows.max() >= self.pool_rows or len(np.unique(self.rows)) < count:
+            raise refuse("each row of the pool at most once", "others", "keep the column row as it was written")
+        if sorted(set(self.batch.tolist())) != list(range(self.batches)):
+            raise refuse("batches from 0 on", "others", "draw the sample again")
+        figure_of(self.aim, argument="aim", choices=AIMS)
+
+
+def sample(
+    pool: Any, budget: int = 300, *, aim: str = "accuracy", seed: int = 0, by: str | None = None, other: Any = None,
+    costs: Any = None,
+) -> Sample:  # fmt: skip
+    """Choose the rows of ``pool`` whose labels say most about a figure of all of it.
+
+    A row is drawn with a probability that grows with the standard deviation of its value under its own probabilities, which
+    should be calibrated; three tenths of the labels are spread evenly, so that wrong confidences cost little.
+
+    Args:
+        pool: Predictions, or pairs of top-label confidences; labels are not read.
+        budget: Rows to draw, at most those of the pool.
+        aim: "accuracy", "error", "nll", "brier", "cost", "ece", or "worst group", which draws as much from each group of ``by``.
+        seed: Same seed, same rows.
+        by: A feature of the pool, for "worst group".
+        other: A second model's predictions of the same rows: the aim is the difference.
+        costs: costs[label][action], for "cost"; None counts errors.
+
+    Raises:
+        InputError: If the pool has fewer rows than the budget, or an argument does not fit the aim.
+    """
+    aim = figure_of(aim, argument="aim", choices=AIMS)
+    source = need_pool(pool, other=other, costs=costs)
+    check_count(budget, name="budget", high=len(source))
+    check_seed(seed)
+    if by is not None:
+        check_text(by, name="by")
+    if (by is None) == (aim == "worst group"):
+        raise refuse(
+            "by= with the aim 'worst group' and only there",
+            shown(by),
+            "name the feature of the groups, or leave it out",
+        )
+    none = np.empty(0, np.int64)
+    empty = Sample(none, np.empty(0), none, none, aim, seed, len(source), source.digest(), by, source)
+    return empty.extend(budget)
+
+
+def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
+    """Return checked rows, and a second model's with them.
+
+    Raises:
+        InputError: If they are no predictions of the same rows.
+    """
+    if isinstance(pool, Pool):
+        return pool
+    need_window(pool, name="pool")
+    if other is not None:
+        need_window(other, name="other")
+        alike = type(other) is type(pool) and len(other) == len(pool)
+        if not alike or isinstance(pool, BinaryPairs) or other.classes != pool.classes:
+            raise refuse(
+                "a second model's predictions of the same rows and classes", shown(other), "pass both over all classes"
+            )
+    return Pool(pool, other, None if costs is None else _costs(costs, pool))
+
+
+def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
+    """Return the names of the groups of a feature, and the group of each row.
+
+    Raises:
+        InputError: If the pool has no such feature.
+    """
+    features = pool.model.features or {}
+    if check_text(by, name="by") not in features:
+        raise refuse(
+            f"a feature of the pool ({', '.join(features) or 'it has none'})",
+            shown(by),
+            "pass features= to Predictions",
+        )
+    names, code = np.unique(np.asarray(features[by]), return_inverse=True)
+    return [str(name) for name in names], np.asarray(code, np.int64)
+
+
+def _drawn(
+    pool: Pool, left: NDArray[np.bool_], count: int, known: Sample, *, temperature: float
+) -> tuple[Integers, Floats]:
+    """Return a batch of rows among those ``left``, and their probabilities."""
+    outlook = pool.outlook("accuracy" if known.aim in ("worst group", "ece") else known.aim, temperature=temperature)
+    score = outlook.spread
+    if known.by is not None:
+        _, code = groups_of(pool, known.by)
+        counts = np.bincount(code)
+        mean = np.bincount(code, score) / counts
+        even = np.where(mean[code] > 0, score / np.where(mean > 0, mean, 1)[code], 1.0)
+        score = (FLOOR + (1 - FLOOR) * even) / counts[code]
+    free = np.flatnonzero(left)
+    inclusion = inclusion_probabilities(score[free], count)
+    rng = np.random.default_rng([known.seed, known.batches])
+    picked = draw(inclusion, outlook.mean[free], rng)
+    return free[picked], inclusion[picked]
+
+
+def _checked(labels: Integers, pool: Pool | None) -> Integers:
+    """Return labels that are −1 or a class."""
+    model = None if pool is None else pool.model
+    classes = model.classes if isinstance(model, Predictions) else None
+    if isinstance(model, BinaryPairs) and model.predicted is None:
+        classes = 2
+    wrong = labels[(labels < UNLABELLED) | (labels >= (1 << 62 if classes is None else classes))]
+    if wrong.size:
+        among = "of a class" if classes is None else f"from 0 to {classes - 1}"
+        raise refuse(f"labels {among}, or -1 for none", shown(int(wrong[0])), "number the classes from 0")
+    return labels
+
+
+def _costs(costs: Any, pool: Data) -> torch.Tensor:
+    table = as_tensor(costs, name="costs").double().cpu()
+    if (
+        not isinstance(pool, Predictions)
+        or table.dim() != 2
+        or len(table) != pool.classes
+        or not table.isfinite().all()
+    ):
+        classes = pool.classes if isinstance(pool, Predictions) else 2
+        raise refuse(
+            f"finite costs[label][action] with {classes} rows",
+            shown(tuple(table.shape)),
+            "write one row for each class",
+        )
+    return table

@@ -1,0 +1,310 @@
+"""Figures of a pool from a labelled sample, and the verdict on limits after each batch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant._core.check import check_number, check_sequence, refuse, shown
+from calibrant.binning import EqualWidth
+from calibrant.errors import InputError
+from calibrant.operate.audit.figures import Pool, figure_of
+from calibrant.operate.audit.sample import LEARN, Sample, groups_of, need_pool
+from calibrant.statistics import Interval
+from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
+
+__all__ = ["Audit", "AuditLine", "audit"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+LEVEL = 0.95
+FEWEST = 10  # labels below which no figure is offered
+_BINS = 15
+_BOUNDS = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0), "nll": (0.0, math.inf), "ece": (0.0, 1.0)}
+# The mean and variance of |X| for a standard normal X, from which the sum of the bins' absolute errors is bounded.
+_ABSOLUTE, _ABSOLUTE_VARIANCE = math.sqrt(2 / math.pi), 1 - 2 / math.pi
+
+
+@dataclass(frozen=True)
+class AuditLine:
+    """The verdict on one limit.
+
+    Args:
+        figure: Its name, with the group if there are groups.
+        limit: The limit.
+        at_most: Whether it is a maximum.
+        interval: The interval that decides: wider than that of the figure, since it holds at every look.
+        verdict: "pass", "fail" or "not enough evidence".
+        more: Labels that are still needed, about; None if not even all rows of the pool would decide.
+    """
+
+    figure: str
+    limit: float
+    at_most: bool
+    interval: Interval
+    verdict: str
+    more: int | None
+
+    def __str__(self) -> str:
+        sign = "≤" if self.at_most else "≥"
+        if self.verdict != "not enough evidence":
+            return f"decided: {self.verdict} ({self.figure} {self.interval}, {sign} {self.limit:g})"
+        told = f"{self.figure} {self.interval}, {sign} {self.limit:g}"
+        return (
+            f"label about {self.more:,} more ({told})"
+            if self.more is not None
+            else f"stop: no affordable number decides ({told})"
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What labelled rows say of the pool they were drawn from.
+
+    Args:
+        figures: Name → estimate with its 95 % interval; with groups "accuracy[north]" …
+        lines: The verdicts on limits.
+        labels: Number of labels.
+        unlabelled: Rows that were drawn and have no label; they count as left out by chance.
+        looks: Batches, after each of which a verdict was possible.
+    """
+
+    figures: dict[str, Interval]
+    lines: tuple[AuditLine, ...]
+    labels: int
+    unlabelled: int
+    looks: int
+
+    @property
+    def verdict(self) -> str | None:
+        """ "pass", "fail" or "not enough evidence"; None without limits."""
+        found = {line.verdict for line in self.lines}
+        if not found:
+            return None
+        return next((one for one in ("fail", "not enough evidence") if one in found), "pass")
+
+    @property
+    def more(self) -> int | None:
+        """Labels that are still needed, about; 0 if the verdict is there, None if no number of labels decides."""
+        if self.verdict in (None, "pass", "fail"):
+            return 0
+        needed = [line.more for line in self.lines if line.verdict == "not enough evidence"]
+        return None if None in needed else max(one for one in needed if one is not None)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        figures = {name: _plain(one) for name, one in self.figures.items()}
+        lines = [{**vars(line), "interval": _plain(line.interval)} for line in self.lines]
+        counts = {name: getattr(self, name) for name in ("labels", "unlabelled", "looks", "verdict", "more")}
+        return {"figures": figures, "lines": lines, **counts}
+
+    def __str__(self) -> str:
+        width = max(map(len, self.figures), default=0)
+        rows = [f"{name:<{width}}  {one}" for name, one in self.figures.items()]
+        missing = (
+            f"; {self.unlabelled:,} drawn rows have no label and count as left out by chance" if self.unlabelled else ""
+        )
+        return "\n".join(
+            [*rows, *map(str, self.lines), f"{self.labels:,} labels in {self.looks} batches, 95 % intervals{missing}"]
+        )
+
+
+def audit(
+    pool: Any, sample: Sample, labels: Any = None, *, figures: Sequence[str] = ("accuracy",),
+    maximum: Mapping[str, float] | None = None, minimum: Mapping[str, float] | None = None, by: str | None = None,
+    costs: Any = None,
+) -> Audit:  # fmt: skip
+    """Estimate figures of all rows of ``pool`` from the labelled rows of ``sample``.
+
+    The probabilities predict each row's value, a temperature fitted to the labels sharpens that, and the labels correct it: a
+    regression estimate. It stays right where the probabilities are wrong; it is narrow where they are good.
+
+    Args:
+        pool: As in ``sample``: the same scores.
+        sample: What was drawn.
+        labels: As in ``Sample.labelled``; None takes those of the sample.
+        figures: Any of "accuracy", "error", "nll", "brier", "cost", "ece".
+        maximum: Figure → the largest value allowed.
+        minimum: Figure → the smallest value allowed. After every batch a limit is decided wrongly with probability at most 2.5 %
+            over all batches together, whenever one stops.
+        by: A feature of the pool: every figure but the ECE by its groups, each of which has to keep the limits.
+        costs: As in ``sample``.
+
+    Raises:
+        InputError: If fewer than ten rows are labelled, or the pool is another.
+    """
+    if not isinstance(sample, Sample):
+        raise refuse("a Sample", type(sample).__name__, "draw it with sample, or load it with Sample.load")
+    other = None if sample.pool is None or isinstance(pool, Pool) else sample.pool.other
+    table = costs if costs is not None or sample.pool is None else sample.pool.costs
+    source = need_pool(pool, other=other, costs=table)
+    sample.need_same(source)
+    known = sample if labels is None else Sample.labelled(_with_pool(sample, source), labels)
+    limits = [*_limits(maximum, "maximum"), *_limits(minimum, "minimum")]
+    wanted = [figure_of(name, argument="figures") for name in check_sequence(figures, name="figures")]
+    names = list(dict.fromkeys([*wanted, *(name for name, _, _ in limits)]))
+    return _Evidence(source, known, by).audited(names, limits)
+
+
+class _Evidence:
+    """The labelled rows, and the terms of each figure."""
+
+    def __init__(self, pool: Pool, sample: Sample, by: str | None) -> None:
+        seen = sample.labels >= 0
+        if seen.sum() < FEWEST:
+            raise InputError(
+                f"at least {FEWEST} labelled rows", f"{int(seen.sum())}", "label more of the rows that were drawn"
+            )
+        self.pool, self.sample, self.seen = pool, sample, seen
+        self.rows, self.labels = sample.rows[seen], sample.labels[seen]
+        self.temperature = pool.fitted_temperature(self.rows, self.labels) if seen.sum() >= LEARN else 1.0
+        self.groups: tuple[list[str], Integers] | None = None if by is None else groups_of(pool, by)
+
+    def audited(self, names: Sequence[str], limits: Sequence[tuple[str, float, bool]]) -> Audit:
+        """Return the figures ``names`` and the verdicts on ``limits``."""
+        terms = {full: (name, one) for name in names for full, one in self.terms(name).items()}
+        figures = {full: self.interval(name, one, alpha=1 - LEVEL) for full, (name, one) in terms.items()}
+        tests = [(full, one, *limit) for limit in limits for full, (name, one) in terms.items() if name == limit[0]]
+        looks = self.sample.batches
+        # 1/2 + 1/6 + 1/12 + … = 1: however many batches there are, the errors of all looks together stay within the level.
+        alpha = (1 - LEVEL) / (looks * (looks + 1) * max(len(tests), 1))
+        lines = [self.line(full, one, limit, alpha=alpha) for full, one, *limit in tests]
+        return Audit(figures, tuple(lines), len(self.rows), int((~self.seen).sum()), looks)
+
+    def terms(self, name: str) -> dict[str, "Terms | _Binned"]:
+        """Return the terms of a figure, by group if there are groups."""
+        outlook = self.pool.outlook("accuracy" if name == "ece" else name, temperature=self.temperature)
+        if name == "ece":
+            return {name: self._binned(outlook.mean)}
+        seen = self.pool.values(name, self.rows, self.labels)
+        parts: list[tuple[str, NDArray[np.bool_]]] = [(name, np.ones(len(self.pool), bool))]
+        if self.groups is not None:
+            parts = [(f"{name}[{one}]", self.groups[1] == at) for at, one in enumerate(self.groups[0])]
+        found: dict[str, Terms | _Binned] = {}
+        for full, members in parts:
+            chosen = members[self.rows]
+            if chosen.sum() < FEWEST:
+                raise InputError(
+                    f"at least {FEWEST} labelled rows of each group",
+                    f"{int(chosen.sum())} for {full}",
+                    "draw with aim='worst group'",
+                )
+            rows = self.rows[chosen]
+            bounds = outlook.low[rows], outlook.high[rows]
+            drawn = self.drawn(chosen, int(members.sum()))
+            found[full] = terms_of(seen[chosen], outlook.mean[rows], bounds, drawn, float(outlook.mean[members].mean()))
+        return found
+
+    def drawn(self, chosen: NDArray[np.bool_], rows: int) -> Drawn:
+        """Return how the labelled rows ``chosen`` were drawn; batches without any are left out."""
+        batches = self.sample.batch[self.seen][chosen]
+        answered = np.bincount(self.sample.batch[self.seen], minlength=self.sample.batches) / np.bincount(
+            self.sample.batch
+        )
+        _, dense = np.unique(batches, return_inverse=True)
+        return Drawn(dense, self.sample.inclusion[self.seen][chosen], rows, answered[batches])
+
+    def _binned(self, expected: Floats) -> "_Binned":
+        confidence = np.asarray(_confidence(self.pool), np.float64)
+        edges = EqualWidth(_BINS).edges(_tensor(confidence)).numpy()
+        index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, _BINS - 1)
+        drawn = self.drawn(np.ones(len(self.rows), bool), len(self.pool))
+        seen = self.pool.values("accuracy", self.rows, self.labels) - expected[self.rows]
+        at, n = index[self.rows], len(self.pool)
+        gap = np.bincount(index, confidence - expected, _BINS) / n - np.bincount(at, drawn.weights * seen, _BINS) / n
+        chance = expected[self.rows] * (1 - expected[self.rows])
+        square = (drawn.factors / len(seen)) ** 2
+        variance = np.maximum(np.bincount(at, square * seen**2, _BINS), np.bincount(at, square * chance, _BINS))
+        mass = np.bincount(index, minlength=_BINS) / n
+        variance = np.where(np.bincount(at, minlength=_BINS) > 0, variance, mass**2)
+        return _Binned(gap, variance, len(seen))
+
+    def interval(self, name: str, terms: "Terms | _Binned", *, alpha: float) -> Interval:
+        """Return the interval of a figure, within the values that it can have."""
+        centre = terms.centre
+        ends = terms.ends(alpha) if isinstance(terms, _Binned) else interval_of(terms, alpha=alpha)
+        method = "sum of bounded bins" if isinstance(terms, _Binned) else "regression estimate, empirical likelihood"
+        least, most = _BOUNDS.get(name, (-math.inf, math.inf)) if self.pool.other is None else (-math.inf, math.inf)
+        low, high, middle = (min(max(float(one), least), most) for one in (*ends, centre))
+        return Interval(middle, low, high, 1 - alpha, method)
+
+    def line(self, full: str, terms: "Terms | _Binned", limit: Sequence[Any], *, alpha: float) -> AuditLine:
+        """Return the verdict on one limit (figure, value, whether it is a maximum)."""
+        name, value, at_most = limit
+        found = self.interval(name, terms, alpha=alpha)
+        within, beyond = (
+            (found.high <= value, found.low > value) if at_most else (found.low >= value, found.high < value)
+        )
+        verdict = "pass" if within else "fail" if beyond else "not enough evidence"
+        return AuditLine(full, value, at_most, found, verdict, 0 if within or beyond else self._more(found, value))
+
+    def _more(self, found: Interval, value: float) -> int | None:
+        """Return about how many more labels bring the limit out of the interval, whose half-width falls as 1/√n."""
+        labels = len(self.rows)
+        half = found.high - found.estimate if value >= found.estimate else found.estimate - found.low
+        away = abs(value - found.estimate)
+        needed = math.inf if away == 0 else labels * (half / away) ** 2
+        return None if needed > len(self.pool) else max(FEWEST, math.ceil(needed) - labels)
+
+
+@dataclass(frozen=True)
+class _Binned:
+    """The gaps of bins, Σ (confidence − correctness) / N, and their variances.
+
+    The sum of absolute estimates is at least the ECE on average; it is above it by at most the sum of the bins' absolute errors.
+    """
+
+    gap: Floats
+    variance: Floats
+    labels: int
+
+    @property
+    def centre(self) -> float:
+        """The ECE with the gaps that chance alone makes taken off."""
+        return float(np.sqrt(np.maximum(self.gap**2 - self.variance, 0)).sum())
+
+    def ends(self, alpha: float) -> tuple[float, float]:
+        """Return the ends of its interval."""
+        from scipy.special import stdtrit
+
+        z = float(stdtrit(max(self.labels / _BINS, 2.0), 1 - alpha / 2))
+        total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
+        reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
+        return total - reach, total + z * error
+
+
+def _confidence(pool: Pool) -> Any:
+    model = pool.model
+    return (model.p if hasattr(model, "p") else model.confidence).detach().cpu().numpy()
+
+
+def _tensor(values: Floats) -> Any:
+    import torch
+
+    return torch.from_numpy(values)
+
+
+def _limits(limits: Any, argument: str) -> list[tuple[str, float, bool]]:
+    if limits is None:
+        return []
+    if not isinstance(limits, Mapping):
+        raise refuse(f"{argument} as a dict figure → limit", shown(limits), f"pass {argument}={{'accuracy': 0.9}}")
+    named = [(figure_of(name, argument=argument), value) for name, value in limits.items()]
+    return [(name, check_number(value, name=f"{argument}[{name!r}]"), argument == "maximum") for name, value in named]
+
+
+def _plain(one: Interval) -> dict[str, Any]:
+    return {
+        name: value if not isinstance(value, float) or math.isfinite(value) else None
+        for name, value in vars(one).items()
+    }
+
+
+def _with_pool(sample: Sample, pool: Pool) -> Sample:
+    from dataclasses import replace
+
+    return replace(sample, pool=pool)

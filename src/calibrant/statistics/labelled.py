@@ -1,0 +1,188 @@
+"""The regression estimate of a pool's mean from few labelled rows, and its interval.
+
+Batches 1 … K of labelled rows are drawn without replacement, batch k from the rows that are left, with inclusion probability
+π_i. With ω_k = n_k / n the weight of row i of batch k is
+
+    W_i = ω_k / π_i + Σ_{l > k} ω_l,
+
+as it is known for certain when later batches are drawn. Σ W_i f_i / N is unbiased whatever the design has learned from earlier
+labels, since each batch is so given those before it. The estimate is that of the residuals from a regression on the expected
+values m, plus the regression's mean over the pool.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Drawn", "Terms", "interval_of", "terms_of"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_FEWEST = 10  # informative residuals below which the logarithm of the likelihood ratio is compared with that of one rare event
+_STEPS = 60  # bisections of the two searches: 2^-60 of the interval's width
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Labelled rows and how they were drawn.
+
+    Args:
+        batch: (n,) number of the batch of each row, from 0.
+        inclusion: (n,) its probability in that batch, given the batches before.
+        pool: Number of rows N of the pool.
+        answered: (n,) fraction of the rows of its batch that were labelled, or None for all. Rows without a label count as
+            left out by chance.
+    """
+
+    batch: Integers
+    inclusion: Floats
+    pool: int
+    answered: Floats | None = None
+
+    @property
+    def labelled(self) -> Floats:
+        """(n,) the probability of each row to be drawn and labelled."""
+        return self.inclusion if self.answered is None else self.inclusion * self.answered
+
+    @property
+    def mixing(self) -> Floats:
+        """ω of the batch of each row."""
+        sizes = np.bincount(self.batch)
+        return np.asarray(sizes[self.batch] / len(self.batch))
+
+    @property
+    def weights(self) -> Floats:
+        """(n,) W: how many rows of the pool each labelled row stands for."""
+        sizes = np.bincount(self.batch) / len(self.batch)
+        later = sizes.sum() - np.cumsum(sizes)
+        known = later[self.batch] if self.answered is None else later[self.batch] / self.answered
+        return np.asarray(self.mixing / self.labelled + known)
+
+    @property
+    def factors(self) -> Floats:
+        """(n,) what a residual is multiplied by in its term: N⁻¹ of its weight, with a correction for a finite population.
+
+        The correction is exact for no events among n drawn evenly, and elsewhere √(1 − π) or slightly more.
+        """
+        part = self.labelled
+        kept = np.where(part < 1, part, 0.5)
+        return np.asarray(
+            np.where(part < 1, -kept / np.log1p(-kept), 0.0) * len(part) * self.mixing / (part * self.pool)
+        )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Independent terms whose mean is an estimate.
+
+    Args:
+        centre: The estimate.
+        values: (n,) terms around it, each times its finite-population correction; their mean is 0.
+        low: The smallest value that a term can have.
+        high: The largest.
+        lost: Degrees of freedom that the regression took.
+    """
+
+    centre: float
+    values: Floats
+    low: float
+    high: float
+    lost: int = 1
+
+    @property
+    def informative(self) -> float:
+        """The effective number of terms that differ from 0: for events of probability p about n p."""
+        squares = self.values**2
+        fourth = float((squares**2).sum())
+        return float(squares.sum()) ** 2 / fourth if fourth > 0 else 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the estimate."""
+        n = len(self.values)
+        return math.sqrt(float((self.values**2).sum()) / (n * max(n - 1 - self.lost, 1)))
+
+
+def terms_of(seen: Floats, expected: Floats, bounds: tuple[Floats, Floats], drawn: Drawn, mean: float) -> Terms:
+    """Return the terms of the regression estimate.
+
+    Args:
+        seen: (n,) f of the labelled rows.
+        expected: (n,) m of them.
+        bounds: (n,) smallest and (n,) largest value of f of each.
+        drawn: How they were drawn.
+        mean: The mean of m over the pool.
+
+    References:
+        Särndal, Swensson and Wretman 1992, Model Assisted Survey Sampling, §6.4 (regression estimate, g-weights).
+    """
+    weights, slope, lost = drawn.weights, 1.0, 1
+    total = weights.sum()
+    centred = expected - (weights @ expected) / total
+    square = float(weights @ centred**2)
+    if len(seen) >= 3 * _FEWEST and square > 0:
+        # Calibrated expectations have slope 1; the labels are combined with ten labelled rows' worth of that prior.
+        prior = square * _FEWEST / len(seen)
+        slope, lost = (float(weights @ (centred * seen)) + prior) / (square + prior), 2
+    level = float(weights @ (seen - slope * expected)) / total
+    residual = seen - slope * expected - level
+    estimate = slope * mean + level
+    factor = drawn.factors
+    values = factor * residual
+    low, high = (factor * (bound - slope * expected - level) for bound in bounds)
+    middle = values.mean()
+    return Terms(estimate, values - middle, float(low.min() - middle), float(high.max() - middle), lost)
+
+
+def interval_of(terms: Terms, *, alpha: float) -> tuple[float, float]:
+    """Return the ends of the interval of the mean of bounded terms, by the empirical likelihood ratio.
+
+    Whatever distribution on [low, high] has the mean μ, the likelihood of the terms under it is at most exp(−n K(μ)) times
+    that of the terms' own distribution, with n K(μ) = max_λ Σ log(1 + λ (x_i − μ)). Since the distribution may hold values that
+    were not drawn, the interval stays wide where no informative row was seen. Twice n K is compared with the squared quantile
+    of Student's t for the number of informative terms, and n K at most with log(2 / α), the bound for an event not seen.
+
+    Args:
+        terms: The terms.
+        alpha: One minus the nominal coverage.
+
+    References:
+        Owen 2001, Empirical Likelihood, §2.2; Honda and Takemura 2010, §3 (distributions on a bounded interval).
+    """
+    from scipy.special import stdtrit
+
+    rare = -math.log(alpha / 2)
+    degrees = max(terms.informative - terms.lost, 1.0)
+    limit = min(float(stdtrit(degrees, 1 - alpha / 2)) ** 2 / 2, rare)
+    limit *= len(terms.values) / max(len(terms.values) - 1 - terms.lost, 1)
+    upper = _end(terms.values, max(terms.high, float(terms.values.max())), limit)
+    lower = -_end(-terms.values, max(-terms.low, -float(terms.values.min())), limit)
+    return terms.centre + lower, terms.centre + upper
+
+
+def _end(values: Floats, high: float, limit: float) -> float:
+    """Return the largest mean whose likelihood ratio is within ``limit``, for terms of mean 0 that are at most ``high``."""
+    near, far = 0.0, high
+    for _ in range(_STEPS):
+        middle = (near + far) / 2
+        if middle >= high or _log_ratio(values, middle, high) > limit:
+            far = middle
+        else:
+            near = middle
+    return near
+
+
+def _log_ratio(values: Floats, mean: float, high: float) -> float:
+    """Return max Σ log(1 − λ (x − mean)) over 0 ≤ λ ≤ 1 / (high − mean): concave in λ, its slope falls."""
+    away = values - mean
+    low, top = 0.0, 1 / (high - mean)
+    limit = top * (1 - 1e-12)
+    if -(away / (1 - limit * away)).sum() >= 0:
+        return float(np.log1p(-limit * away).sum())
+    for _ in range(40):
+        middle = (low + top) / 2
+        low, top = (middle, top) if -(away / (1 - middle * away)).sum() > 0 else (low, middle)
+    return float(np.log1p(-low * away).sum())

@@ -1,0 +1,239 @@
+"""Which rows to label, and what labels say of the pool: unbiased, covered, and stopped at wrong input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import BinaryPairs, Predictions
+from calibrant.errors import FileFormatError, InputError
+from calibrant.operate import Sample, audit, sample
+from calibrant.operate.audit.design import draw, inclusion_probabilities
+from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
+
+
+def pool_of(rows: int = 800, *, seed: int = 0, power: float = 1.0) -> tuple[Predictions, torch.Tensor]:
+    """Return three-class predictions with labels drawn from them, the log-odds then multiplied by ``power``."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, 3)) * 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(1)
+    region = np.where(rng.random(rows) < 0.2, "north", "south")
+    return Predictions.from_logits(z * power, features={"region": region}), torch.from_numpy(labels)
+
+
+def test_probabilities_are_capped_at_one_and_sum_to_the_count() -> None:
+    assert inclusion_probabilities(np.array([0.0, 1.0, 1.0, 2.0]), 2) == pytest.approx([0.15, 0.5, 0.5, 0.85])
+    capped = inclusion_probabilities(np.array([0.0, 0.0, 0.0, 9.0]), 3)
+    assert capped == pytest.approx([2 / 3, 2 / 3, 2 / 3, 1])
+    assert inclusion_probabilities(np.zeros(5), 5) == pytest.approx(np.ones(5))
+
+
+def test_rows_are_drawn_as_often_as_their_probabilities_say() -> None:
+    rng = np.random.default_rng(0)
+    inclusion = inclusion_probabilities(rng.random(40) ** 3, 12)
+    order = rng.random(40)
+    counts = np.zeros(40)
+    for _ in range(2000):
+        rows = draw(inclusion, order, rng)
+        assert len(np.unique(rows)) == 12
+        counts[rows] += 1
+    error = np.sqrt(np.maximum(inclusion * (1 - inclusion), 1e-9) / 2000)
+    assert np.abs((counts / 2000 - inclusion) / error).max() < 4
+
+
+def test_an_even_draw_of_few_rows_gives_the_difference_estimate() -> None:
+    drawn = Drawn(np.zeros(4, np.int64), np.full(4, 0.04), 100)
+    seen, expected = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.5, 0.5, 0.9, 0.9])
+    terms = terms_of(seen, expected, (np.zeros(4), np.ones(4)), drawn, 0.8)
+    # mean of m over the pool, plus the mean residual of the labelled rows: .8 + (.5 − .5 + .1 + .1) / 4
+    assert terms.centre == pytest.approx(0.85)
+    assert drawn.weights == pytest.approx(np.full(4, 25.0))
+
+
+def test_weights_of_two_batches_stand_for_the_whole_pool() -> None:
+    # 2 of 10 rows evenly, then 2 of the 8 that are left: ω = 1/2, W = .5 / .2 + .5 and .5 / .25
+    drawn = Drawn(np.array([0, 0, 1, 1]), np.array([0.2, 0.2, 0.25, 0.25]), 10)
+    assert drawn.weights == pytest.approx([3.0, 3.0, 2.0, 2.0])
+    assert drawn.weights.sum() == pytest.approx(10)
+
+
+def test_for_a_proportion_the_interval_is_that_of_the_likelihood_ratio() -> None:
+    n, hits = 200, 60
+    values = np.r_[np.ones(hits), np.zeros(n - hits)]
+    terms = Terms(0.3, values - 0.3, -0.3, 0.7, 0)
+    low, high = interval_of(terms, alpha=0.05)
+    from scipy.stats import t
+
+    limit = t.ppf(0.975, terms.informative) ** 2 / 2 * n / (n - 1)
+    for end in (low, high):
+        ratio = hits * np.log(0.3 / end) + (n - hits) * np.log(0.7 / (1 - end))
+        assert ratio == pytest.approx(limit, rel=1e-6)
+
+
+def test_without_any_error_the_bound_is_that_of_an_event_not_seen() -> None:
+    terms = Terms(1.0, np.zeros(300), -1.0, 0.0, 0)
+    low, high = interval_of(terms, alpha=0.05)
+    assert high == 1
+    assert low == pytest.approx(0.025 ** (1 / 299), rel=1e-6)  # 300 / 299 of the logarithm
+
+
+@pytest.mark.parametrize("figure", ["accuracy", "nll", "brier", "cost"])
+def test_estimates_are_unbiased_and_covered_and_better_than_even_draws(figure: str) -> None:
+    pool, labels = pool_of()
+    costs = [[0, 1, 4], [2, 0, 1], [1, 1, 0]]
+    everything = Sample.labelled(sample(pool, 800, seed=0, aim=figure, costs=costs), None or labels)
+    truth = audit(pool, everything, figures=[figure], costs=costs).figures[figure]
+    assert truth.low == pytest.approx(truth.high)  # all rows are labelled
+    errors, covered = [], 0
+    for seed in range(60):
+        drawn = sample(pool, 100, seed=seed, aim=figure, costs=costs)
+        found = audit(pool, drawn, labels[drawn.rows], figures=[figure]).figures[figure]
+        errors.append(found.estimate - truth.estimate)
+        covered += found.low <= truth.estimate <= found.high
+    assert abs(np.mean(errors)) < 3.5 * np.std(errors) / np.sqrt(60)
+    assert covered >= 54
+
+
+def test_the_truth_of_all_rows_is_the_figure_itself() -> None:
+    pool, labels = pool_of()
+    drawn = sample(pool, 800)
+    found = audit(pool, drawn, labels[drawn.rows], figures=["accuracy", "nll"])
+    assert found.figures["accuracy"].estimate == pytest.approx(float((pool.predicted == labels).double().mean()))
+    expected = torch.nn.functional.cross_entropy(pool.logits, labels)
+    assert found.figures["nll"].estimate == pytest.approx(float(expected))
+
+
+def test_the_next_batch_holds_new_rows_and_learns_the_temperature() -> None:
+    pool, labels = pool_of(power=4.0)
+    first = sample(pool, 100, seed=3)
+    second = first.extend(100, labels=labels[first.rows])
+    assert len(set(second.rows.tolist())) == 200
+    assert second.batches == 2
+    plain = first.extend(100)
+    assert not np.array_equal(plain.rows[100:], second.rows[100:])
+    found = audit(pool, second, {int(row): int(labels[row]) for row in second.rows})
+    truth = float((pool.predicted == labels).double().mean())
+    assert found.figures["accuracy"].low <= truth <= found.figures["accuracy"].high
+
+
+def test_limits_are_decided_or_more_labels_are_asked_for() -> None:
+    pool, labels = pool_of(4000)
+    drawn = sample(pool, 300)
+    truth = float((pool.predicted == labels).double().mean())
+    clear = audit(pool, drawn, labels[drawn.rows], minimum={"accuracy": truth - 0.2})
+    assert (clear.verdict, clear.more) == ("pass", 0)
+    assert "decided: pass" in str(clear)
+    assert audit(pool, drawn, labels[drawn.rows], maximum={"error": 0.05}).verdict == "fail"
+    near = audit(pool, drawn, labels[drawn.rows], minimum={"accuracy": truth - 0.03})
+    assert near.verdict == "not enough evidence"
+    assert near.more is None or near.more >= 10
+    assert audit(pool, drawn, labels[drawn.rows]).verdict is None
+
+
+def test_groups_get_equal_numbers_of_labels_and_their_own_figures() -> None:
+    pool, labels = pool_of(3000)
+    drawn = sample(pool, 300, aim="worst group", by="region")
+    region = np.asarray(pool.features["region"])  # type: ignore[index]
+    assert 120 <= (region[drawn.rows] == "north").sum() <= 180
+    found = audit(pool, drawn, labels[drawn.rows], by="region")
+    for name in ("north", "south"):
+        members = torch.from_numpy(region == name)
+        truth = float((pool.predicted == labels)[members].double().mean())
+        assert found.figures[f"accuracy[{name}]"].low <= truth <= found.figures[f"accuracy[{name}]"].high
+
+
+def test_a_second_model_is_compared_on_the_same_rows() -> None:
+    pool, labels = pool_of()
+    other = Predictions.from_logits(pool.logits.roll(1, 0))
+    drawn = sample(pool, 150, other=other)
+    found = audit(pool, drawn, labels[drawn.rows]).figures["accuracy"]
+    truth = float((pool.predicted == labels).double().mean() - (other.predicted == labels).double().mean())
+    assert found.low <= truth <= found.high
+    assert found.low > 0
+
+
+def test_ece_is_bounded_and_top_label_pairs_are_taken() -> None:
+    pool, labels = pool_of(3000, power=3.0)
+    pairs = BinaryPairs.from_probs(pool.confidence, (pool.predicted == labels).long())
+    drawn = sample(pairs, 300, aim="ece")
+    found = audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=["ece", "accuracy"]).figures
+    from calibrant.metrics import ECE
+
+    truth = float(ECE()(pairs))
+    assert found["ece"].low <= truth <= found["ece"].high
+    assert found["ece"].low > 0.02
+    with pytest.raises(InputError, match="probabilities of all classes for nll"):
+        audit(pairs, drawn, pairs.y[drawn.rows].long(), figures=["nll"])
+
+
+def test_a_sample_is_saved_loaded_and_merged(tmp_path: Path) -> None:
+    pool, labels = pool_of()
+    drawn = sample(pool, 40)
+    again = sample(pool, 40)
+    assert np.array_equal(drawn.rows, again.rows)
+    half, other = labels[drawn.rows].clone(), labels[drawn.rows].clone()
+    half[20:], other[:20] = -1, -1
+    whole = drawn.labelled(half).merge(drawn.labelled(other))
+    assert (whole.labels >= 0).all()
+    whole.save(tmp_path / "s.json")
+    back = Sample.load(tmp_path / "s.json")
+    assert np.array_equal(back.labels, whole.labels)
+    assert np.array_equal(back.extend(5, pool=pool).rows, whole.extend(5).rows)
+    with pytest.raises(InputError, match="expected the pool of a sample that was loaded"):
+        back.extend(5)
+    wrong = half.clone()
+    wrong[0] = (wrong[0] + 1) % 3
+    with pytest.raises(InputError, match="expected one label a row, got"):
+        drawn.labelled(half).merge(drawn.labelled(wrong))
+
+
+def test_withdrawn_labels_count_as_left_out_by_chance() -> None:
+    pool, labels = pool_of(3000)
+    drawn = sample(pool, 300)
+    told = labels[drawn.rows].clone()
+    told[::3] = -1
+    found = audit(pool, drawn, told)
+    assert (found.labels, found.unlabelled) == (200, 100)
+    truth = float((pool.predicted == labels).double().mean())
+    assert found.figures["accuracy"].low <= truth <= found.figures["accuracy"].high
+    assert "100 drawn rows have no label" in str(found)
+
+
+def test_a_pool_of_certain_rows_is_drawn_evenly_and_bounded() -> None:
+    pool = Predictions.from_probs(torch.tensor([[1.0, 0.0]]).expand(500, 2))
+    drawn = sample(pool, 100)
+    assert drawn.inclusion == pytest.approx(np.full(100, 0.2))
+    found = audit(pool, drawn, np.zeros(100, int)).figures["accuracy"]
+    assert (found.estimate, found.high) == (1, 1)
+    assert 0.95 < found.low < 0.98
+    with pytest.raises(InputError, match="expected a finite nll of every row"):
+        audit(pool, drawn, np.r_[1, np.zeros(99, int)], figures=["nll"])
+
+
+def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
+    pool, labels = pool_of()
+    drawn = sample(pool, 40)
+    told = labels[drawn.rows]
+    absent = next(row for row in range(800) if row not in drawn.rows)
+    with pytest.raises(InputError, match=f"expected labels of rows that were drawn, got one of row {absent}"):
+        audit(pool, drawn, {absent: 1})
+    with pytest.raises(InputError, match="their digests differ"):
+        audit(Predictions.from_logits(pool.logits * 1.01), drawn, told)
+    with pytest.raises(InputError, match="expected the pool of 800 rows"):
+        audit(pool[:700], drawn, told)
+    with pytest.raises(InputError, match=r"expected labels \(40,\)"):
+        audit(pool, drawn, told[:39])
+    with pytest.raises(InputError, match="expected labels from 0 to 2"):
+        audit(pool, drawn, told + 1)
+    with pytest.raises(InputError, match="expected at least 10 labelled rows, got 0"):
+        audit(pool, drawn)
+    with pytest.raises(InputError, match="budget"):
+        sample(pool, 801)
+    with pytest.raises(InputError, match="worst group"):
+        sample(pool, 10, aim="worst group")
+    with pytest.raises(InputError, match="a feature of the pool"):
+        sample(pool, 10, aim="worst group", by="age")
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(FileFormatError, match="expected a saved sample"):
+        Sample.load(tmp_path / "x.json")
