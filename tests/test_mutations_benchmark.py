@@ -158,3 +158,12 @@ def test_the_record_names_a_hundred_of_every_family() -> None:
     assert len({(one.module, one.name, one.nth, one.text, one.mutated) for one in drawn}) == 100
     lines = [{"number": one.number, "outcome": "killed"} for one in drawn[:7]]
     assert summary(drawn, lines).splitlines()[-1].split() == ["all", "7", "0", "0", "0"]
+
+
+def test_what_ran_before_is_recorded_once() -> None:
+    before = mutations.read_results(mutations.RECORD.with_name("mutations-before.jsonl"))
+    numbers = [line["number"] for line in before]
+    assert len(set(numbers)) == len(numbers) > 0
+    assert set(numbers) <= {one.number for one in read_mutations()}
+    # a kill names the test that noticed, or that it made a loop endless
+    assert all(line["by"] for line in before if line["outcome"] == "killed")
