@@ -86,7 +86,7 @@ def write_arrays(
     if path.suffix == ".npz":
 
         def writer(file: IO[bytes]) -> None:
-            np.savez_compressed(file, allow_pickle=False, **dict(arrays))
+            _write_npz(file, arrays)
 
     elif path.suffix == ".safetensors":
 
@@ -105,6 +105,17 @@ def write_arrays(
 
     with atomic_write(path) as file:
         writer(file)
+
+
+def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write a compressed ``.npz``; ``numpy.savez`` takes names as keywords, so arrays called file or allow_pickle collide."""
+    with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
+        for name, values in arrays.items():
+            # a fixed time of each member: the same arrays give the same bytes
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
 
 
 def _with_sorted_header(content: bytes) -> bytes:

@@ -70,14 +70,16 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     parameters = []
     for name, parameter in own.parameters.items():
         if name in groups:
-            parameters += _options_of(groups[name])
+            # an option of the command's own under a group's name (``compare --on FILE``) stands for itself
+            parameters += [one for one in _options_of(groups[name]) if one.name not in own.parameters]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         made = {
-            name: group(**{one.name: given.pop(one.name) for one in fields(group)}) for name, group in groups.items()
+            name: group(**{one.name: given.pop(one.name) for one in fields(group) if one.name not in own.parameters})
+            for name, group in groups.items()
         }
         command(**given, **made)
 

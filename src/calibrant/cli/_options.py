@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PANEL = "What a file holds"
-LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "class_names")
+LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "positive", "class_names")
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 
 
@@ -97,6 +97,12 @@ class Inputs:
     class_names: Annotated[str | None, _option("A text file with one class name a line, in order.", metavar="FILE")] = (
         None
     )
+    on: Annotated[
+        str | None, _option("The column that names each row in both files, FILE and --labels.", metavar="KEY")
+    ] = None
+    positive: Annotated[
+        str | None, _option("The label that one score a row is the probability of: yes.", metavar="VALUE")
+    ] = None
     class_dim: ClassDim = 1
     ignore_index: IgnoreIndex = None
 
@@ -113,6 +119,8 @@ class Inputs:
             labels=self.labels,
             normalize=self.normalize,
             class_names=names,
+            on=self.on,
+            positive=self.positive,
         )
 
     @property
@@ -130,7 +138,17 @@ class Inputs:
     def words(self) -> str:
         """These options as they would be typed, files by their last names."""
         given = []
-        for name in ("labels", "columns", "label", "kind", "class_names", "class_dim", "ignore_index"):
+        for name in (
+            "labels",
+            "columns",
+            "label",
+            "kind",
+            "class_names",
+            "on",
+            "positive",
+            "class_dim",
+            "ignore_index",
+        ):
             value = self._kind if name == "kind" else getattr(self, name)
             if value != getattr(type(self), name):
                 shown_value = Path(str(value)).name if name in ("labels", "class_names") else str(value)

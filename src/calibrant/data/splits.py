@@ -39,7 +39,7 @@ _SYNONYMS = (
     ("test", "eval", "holdout"),
 )  # names for one purpose, which may also be distinct splits
 _NAMES = {
-    "labels": ("labels", "label"),
+    "labels": ("labels", "label", "label_ids"),
     "groups": ("groups", "group"),
     "pred": ("pred",),
     "decision": ("decision",),
@@ -105,6 +105,8 @@ def read(
     split: str | None = None,
     normalize: bool = False,
     class_names: Sequence[str] | None = None,
+    on: str | None = None,
+    positive: str | float | None = None,
 ) -> Predictions | BinaryPairs:
     """Return the predictions in a file, whatever its format.
 
@@ -121,6 +123,9 @@ def read(
         normalize: Divide rows of rounded probabilities by their sums, which must lie within 0.05 of 1.
         class_names: The classes in the order of the scores, for labels that are text; not needed if columns are named after
             the classes.
+        on: The column that names each row in both files, where ``labels`` is one; found if left out: rows are joined by a
+            column that both have and that names each row once, and by position only where there is none.
+        positive: The value of the label whose probability, or logit, one score a row is: ``"yes"``.
 
     Raises:
         FileFormatError: If the file cannot be read, or its names do not say what it holds; the message names the arguments
@@ -141,7 +146,14 @@ def read(
             raise InputError(f"expected logits in {shown(as_path(logits))}, got kind={kind!r}; pass it as path")
         path, kind = logits, "logits"
     layout = Layout.of(
-        columns=columns, label=label, kind=kind, labels=labels, normalize=normalize, class_names=class_names
+        columns=columns,
+        label=label,
+        kind=kind,
+        labels=labels,
+        normalize=normalize,
+        class_names=class_names,
+        on=on,
+        positive=positive,
     )
     place = as_path(path)
     splits = splits_of(read_named(place, layout).arrays, place)

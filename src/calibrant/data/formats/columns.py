@@ -29,7 +29,7 @@ _ROLES = {
     "predictions",
 }
 _SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
-_NUMBER = re.compile(r"(.*?)(\d+)")
+_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")  # also P(1): what stands behind the number is part of the name
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         first: The number of its first row there, for a table that is read in pieces.
 
     Raises:
-        InputError: If the columns that the layout names are missing, out of order, or hold no numbers.
+        InputError: If the columns that the layout names are missing, or hold no numbers.
         FileFormatError: If a column that is used has empty cells, or lists of several lengths.
     """
     names = list(table.column_names)
@@ -61,7 +61,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
         spread = {layout.kind or "": chosen}
         classes = Classes(tuple(chosen), parts, numbers_of(chosen)) if len(chosen) > 1 else Classes()
     else:
-        spread = _spread_columns(names, path)
+        spread = _spread_columns(names)
         classes = Classes((), (), numbers_of(next(iter(spread.values()), [])))
     used = {name for group in spread.values() for name in group}
     arrays: dict[str, Array] = {}
@@ -95,10 +95,10 @@ def _without_blanks(column: Any) -> Any:
 
 
 def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns that ``patterns`` name, in the file's order under a pattern, and what stands under its ``*``.
+    """Return the columns that ``patterns`` name, under a pattern by their numbers or in the file's order, and what its ``*`` is.
 
     Raises:
-        InputError: If one names nothing, or the numbers at the columns' ends disagree with the order of the file.
+        InputError: If one names nothing.
     """
     chosen: list[str] = []
     parts: list[str] = []
@@ -107,7 +107,7 @@ def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> 
             found = [pattern]
         else:
             found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-            _check_order(found, path)
+            found = _by_number(found)
         if not found:
             raise InputError(
                 f"expected the columns {pattern!r} in {shown(path)}, got {_some(names)}; name some of these"
@@ -200,33 +200,27 @@ def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes
     return scores, Classes(tuple(str(one) for one in names), (), numbers)
 
 
-def _spread_columns(names: Sequence[str], path: Path) -> dict[str, list[str]]:
+def _spread_columns(names: Sequence[str]) -> dict[str, list[str]]:
     """Return kind → columns for those called ``logits_0``, ``logits_1`` …, or ``probs_0`` …, with a split before them or not."""
     found: dict[str, list[str]] = {}
     for name in names:
         if matched := _SPREAD.fullmatch(name):
             kind = matched[2] if matched[2].endswith("s") else matched[2] + "s"
             found.setdefault(matched[1] + kind, []).append(name)
-    for group in found.values():
-        _check_order(group, path)
-    return {kind: group for kind, group in found.items() if kind not in names}
+    return {kind: _by_number(group) for kind, group in found.items() if kind not in names}
 
 
-def _check_order(names: Sequence[str], path: Path) -> None:
+def _by_number(names: Sequence[str]) -> list[str]:
+    """Return columns that differ by a number alone in its order, which is the classes', and others in the file's order."""
     numbers = numbers_of(names)
-    if numbers and list(numbers) != sorted(numbers):
-        ordered = [name for _, name in sorted(zip(numbers, names, strict=True))]
-        raise InputError(
-            f"expected columns in the order of their numbers, got {_some(names)} in {shown(path)}; pass "
-            f"columns='{','.join(ordered)}' to calibrant.read"
-        )
+    return [name for _, name in sorted(zip(numbers, names, strict=True))] if numbers else list(names)
 
 
 def numbers_of(names: Sequence[str]) -> tuple[int, ...]:
-    """Return the number at the end of each name, or nothing unless they are one name with different numbers."""
+    """Return the last number in each name, or nothing unless they are one name with different numbers."""
     found = [matched for name in names if (matched := _NUMBER.fullmatch(name))]
     numbers = tuple(int(one[2]) for one in found)
-    alike = len({one[1] for one in found}) == 1
+    alike = len({(one[1], one[3]) for one in found}) == 1
     return numbers if alike and len(set(numbers)) == len(names) > 1 else ()
 
 

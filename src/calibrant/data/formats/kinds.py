@@ -49,6 +49,13 @@ def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Pat
     if layout.kind != "logits":
         return
     for name, values in arrays.items():
+        single = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+        if stem_and_name(name)[1] == "logits" and single and len(values) and values.dtype.kind == "f":
+            if (values >= 0).all() and (values <= 1).all():  # logits of a classifier lie on both sides of 0
+                raise InputError(
+                    f"expected logits, got one number between 0 and 1 a row in {shown(place)}; call them by their kind, probs"
+                )
+    for name, values in arrays.items():
         if stem_and_name(name)[1] == "logits" and values.ndim == 2 and len(values) and values.dtype.kind == "f":
             if (values >= 0).all() and (values <= 1).all() and (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
                 raise InputError(

@@ -1,5 +1,6 @@
 """Labels that are text, or numbers of columns, as class indices: by name, never by the order of the alphabet alone."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,17 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.columns import Classes, is_text
 from calibrant.data.formats.layout import Layout
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
+
+_OPPOSITES = (
+    ("false", "true"),
+    ("0", "1"),
+    ("no", "yes"),
+    ("f", "t"),
+    ("n", "y"),
+    ("neg", "pos"),
+    ("negative", "positive"),
+)
 
 
 def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
@@ -21,14 +32,66 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
     if is_text(labels):
         return _by_name(labels.astype(str), layout, classes, path)
     if labels.dtype == bool:
-        return labels.astype(np.int64)
+        return _of_booleans(labels, layout, classes)
     if labels.dtype.kind == "f" and np.array_equal(
         labels, np.trunc(labels)
     ):  # what a table with gaps makes of integers
         labels = labels.astype(np.int64)
+    if not classes.numbers and labels.dtype.kind in "iu" and (signed := _integers(layout.class_names or classes.parts)):
+        return _by_number(labels, signed, path)
     if classes.numbers and classes.numbers != tuple(range(len(classes.numbers))) and labels.dtype.kind in "iu":
         return _by_number(labels, classes.numbers, path)
     return labels
+
+
+def encode_positive(labels: Array, positive: str, path: Path) -> Array:
+    """Return 1 where a label is ``positive``, as text or as a number, and 0 for the one other value.
+
+    Raises:
+        InputError: If no label is, or there are more than two values.
+    """
+    texts = np.array([_spelled(one) for one in labels.reshape(-1).tolist()]).reshape(labels.shape)
+    values = sorted(set(texts.reshape(-1).tolist()))
+    wanted = next((one for one in values if one == positive), None)
+    wanted = next((one for one in values if one.casefold() == positive.casefold()), None) if wanted is None else wanted
+    if wanted is None or len(values) > 2:
+        raise InputError(
+            f"expected labels of two values, {positive!r} one of them, got {', '.join(map(repr, values[:4]))} in "
+            f"{shown(path)}; name the positive one of two"
+        )
+    return (texts == wanted).astype(np.int64)
+
+
+def refuse_unnamed_positive(labels: Array, path: Path) -> None:
+    """Refuse labels that are text beside one score a row: which of the two the score speaks of is not in the file.
+
+    Raises:
+        InputError: Always, naming the two values.
+    """
+    values = sorted(set(labels.astype(str).reshape(-1).tolist()))
+    raise InputError(
+        expected="the label that the one score a row is the probability of",
+        got=f"labels {', '.join(map(repr, values[:4]))} in {shown(path)}",
+        remedy=Remedy(
+            f"pass positive={values[-1]!r}, if it is that one",
+            command=f"add --positive {values[-1]}, if it is that one",
+        ),
+    )
+
+
+def _spelled(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _of_booleans(labels: Array, layout: Layout, classes: Classes) -> Array:
+    """Return boolean labels by the columns' names, as ``p_True, p_False`` have them; without such names True is class 1."""
+    for names in (layout.class_names, classes.names, classes.parts):
+        # columns that are named one by one bring what stands before the class, "p_" of p_True
+        index = {re.split(r"[_\W]", name)[-1].casefold(): place for place, name in enumerate(names)}
+        for no, yes in _OPPOSITES:
+            if {no, yes} == index.keys():
+                return np.where(labels, index[yes], index[no]).astype(np.int64)
+    return labels.astype(np.int64)
 
 
 def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
@@ -58,6 +121,12 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
             f"{shown(path)}; rename the columns to count from 0 if the labels do"
         )
     return _coded(labels, {number: place for place, number in enumerate(numbers)})
+
+
+def _integers(names: Sequence[str]) -> tuple[int, ...]:
+    """Return names such as "-1", "1" or "10", "2" as numbers, or nothing if one is none."""
+    numbers = tuple(int(name) for name in names if re.fullmatch(r"[-+]?\d{1,18}", name))
+    return numbers if len(set(numbers)) == len(names) else ()
 
 
 def encode_pair(pred: Array, labels: Array, layout: Layout) -> tuple[Array, Array]:

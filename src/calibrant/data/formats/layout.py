@@ -30,6 +30,8 @@ class Layout:
         labels: A file that holds the labels of the rows.
         normalize: Divide each row of probabilities by its sum, which must lie within ``TOLERANCE`` of 1.
         class_names: Names of the classes in order, for labels that are text.
+        on: The column that names each row in the file and in ``labels``; None finds it.
+        positive: The value of the label that one score a row is the probability, or logit, of.
     """
 
     columns: tuple[str, ...] = ()
@@ -38,6 +40,8 @@ class Layout:
     labels: str | os.PathLike[str] | None = None
     normalize: bool = False
     class_names: tuple[str, ...] = ()
+    on: str | None = None
+    positive: str | None = None
 
     @classmethod
     def of(
@@ -49,6 +53,8 @@ class Layout:
         labels: str | os.PathLike[str] | None = None,
         normalize: bool = False,
         class_names: Sequence[str] | None = None,
+        on: str | None = None,
+        positive: str | float | None = None,
     ) -> "Layout":
         """Return the layout of checked arguments; ``columns`` may be text with commas.
 
@@ -59,6 +65,12 @@ class Layout:
             raise refuse("kind as 'logits' or 'probs'", shown(kind), "name one of them")
         if label is not None and (not isinstance(label, str) or not label):
             raise refuse("label as the name of a column", shown(label), "name one")
+        if on is not None and (not isinstance(on, str) or not on):
+            raise refuse("on as the name of a column", shown(on), "name one that both files have")
+        if on is not None and labels is None:
+            raise refuse("on beside labels in a file of their own", "no such file", "pass labels, or leave on out")
+        if positive is not None and not isinstance(positive, str | int | float):
+            raise refuse("positive as a value of the label", shown(positive), "name one, such as 'yes'")
         if labels is not None:
             as_path(labels, name="labels")
         check_flag(normalize, name="normalize")
@@ -69,6 +81,8 @@ class Layout:
             labels,
             normalize,
             _names(class_names, name="class_names"),
+            on,
+            None if positive is None else str(positive),
         )
 
     def given(self) -> list[str]:

@@ -12,8 +12,9 @@ from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import suggest
 from calibrant.data.formats.columns import Classes, arrays_of_table, is_text
 from calibrant.data.formats.foreign import refuse_foreign
+from calibrant.data.formats.join import Labels, align, is_key
 from calibrant.data.formats.kinds import refuse_log_probs, refuse_other_kinds
-from calibrant.data.formats.labels import encode_labels, encode_pair
+from calibrant.data.formats.labels import encode_labels, encode_pair, encode_positive, refuse_unnamed_positive
 from calibrant.data.formats.layout import (
     ARRAYS,
     LABELS,
@@ -27,7 +28,7 @@ from calibrant.data.formats.layout import (
 )
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 SPLIT = "split"
 
@@ -41,12 +42,14 @@ class Named:
         off: How far the sums of rows were from 1 at most before ``normalize`` divided by them; None without it.
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were text, matched to names.
+        joined: How the labels of another file were laid beside the rows, in words; empty without such a file.
     """
 
     arrays: dict[str, Array]
     off: float | None = None
     class_names: tuple[str, ...] = ()
     matched: bool = False
+    joined: str = ""
 
     @property
     def unnamed_label(self) -> str | None:
@@ -55,8 +58,9 @@ class Named:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was changed."""
-        return () if self.off is None else (normalized_note(self.off),)
+        """Sentences on what was changed, and on how two files were joined."""
+        off = () if self.off is None else (normalized_note(self.off),)
+        return (*off, self.joined) if self.joined else off
 
 
 def normalized_note(off: float) -> str:
@@ -89,13 +93,13 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     refuse_log_probs(arrays, place)
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
-    arrays = _with_labels(arrays, layout, place)
-    matched = _has_text(arrays)
+    arrays, joined = _with_labels(arrays, layout, place)
+    matched = _has_text(arrays) and layout.positive is None
     _check_count(names if matched else (), arrays, place)
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     refuse_other_kinds(arrays, layout, place)
     arrays, off = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched)
+    return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched, joined)
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
@@ -135,7 +139,9 @@ def _joined(parts: dict[str, Named]) -> Named:
     arrays = {f"{split}_{name}": values for split, named in parts.items() for name, values in named.arrays.items()}
     first = next(iter(parts.values()))
     offs = [named.off for named in parts.values() if named.off is not None]
-    return Named(arrays, max(offs, default=None), first.class_names, any(named.matched for named in parts.values()))
+    return Named(
+        arrays, max(offs, default=None), first.class_names, any(named.matched for named in parts.values()), first.joined
+    )
 
 
 def is_array_folder(path: str | os.PathLike[str]) -> bool:
@@ -172,6 +178,16 @@ def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
     table = read_table(place)
     arrays, classes = arrays_of_table(table, layout, place)
     if not _stems(arrays) and not _top_label(arrays) and not _from_trainer(arrays):
+        if suggest.one_vs_rest_columns(table, place):
+            raise FileFormatError(
+                expected="logits, or probabilities that sum to 1 in a row",
+                got=f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
+                remedy=Remedy(
+                    "read them as MultiLabelPredictions, or pass their logits log(p / (1 − p)), or columns divided by their sums",
+                    command="add --multilabel if a row may have several labels; else write the classifier's logits, or rows "
+                    "divided by their sums",
+                ),
+            )
         if advice := suggest.for_table(table, place):
             raise FileFormatError(
                 f"expected columns that say what they hold (logits, probs, probs_0 …), got "
@@ -185,6 +201,11 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
     """Return ``arrays`` with the scores under the name of their kind."""
     if not _stems(arrays):
         if _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
+            if twice := [name for name in LABELS if name in arrays]:
+                raise FileFormatError(
+                    f"expected one array of each meaning, got {twice[0]} and label_ids in {shown(place)}; keep the one that "
+                    "is meant"
+                )
             arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
         elif _top_label(arrays):
             return _renamed(arrays, _top_label(arrays))
@@ -213,8 +234,8 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
     return _renamed(arrays, {found[0]: layout.kind})
 
 
-def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
-    """Return ``arrays`` with the labels that the layout names under the name of labels."""
+def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[dict[str, Array], str]:
+    """Return ``arrays`` with the labels that the layout names under the name of labels, and how another file's were joined."""
     if layout.label is not None and layout.labels is None:  # else it is a column of that file
         stems = [stem for stem in ("", *_stems(arrays)) if stem + layout.label in arrays]
         if not stems:
@@ -222,39 +243,45 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
                 f"expected the label {layout.label!r}, got {', '.join(sorted(arrays)[:20])} in {shown(place)}; name one of "
                 "these"
             )
-        kept = {n: v for n, v in arrays.items() if stem_and_name(n)[1] not in LABELS or n == layout.label}
+        kept = {
+            n: v for n, v in arrays.items() if stem_and_name(n)[1] not in (*LABELS, "label_ids") or n == layout.label
+        }
         arrays = _renamed(kept, {stem + layout.label: stem + "labels" for stem in stems})
     if layout.labels is not None:
-        there = [name for name in arrays if stem_and_name(name)[1] in LABELS]
+        there = [name for name in arrays if stem_and_name(name)[1] in (*LABELS, "label_ids")]
         if there or len(_stems(arrays)) > 1:
             got = f"{', '.join(there)} in {shown(place)} too" if there else f"several splits in {shown(place)}"
             raise InputError(f"expected one place of the labels, got {got}; leave one out")
         stem = next(iter(_stems(arrays)), "")
-        arrays = {**arrays, stem + "labels": _read_labels(as_path(layout.labels), layout)}
-    return arrays
+        labels = _read_labels(as_path(layout.labels), layout)
+        values, joined = align(arrays, labels, scores=stem, on=layout.on, path=place)
+        return {**arrays, stem + "labels": values}, joined
+    return arrays, ""
 
 
-def _read_labels(place: Path, layout: Layout) -> Array:
-    """Return the labels in a file of their own: an array, a column, or a line of text a row."""
+def _read_labels(place: Path, layout: Layout) -> Labels:
+    """Return the labels in a file of their own: an array, a column with the other columns beside it, or a line of text a row."""
     suffix = place.suffix.lower()
     if layout.label is not None and suffix in (".npy", ".txt", ".labels", ""):
         raise InputError(
             f"expected a table of labels beside label, got {shown(place)}, which holds one column; leave label out"
         )
     if suffix == ".npy":
-        return read_npy(check_source(place))
+        return Labels(read_npy(check_source(place)), {}, place)
     if suffix in (".txt", ".labels", ""):
         lines = [line.strip() for line in read_text(place).split("\n") if line.strip()]
         numbers = all(line.isascii() and line.isdigit() and len(line) <= 18 for line in lines)  # 18 digits fit in int64
-        return np.array(lines, dtype=np.int64 if numbers else None)
+        return Labels(np.array(lines, dtype=np.int64 if numbers else None), {}, place)
     arrays, _ = _opened_labels(_checked(place))
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
-    named = [name for name in wanted if name in arrays] or ([] if layout.label else list(arrays))
+    named = [name for name in wanted if name in arrays]
+    if not named and not layout.label:
+        named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
     if len(named) != 1:
         raise InputError(
             f"expected one column of labels, got {', '.join(sorted(arrays))} in {shown(place)}; name it label"
         )
-    return arrays[named[0]]
+    return Labels(arrays[named[0]], {name: one for name, one in arrays.items() if name != named[0]}, place)
 
 
 def _opened_labels(place: Path) -> tuple[dict[str, Array], Classes]:
@@ -266,14 +293,46 @@ def _opened_labels(place: Path) -> tuple[dict[str, Array], Classes]:
 def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: Path) -> dict[str, Array]:
     """Return ``arrays`` with labels as class indices."""
     found = dict(arrays)
+    if layout.positive is not None:
+        _refuse_positive_of_several(arrays, place)
+    elif _has_text(arrays) and not layout.class_names and (stem := _single_stem(arrays)) is not None:
+        name = next(one for one in _labels_of(arrays) if stem_and_name(one)[0] == stem)
+        refuse_unnamed_positive(arrays[name], place)
     for name in _labels_of(arrays):
         stem, values = stem_and_name(name)[0], arrays[name]
         pred = stem + "pred"
         if pred in arrays and (is_text(values) or is_text(arrays[pred])):
             found[pred], found[name] = encode_pair(arrays[pred], values, layout)
+        elif layout.positive is not None:
+            found[name] = encode_positive(values, layout.positive, place)
         elif stem + "conf" not in arrays:
             found[name] = encode_labels(values, layout, classes, place)
     return found
+
+
+def _single_stem(arrays: dict[str, Array]) -> str | None:
+    """Return the stem of scores with one number a row and labels that are text, or None."""
+    for name in _labels_of(arrays):
+        stem = stem_and_name(name)[0]
+        for kind in ("logits", "probs"):
+            if is_text(arrays[name]) and stem + kind in arrays and _is_single(arrays[stem + kind]):
+                return stem
+    return None
+
+
+def _is_single(values: Array) -> bool:
+    return values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+
+
+def _refuse_positive_of_several(arrays: dict[str, Array], place: Path) -> None:
+    for name, values in arrays.items():
+        if stem_and_name(name)[1] == "conf" or (
+            stem_and_name(name)[1] in ("logits", "probs") and not _is_single(values)
+        ):
+            raise InputError(
+                f"expected one score a row beside positive, got {name} of shape {values.shape} in {shown(place)}; leave "
+                "positive out"
+            )
 
 
 def _labels_of(arrays: dict[str, Array]) -> list[str]:

@@ -19,6 +19,20 @@ _TRUTHS = {"y", "y_true", "target", "targets", "true", "truth", "gold", "class",
 
 def for_table(table: Any, path: Path) -> str | None:
     """Return "columns='p*', label='y', kind='probs'" as far as the columns allow it, or None."""
+    chosen, others, values = _candidate_scores(table, path)
+    if not chosen:
+        return None
+    pattern = _pattern_of(chosen, table.column_names)
+    return _joined(pattern, _label_among(table.column_names, others), values)
+
+
+def one_vs_rest_columns(table: Any, path: Path) -> bool:
+    """Say whether the columns that seem to hold the classes' scores are ``are_one_vs_rest``."""
+    return are_one_vs_rest(_candidate_scores(table, path)[2])
+
+
+def _candidate_scores(table: Any, path: Path) -> tuple[list[str], list[str], Array]:
+    """Return the columns that seem to hold the classes' scores, those that hold no scores, and the scores (N, K) or (N,)."""
     import pyarrow as pa
 
     types = dict(zip(table.column_names, table.schema.types, strict=True))
@@ -27,13 +41,12 @@ def for_table(table: Any, path: Path) -> str | None:
     others = [name for name in types if name not in lists and name not in floats]
     chosen = _class_columns(floats) or (lists[:1] if len(lists) == 1 else [])
     if not chosen:
-        return None
+        return [], others, np.empty(0)
     columns = [column_array(table.column(name), name, path, strict=False) for name in chosen]
     values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
     if values.dtype.kind == "f":  # rows with empty cells are refused when the suggestion is followed
         values = values[~np.isnan(values).reshape(len(values), -1).any(axis=1)]
-    pattern = _pattern_of(chosen, list(types))
-    return _joined(pattern, _label_among(list(types), others), values)
+    return chosen, others, values
 
 
 def for_pairs(names: Sequence[str]) -> str:
@@ -98,6 +111,15 @@ def _pattern_of(chosen: Sequence[str], names: Sequence[str]) -> str:
     return ",".join(chosen)
 
 
+def are_one_vs_rest(values: Array) -> bool:
+    """Say whether rows (N, K) lie between 0 and 1 without summing to 1, as the sigmoids of one-vs-rest classifiers do."""
+    if values.ndim != 2 or values.shape[1] < 2 or not values.size or values.dtype.kind != "f":
+        return False
+    if not ((values >= 0).all() and (values <= 1).all()):
+        return False
+    return bool((np.abs(values.sum(axis=1) - 1) > TOLERANCE).any())
+
+
 def _label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     if any(stem_and_name(name)[1] in LABELS for name in names):
         return None
@@ -111,6 +133,8 @@ def _joined(pattern: str | None, label: str | None, values: Array) -> str | None
     inside = bool(values.size and (values >= 0).all() and (values <= 1).all())
     sums = values.sum(axis=-1) if values.ndim > 1 else np.ones(1)
     off = float(np.abs(sums - 1).max()) if values.size else 0.0
+    if are_one_vs_rest(values):
+        return None
     kind = "probs" if (inside and off <= TOLERANCE) or are_percentages(values) else "logits"
     said = [f"columns='{pattern}'"] if pattern else []
     said += [f"label='{label}'"] if label else []

@@ -1,0 +1,133 @@
+"""Labels of one file laid beside the scores of another: by a column that names each row in both, else by position."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from calibrant._core.files import Array
+from calibrant._core.paths import shown
+from calibrant.data.formats.layout import LABELS, SCORES, stem_and_name
+from calibrant.errors import InputError
+
+_KEYS = {
+    "id",
+    "ids",
+    "key",
+    "uuid",
+    "guid",
+    "uid",
+    "row_id",
+    "image_id",
+    "custom_id",
+    "index",
+    "doc_id",
+    "filename",
+    "name",
+}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels in a file of their own, the other columns of that file, and its path."""
+
+    values: Array
+    columns: Mapping[str, Array]
+    path: Path
+
+
+def is_key(name: str) -> bool:
+    """Say whether a column is called as those that name rows often are: ``id``, ``customer_id``, ``filename``."""
+    plain = name.strip().casefold()
+    return plain in _KEYS or plain.endswith(("_id", "_uuid", "_key"))
+
+
+def align(arrays: Mapping[str, Array], labels: Labels, *, scores: str, on: str | None, path: Path) -> tuple[Array, str]:
+    """Return the labels (N,) in the order of the scores, and how that order was found, in words.
+
+    Args:
+        arrays: The file of the scores.
+        labels: The file of the labels.
+        scores: The prefix of the scores' names.
+        on: The column that names each row in both; None finds it.
+        path: The file of the scores, for messages.
+
+    Raises:
+        InputError: If ``on`` is missing or repeats itself, rows of the scores have no label, or a column that both files
+            have and that seems to name rows does not.
+    """
+    rows = next((len(values) for name, values in arrays.items() if stem_and_name(name)[1] in SCORES), None)
+    key = _key(arrays, labels, on, path, rows)
+    if key is None:
+        return (
+            labels.values,
+            f"labels of {shown(labels.path)} taken by position: the two files share no column that names rows",
+        )
+    ours, theirs = _texts(arrays[key]), _texts(labels.columns[key])
+    place = {name: row for row, name in enumerate(theirs)}
+    missing = [name for name in ours if name not in place]
+    if missing:
+        raise InputError(
+            f"expected a label for every {key!r} of {shown(path)}, got none for {len(missing):,} of {len(ours):,} rows "
+            f"({missing[0]!r}) in {shown(labels.path)}; add them, or remove these rows"
+        )
+    spare = len(theirs) - len(ours)
+    more = f"; {spare:,} of its rows have no scores" if spare else ""
+    return labels.values[[place[name] for name in ours]], f"labels of {shown(labels.path)} joined on {key!r}{more}"
+
+
+def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path, rows: int | None) -> str | None:
+    """Return the column that names each row once in both files, or None where no column can."""
+    if on is not None:
+        for columns, file in ((arrays, path), (labels.columns, labels.path)):
+            if on not in columns:
+                raise InputError(
+                    f"expected the column {on!r} in {shown(file)}, got {', '.join(sorted(columns)[:12]) or 'none'}; name a "
+                    "column that both files have as on"
+                )
+            _refuse_repeats(columns[on], on, file)
+        return on
+    shared = [
+        name
+        for name, values in arrays.items()
+        if name in labels.columns
+        and stem_and_name(name)[1] not in (*SCORES, *LABELS)
+        and _names_rows(values, rows)
+        and _names_rows(labels.columns[name], len(labels.values))
+    ]
+    shared.sort(key=lambda name: not is_key(name))
+    for name in shared:
+        if _distinct(arrays[name]) and _distinct(labels.columns[name]):
+            return name
+    for name in shared:  # a key that repeats itself: position would join rows of different names
+        if is_key(name) and _texts(arrays[name]) != _texts(labels.columns[name]):
+            _refuse_repeats(arrays[name], name, path)
+            _refuse_repeats(labels.columns[name], name, labels.path)
+    return None
+
+
+def _names_rows(values: Array, rows: int | None) -> bool:
+    return values.ndim == 1 and values.dtype.kind in "iuUSOM" and (rows is None or len(values) == rows)
+
+
+def _distinct(values: Array) -> bool:
+    return len(set(_texts(values))) == len(values)
+
+
+def _refuse_repeats(values: Array, name: str, path: Path) -> None:
+    counts = Counter(_texts(values))
+    twice = [one for one, count in counts.items() if count > 1]
+    if twice:
+        raise InputError(
+            f"expected each {name!r} once in {shown(path)}, got {len(twice):,} that occur more than once ({twice[0]!r}); name "
+            "a column that is distinct as on, or remove the repeated rows"
+        )
+
+
+def _texts(values: Array) -> list[str]:
+    """Return keys as text: whole numbers that a table with gaps keeps as floats are written without ``.0``."""
+    if values.dtype.kind == "f" and np.array_equal(values, np.trunc(values)):
+        values = values.astype(np.int64)
+    return [str(one) for one in values.tolist()]
