@@ -15,7 +15,14 @@ from calibrant.errors import FitError
 
 ARMIJO = 1e-4
 ROUGH = 1e-5  # gradient tolerance of fits that are only compared: the mean log-loss is within about 1e-9 nats of its minimum
+# Far more steps than a quadratically convergent search takes; half a step sixty times is 1e-18 of it, which changes no digit.
 _STEPS, _HALVINGS = 200, 60
+# Of the value: some hundred times what rounding a sum leaves in float64. Smaller changes say nothing about descent.
+_FLAT = 1e-13
+_TINY = 1e-300  # keeps 0 / 0 from being NaN, and changes no other number
+# Least |eigenvalue| of the Hessian scaled to a unit diagonal: a flat direction gets at most 1e10 of its gradient, and the line
+# search cuts that; a smaller floor would let rounding choose the direction.
+_LEAST_EIGENVALUE = 1e-10
 # distance to a bound within which a coordinate with an outward gradient gets a step of its own (Bertsekas' ε)
 _NEAR = 1e-2
 
@@ -105,7 +112,7 @@ def _polished(
     there = x + step if bounds is None else (x + step).clamp(bounds[0], bounds[1])
     new = function(there)
     better = _free_gradient(there, new.gradient, bounds).abs().amax(dim=1) < slope.abs().amax(dim=1)
-    rising = new.value > at.value + 1e-13 * at.value.abs().clamp_min(1.0)
+    rising = new.value > at.value + _FLAT * at.value.abs().clamp_min(1.0)
     taken = better & ~rising & torch.isfinite(new.value)
     chosen = [
         torch.where(taken.view(-1, *[1] * (one.dim() - 1)), one, other)
@@ -116,7 +123,7 @@ def _polished(
 
 def _limited(step: Tensor, longest: float) -> Tensor:
     """Return the steps (C, P), shortened to ``longest`` in their largest coordinate."""
-    return step * (longest / step.abs().amax(dim=1, keepdim=True).clamp_min(1e-300)).clamp_max(1.0)
+    return step * (longest / step.abs().amax(dim=1, keepdim=True).clamp_min(_TINY)).clamp_max(1.0)
 
 
 def _free_gradient(x: Tensor, gradient: Tensor, bounds: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -142,7 +149,7 @@ def _apart(hessian: Tensor, x: Tensor, gradient: Tensor, bounds: tuple[Tensor, T
 def _step(hessian: Tensor, gradient: Tensor) -> Tensor:
     """Return −|H|⁻¹ g (C, P) over the coordinates with a gradient; scaled by the diagonal, which parameters' units spoil."""
     # with D = diag(H)^−½ the step is −D (D H D)⁻¹ D g: D H D has a unit diagonal, whatever the parameters' units
-    scale = hessian.diagonal(dim1=1, dim2=2).abs().clamp_min(1e-300).rsqrt()
+    scale = hessian.diagonal(dim1=1, dim2=2).abs().clamp_min(_TINY).rsqrt()
     free = (gradient != 0).double()
     scaled = hessian * scale[:, :, None] * scale[:, None, :] * free[:, :, None] * free[:, None, :]
     scaled = scaled + torch.diag_embed(1 - free)
@@ -152,7 +159,7 @@ def _step(hessian: Tensor, gradient: Tensor) -> Tensor:
     bad = (failed != 0) | ~torch.isfinite(answer).all(dim=(1, 2))  # not positive definite: use |eigenvalues| instead
     if bool(bad.any()):
         values, vectors = torch.linalg.eigh(torch.nan_to_num(scaled[bad]))
-        curved = values.abs().clamp_min(1e-10)
+        curved = values.abs().clamp_min(_LEAST_EIGENVALUE)
         answer[bad] = vectors @ ((vectors.mT @ right[bad]) / curved[:, :, None])
     return -answer[:, :, 0] * scale * free
 
@@ -171,8 +178,9 @@ def _line_search(
         slope = (at.gradient * (there - x)).sum(dim=1)
         # Armijo's condition fails near the optimum, where rounding hides changes of the value: there a smaller gradient
         # counts as descent instead
-        flat = (new.value - at.value).abs() <= 1e-13 * at.value.abs().clamp_min(1.0)
+        flat = (new.value - at.value).abs() <= _FLAT * at.value.abs().clamp_min(1.0)
         calmer = _free_gradient(there, new.gradient, bounds).abs().amax(dim=1) < before
+        # Armijo: f(x + l d) ≤ f(x) + 1e-4 gᵀ (l d), with the step as the bounds clipped it
         good = still | ((new.value <= at.value + ARMIJO * slope) & ~flat) | (flat & calmer)
         if bool(good.all()):
             return there, new, ~still

@@ -9,6 +9,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from calibrant._core import minimise
+from calibrant._core.minimise import lbfgs
 from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators import (
     DirichletCalibration,
@@ -20,8 +22,6 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.affine import fit
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine
-from calibrant.calibrators.base import minimise
-from calibrant.calibrators.base.minimise import lbfgs
 from calibrant.errors import FitError, InputError
 from calibrant.rows import Chunk, MemoryRows
 
@@ -71,7 +71,7 @@ def test_vector_scaling_is_at_the_minimum_of_its_formula() -> None:
     brute = minimize(objective, np.r_[np.ones(3), np.zeros(3)], method="BFGS", options={"gtol": 1e-7})
     assert objective(ours) <= brute.fun + 1e-12
     np.testing.assert_allclose(ours, brute.x, atol=1e-4)  # scipy's finite differences
-    assert fitted.gradient <= minimise.TOLERANCE
+    assert fitted.gradient <= minimise.LBFGS_TOLERANCE
 
 
 @pytest.mark.parametrize("matrix", [False, True], ids=["vector", "matrix"])
@@ -162,7 +162,7 @@ def test_newton_and_lbfgs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     by_newton = fit_affine(affine_rows(z, y), 400.0, ridge, diagonal=False)
     monkeypatch.setattr(fit, "_NEWTON_PARAMETERS", 0)
     by_lbfgs = fit_affine(affine_rows(z, y), 400.0, ridge, diagonal=False)
-    assert by_lbfgs.gradient <= minimise.TOLERANCE
+    assert by_lbfgs.gradient <= minimise.LBFGS_TOLERANCE
     assert by_newton.value <= by_lbfgs.value <= by_newton.value + 1e-9
     torch.testing.assert_close(
         by_newton.scale, by_lbfgs.scale, rtol=0, atol=1e-4

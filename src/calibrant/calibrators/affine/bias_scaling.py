@@ -7,17 +7,15 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant._core.newton import ROUGH, Derivatives, newton
+from calibrant._core.minimise import Loss, Optimum, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.base.minimise import TOLERANCE, lbfgs
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["BiasScaling"]
 
 _NEWTON_CLASSES = 250  # beyond this many a Hessian costs more than the passes that L-BFGS takes
-_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 _SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
 
 
@@ -81,31 +79,16 @@ class BiasScaling(Certified):
         inputs = rows.prepared(_input_of, size)
         start = torch.cat([self.slope[None] * size, self.bias]) if self.fitted else None
         start = start if start is not None and len(start) == 1 + rows.classes else None
-        search = _by_newton if rows.classes <= _NEWTON_CLASSES else _by_lbfgs
-        theta, certificate = search(inputs, _Prior(mass, self.prior_rows / mass, size), start)
+        found = _fitted(inputs, mass, self.prior_rows / mass, size, start)
+        theta = found.theta
         self.slope = theta[0] / size
         self.bias = theta[1:] - theta[1:].mean()  # where the ridge is least: nothing else knows their common part
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
+        self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         scale = self.slope.expand(logits.shape[1])
         return keep_excluded(apply_affine(lift_excluded(wide), scale, self.bias), logits)
-
-
-@dataclass(frozen=True)
-class _Prior:
-    """Σ of the rows' weights, imagined rows a unit of weight, and the slope, in units of the inputs, that changes nothing."""
-
-    mass: float
-    share: float
-    one: float
-
-    def ridge(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what settles the parameters: its value, and its gradient (P,)."""
-        off = theta.clone()
-        off[0] -= self.one
-        return _SETTLES / self.mass * off.square().sum(), 2 * _SETTLES / self.mass * off
 
 
 @dataclass(frozen=True)
@@ -118,43 +101,37 @@ class _BiasChunk:
     weight: Tensor
 
 
-def _by_newton(rows: RowSource, prior: _Prior, start: Tensor | None) -> tuple[Tensor, float]:
-    """Return slope and biases (1 + K,) and the certificate."""
+def _fitted(rows: RowSource, mass: float, share: float, one: float, start: Tensor | None) -> Optimum:
+    """Return the slope and the biases (1 + K,).
 
-    def derivatives(theta: Tensor) -> Derivatives:
-        (value, gradient), hessian = rows.totals(
-            [(loss_sums, theta[0], prior.share), (curvature, theta[0], prior.share)]
-        )
-        ridge, slope = prior.ridge(theta[0])
-        settled = 2 * _SETTLES / prior.mass * torch.eye(len(slope), dtype=slope.dtype, device=slope.device)
-        return Derivatives(
-            (value / prior.mass + ridge)[None],
-            (gradient / prior.mass + slope)[None],
-            (hessian / prior.mass + settled)[None],
-        )
+    Args:
+        rows: A source of ``_BiasChunk``.
+        mass: Σ of the rows' weights.
+        share: Imagined rows a unit of weight.
+        one: The slope, in units of the inputs, that changes nothing.
+        start: (1 + K,), or None.
+    """
+    settles = _SETTLES / mass
+    centre = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
+    centre[0] = one
 
-    # the uniform distribution is where the curvature is largest
-    first = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device) if start is None else start
-    tolerance = ROUGH if rows.rough else _TOLERANCE
-    found = newton(derivatives, first[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough)
-    return found.x[0], float(found.gradient)
+    def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (value, gradient), hessian = rows.totals([(loss_sums, theta, share), (curvature, theta, share)])
+        return value, gradient, hessian
 
+    def blocks() -> Tensor:
+        diagonal = rows.total(spreads, one, share) / mass
+        diagonal[1:] = at_least(diagonal[1:])
+        diagonal[0].clamp_min_(float(diagonal[1:].min()))  # equal logits leave the slope without curvature
+        made: Tensor = (diagonal + 2 * settles)[:, None, None]
+        return made
 
-def _by_lbfgs(rows: RowSource, prior: _Prior, start: Tensor | None) -> tuple[Tensor, float]:
-    """Return the same for many classes."""
-    first = torch.zeros(1 + rows.classes, dtype=torch.float64, device=rows.device)
-    first[0] = prior.one
-    blocks = rows.total(spreads, prior.one, prior.share) / prior.mass
-    blocks = blocks.clamp_min(1e-4 * float(blocks[1:].max()) + 1e-12) + 2 * _SETTLES / prior.mass
-
-    def penalised(theta: Tensor) -> tuple[float, Tensor]:
-        value, gradient = (part / prior.mass for part in rows.total(loss_sums, theta, prior.share))
-        ridge, slope = prior.ridge(theta)
-        return float(value + ridge), gradient + slope
-
-    tolerance = ROUGH if rows.rough else TOLERANCE
-    theta, _, worst = lbfgs(penalised, first if start is None else start, blocks[:, None, None], tolerance=tolerance)
-    return theta, worst
+    # Newton's method sets out from the uniform distribution, where the curvature is largest; L-BFGS from the model, where its
+    # blocks are made
+    few = rows.classes <= _NEWTON_CLASSES
+    first = (torch.zeros_like(centre) if few else centre) if start is None else start
+    loss = Loss(mass, derivatives, lambda theta: rows.total(loss_sums, theta, share), ridge=settles, centre=centre)
+    return minimise(loss, first, newton_up_to=1 + _NEWTON_CLASSES, blocks=blocks, rough=rows.rough)
 
 
 def loss_sums(chunk: _BiasChunk, theta: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,5 @@
 """Dirichlet calibration: a linear map of the log-probabilities, with its off-diagonal and intercept regularised."""
 
-import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number
@@ -65,7 +64,7 @@ class DirichletCalibration(Certified):
         start = (self.scale, self.bias) if self.fitted else None
         found = fit_affine(rows.prepared(_input_of), mass, ridge, diagonal=False, start=start)
         self.scale, self.bias = found.scale, found.bias
-        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
+        self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return keep_excluded(apply_affine(log_probs_of(logits), self.scale, self.bias), logits)

@@ -1,19 +1,18 @@
 """The convex problem under vector, matrix, Dirichlet and structured scaling: softmax((I + D) x + b) with ridges."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from calibrant._core.newton import ROUGH, Derivatives, newton
-from calibrant.calibrators.base.minimise import TOLERANCE, lbfgs
+from calibrant._core.minimise import Loss, at_least, minimise
 from calibrant.rows import RowSource
 
 _BLOCK_CLASSES = 300
 _NEAR_CLASSES = 128  # up to here each class has second moments of its own rows: 17 MB of them
 _NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own
 _NEWTON_PARAMETERS = 250  # up to here a Hessian costs at most six passes for a gradient, of which L-BFGS takes thirty
-_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and products with them would lose digits
 
 
@@ -73,45 +72,22 @@ def fit_affine(
     """
     classes = rows.classes
     identity = _identity(classes, diagonal=diagonal).to(rows.device)
-    first = _first(identity, start)
     strength = _strength(classes, ridge, diagonal=diagonal).to(rows.device)
-    loss = diagonal_loss if diagonal else matrix_loss
-    all_at_once = diagonal_derivatives if diagonal else matrix_derivatives
-
-    def penalised(theta: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = (part / mass for part in rows.total(loss, theta))
-        return value + strength @ theta**2, gradient + 2 * strength * theta
-
-    def derivatives(theta: Tensor) -> Derivatives:
-        value, gradient, hessian = rows.total(all_at_once, theta[0])
-        off = theta[0]
-        return Derivatives(
-            (value / mass + strength @ off**2)[None],
-            (gradient / mass + 2 * strength * off)[None],
-            (hessian / mass + torch.diag(2 * strength))[None],
-        )
-
-    if len(first) <= _NEWTON_PARAMETERS:
-        tolerance = ROUGH if rows.rough else _TOLERANCE
-        found = newton(
-            derivatives, first[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough
-        )
-        theta, value, gradient = found.x[0], float(found.value), float(found.gradient)
-    else:
-        blocks = _blocks(rows, mass, strength, diagonal=diagonal)
-        tolerance = ROUGH if rows.rough else TOLERANCE
-        theta, value, gradient = lbfgs(lambda x: _numbers(penalised(x)), first, blocks, tolerance=tolerance)
-    deviation, bias = _deviation_and_bias(theta, classes, diagonal=diagonal)
-    return Affine(identity + deviation, bias.clone(), value, gradient)
+    first, second = (diagonal_loss, diagonal_derivatives) if diagonal else (matrix_loss, matrix_derivatives)
+    found = minimise(
+        Loss(mass, partial(rows.total, second), partial(rows.total, first), ridge=strength),
+        _first(identity, start),
+        newton_up_to=_NEWTON_PARAMETERS,
+        blocks=lambda: _blocks(rows, mass, strength, diagonal=diagonal),
+        rough=rows.rough,
+    )
+    deviation, bias = _deviation_and_bias(found.theta, classes, diagonal=diagonal)
+    return Affine(identity + deviation, bias.clone(), found.value, found.gradient)
 
 
 def _identity(classes: int, *, diagonal: bool) -> Tensor:
     """Return the scale that changes nothing: (K,) or (K, K)."""
     return torch.ones(classes, dtype=torch.float64) if diagonal else torch.eye(classes, dtype=torch.float64)
-
-
-def _numbers(penalised: tuple[Tensor, Tensor]) -> tuple[float, Tensor]:
-    return float(penalised[0]), penalised[1]
 
 
 def _parameters(deviation: Tensor, bias: Tensor) -> Tensor:
@@ -193,10 +169,12 @@ def matrix_derivatives(chunk: AffineChunk, theta: Tensor) -> tuple[Tensor, Tenso
     moments, at_moment = _pairs(ones)
     weighted = moments.mul_(chunk.weight)
     products, at_product = _pairs(p)
+    # H[(j, a), (k, b)] = δ_jk Σ w p_j x_a x_b − Σ w p_j p_k x_a x_b: the second part first, of the distinct pairs, spread out
     total = -(products @ weighted.T)[at_product][:, :, at_moment]  # (K, K, K+1, K+1)
     own = (p @ weighted.T)[:, at_moment]  # (K, K+1, K+1)
+    # a diagonal's axis comes last, (K+1, K+1, K), and so must the classes of what is added to it
     total.diagonal(dim1=0, dim2=1).add_(own.permute(1, 2, 0))
-    size = classes * (classes + 1)
+    size = classes * (classes + 1)  # (j, k, a, b) → (j, a, k, b): parameters lie class by class, as θ does
     return loss, (residual @ ones.T).reshape(-1), total.transpose(1, 2).reshape(size, size)
 
 
@@ -215,16 +193,19 @@ def _blocks(rows: RowSource, mass: float, strength: Tensor, *, diagonal: bool) -
     classes = rows.classes
     if diagonal:
         curvature = rows.total(diagonal_curvature) / mass
-        return (_lifted(curvature) + 2 * strength)[:, None, None]
+        return (at_least(curvature) + 2 * strength)[:, None, None]
     spread, moments, own = (part / mass for part in rows.total(matrix_curvature, classes <= _NEAR_CLASSES))
-    spread, ridge = _lifted(spread), strength.view(classes, classes + 1)
+    spread, ridge = at_least(spread), strength.view(classes, classes + 1)
     if classes > _BLOCK_CLASSES:  # K blocks would not fit in memory
         diagonals: Tensor = (spread[:, None] * moments.diagonal() + 2 * ridge).reshape(-1, 1, 1)
         return diagonals
+    # [x; 1] has linearly dependent entries where rows of x sum to a constant: 1e-9 of the largest moment is far above rounding,
+    # so that Cholesky's factor exists, and far below what changes the scaling
     moments = moments + 1e-9 * moments.diagonal().max() * torch.eye(len(moments), dtype=moments.dtype).to(
         moments.device
     )
-    # the rows near to a class's boundary make its block; those that are far share the moments of all
+    # The rows near to a class's boundary make its block; those that are far share the moments of all. Where no row is far, the
+    # difference is 0 but for rounding, and the near rows need not span all directions: a thousandth keeps the block definite.
     far = spread if not len(own) else (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
     blocks: Tensor = far[:, None, None] * moments + (own if len(own) else 0.0)
     blocks.diagonal(dim1=1, dim2=2).add_(ridge, alpha=2)
@@ -251,11 +232,6 @@ def matrix_curvature(chunk: AffineChunk, near: bool) -> tuple[Tensor, Tensor, Te
         at = torch.nonzero(spread[:, k] > _NEAR)[:, 0]
         own[k] = (weighted[at] * spread[at, k : k + 1]).T @ ones[at]
     return chunk.weight @ spread, weighted.T @ ones, own
-
-
-def _lifted(curvature: Tensor) -> Tensor:
-    """Return ``curvature`` with classes that are never near kept away from 0."""
-    return curvature.clamp_min(1e-4 * float(curvature.max()) + 1e-12)
 
 
 def _loss_and_residual(logits: Tensor, chunk: AffineChunk) -> tuple[Tensor, Tensor]:

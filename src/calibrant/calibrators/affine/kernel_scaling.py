@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant._core.newton import ROUGH
+from calibrant._core.minimise import Loss, Optimum, at_least, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, log_probs_of
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.base.minimise import lbfgs
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["KernelScaling"]
@@ -89,10 +88,10 @@ class KernelScaling(Certified):
         phases = center @ frequencies
         start = self.coefficients if self.fitted and self.coefficients.shape[0] == rows.classes else None
         inputs = rows.prepared(_input_of, frequencies, phases)
-        found, certificate = _fitted(inputs, mass, self.ridge / mass, 2 * self.waves, start)
+        found = _fitted(inputs, mass, self.ridge / mass, 2 * self.waves, start)
         self.frequencies, self.phases = frequencies, phases
-        self.coefficients = found.view(rows.classes, -1)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=device)
+        self.coefficients = found.theta.view(rows.classes, -1)
+        self._certify(found.gradient, device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         log_p = log_probs_of(logits)
@@ -121,20 +120,19 @@ def _directions(classes: int, waves: int) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
-def _fitted(rows: RowSource, mass: float, ridge: float, functions: int, start: Tensor | None) -> tuple[Tensor, float]:
-    """Return B (K · F,), row by row, and the certificate."""
+def _fitted(rows: RowSource, mass: float, ridge: float, functions: int, start: Tensor | None) -> Optimum:
+    """Return B (K · F,), row by row."""
     first = torch.zeros(rows.classes * functions, dtype=torch.float64, device=rows.device)
     first = start.reshape(-1).to(first) if start is not None and start.numel() == len(first) else first
-    spread, moments = (part / mass for part in rows.total(spreads))
-    blocks = spread[:, None, None].clamp_min(1e-4 * float(spread.max()) + 1e-12) * moments
-    blocks.diagonal(dim1=1, dim2=2).add_(2 * ridge)
 
-    def penalised(theta: Tensor) -> tuple[float, Tensor]:
-        value, gradient = (part / mass for part in rows.total(loss_sums, theta))
-        return float(value + ridge * theta.square().sum()), gradient + 2 * ridge * theta
+    def blocks() -> Tensor:
+        spread, moments = (part / mass for part in rows.total(spreads))
+        made: Tensor = at_least(spread)[:, None, None] * moments
+        made.diagonal(dim1=1, dim2=2).add_(2 * ridge)
+        return made
 
-    theta, _, worst = lbfgs(penalised, first, blocks, tolerance=ROUGH if rows.rough else _TOLERANCE)
-    return theta, worst
+    loss = Loss(mass, first=lambda theta: rows.total(loss_sums, theta), ridge=ridge)
+    return minimise(loss, first, newton_up_to=0, blocks=blocks, rough=rows.rough, tolerance=_TOLERANCE)
 
 
 def loss_sums(chunk: _KernelChunk, theta: Tensor) -> tuple[Tensor, Tensor]:

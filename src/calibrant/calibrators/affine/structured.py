@@ -58,7 +58,7 @@ class _Structured(Certified):
         start = (self.scale, self.bias) if self.fitted else None
         found = fit_affine(inputs, mass, ridge, diagonal=self.diagonal, start=start)
         self.scale, self.bias = found.scale, found.bias
-        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
+        self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         x = _tempered(logits, self.log_temperature, self.share)

@@ -46,7 +46,7 @@ class RidgeAffine(Certified):
         inputs = rows.prepared(_input_of, temperature)
         found = fit_affine(inputs, mass, ridge, diagonal=self.diagonal, start=start)
         self.scale, self.bias = found.scale / temperature, found.bias
-        self.certificate = torch.tensor(found.gradient, dtype=torch.float64, device=rows.device)
+        self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -43,18 +43,39 @@ from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["AutoCalibrator"]
 
-# Fixed on one half of the real sets, split by model family, and evaluated on the other: benchmarks/auto.py.
+# All that is set by hand. What decides quality was fixed on one half of the real sets, split by model family, and evaluated on the
+# other: benchmarks/auto.py.
+#
+# How candidates are weighed
+RATE = 0.5  # a candidate's weight is exp(RATE · its summed log-loss gain); 1 would be Bayes' rule
 MIN_ERRORS = 3  # with fewer wrong rows nothing can be learned about being wrong
-RATE = 0.5  # a candidate's weight is exp(RATE · its summed log-loss gain)
 IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
 FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
 # with two classes that is so many times larger: all candidates bend one curve, so that chance does for all what it does for one
 TWO_CLASSES = 4.0
 STACKED = 1000  # rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance
-LEAST = 0.01  # lighter candidates are left out of what is shipped
+LEAST = 0.01  # lighter candidates, and curves of the confidence, are left out of what is shipped
+#
+# Which candidates there are
+PRIOR = 0.5  # standard deviation of log T
+_GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
+_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
+# beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
+_ROWS_A_CURVE = 100
+#
+# How long that may take: none of these changes what a candidate is worth
+_MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
+# rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
+_MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
+_KERNEL_WORK = 2e6  # rows · K up to which a kernel machine takes as long
 _FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
 _FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
-_NATS = 1e-4  # of log-loss: what does not matter
+_NATS = 1e-4  # of log-loss: candidates nearer than that are not compared on more rows
+#
+# The confidence's bins, with top_label: fewer have a larger log-loss, more a larger ECE
+BINS = 10
+_SPAN = 100.0  # log-odds lie in [−100, 100]
+_MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
 
 @dataclass(frozen=True)
@@ -422,16 +443,6 @@ def _verdict(trials: Sequence[Trial], wrong: float) -> str:
 
 # The candidates that an ``AutoCalibrator`` tries.
 
-PRIOR = 0.5  # standard deviation of log T
-_GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
-_MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
-_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
-# rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
-_MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
-_KERNEL_WORK = 2e6  # rows · K up to which a kernel machine takes as long
-# beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
-_ROWS_A_CURVE = 100
-
 
 def usual(keep_argmax: bool) -> list[Calibrator]:
     """Return the candidates that did best together on the half of the real sets that fixed the constants."""
@@ -512,13 +523,6 @@ def suits(member: Calibrator, *, rows: int, classes: int, compared: int) -> bool
 # out of fold: the mean, weighted by cross-fitted log-loss, of doing nothing, Platt scaling, beta calibration, centred isotonic
 # regression and a spline. Answering its mean in bins of equal mass is the third step of scaling-binning (Kumar et al. 2019).
 
-# Fixed on the half of the real sets that fixed the pool: fewer bins have a larger log-loss, more a larger ECE.
-BINS = 10
-_CURVE_RATE = 0.5  # a curve's weight is exp(rate · its summed log-loss gain), as in the pool
-_CURVE_LEAST = 0.01
-_SPAN = 100.0  # log-odds lie in [−100, 100]
-_MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
-
 
 def pairs_of(answers: Iterable[tuple[Chunk, Tensor]]) -> MemoryRows:
     """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
@@ -553,7 +557,7 @@ def fit_confidence(pairs: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
         SplineCalibration(),
     )
     sums = cross_fitted(curves, [True] * len(curves), pairs, folds, far=torch.inf).summed()
-    weights = exponential(sums, rate=_CURVE_RATE, log_odds=0.0, least=_CURVE_LEAST)
+    weights = exponential(sums, rate=RATE, log_odds=0.0, least=LEAST)
     whole = pairs.gathered()
     scores = pool_ties(whole.logits[:, 1], whole.labels.double(), whole.weights)
     places = torch.from_numpy(scores.places)

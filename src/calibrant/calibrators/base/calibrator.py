@@ -305,6 +305,9 @@ class Certified(Calibrator):
         """The certificate; NaN before ``fit``."""
         return float(self.certificate) if self.fitted else math.nan
 
+    def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
+        self.certificate = torch.tensor(gradient, dtype=torch.float64, device=device)
+
 
 def _rows_of(data: Predictions) -> MemoryRows:
     labels = data.need_labels()

@@ -8,17 +8,15 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.newton import ROUGH, Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.base.minimise import TOLERANCE, lbfgs
 from calibrant.rows import Chunk, RowSource
 
 _NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of a chunk
 # Of the Hessian's diagonal, added for the steps only, which leaves the optimum where it is. Parameters that change nothing,
 # such as biases that all rise by the same amount, make the Hessian singular: an undamped step would follow rounding.
 _DAMPING = 1e-7
-_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss, for Newton's method
 
 
 class ConvexCalibrator(Certified):
@@ -90,9 +88,22 @@ class ConvexCalibrator(Certified):
         start = check_start(self.start(rows.classes), self).to(rows.device)
         if self.fitted and self.theta.shape == start.shape and self._columns == rows.classes:
             start = self.theta
-        search = _by_newton if len(start) <= _NEWTON_PARAMETERS else _by_lbfgs
-        self.theta, worst = search(rows, type(self).mapped, self.penalty, start)
-        self.certificate = torch.tensor(worst, dtype=torch.float64, device=rows.device)
+        mapped, penalty = type(self).mapped, self.penalty
+
+        def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            sums = zip(rows.total(_second_order, mapped, theta), _orders(penalty, theta), strict=True)
+            value, gradient, hessian = (loss + extra for loss, extra in sums)
+            return value, gradient, hessian + _DAMPING * torch.diag(hessian.diagonal())
+
+        def first(theta: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = rows.total(_first_order, mapped, theta)
+            slope, extra = torch.func.grad_and_value(penalty)(theta)
+            return value + extra, gradient + slope
+
+        loss = Loss(rows.mass, second, first)
+        found = minimise(loss, start, newton_up_to=_NEWTON_PARAMETERS, rough=rows.rough)
+        self.theta = found.theta
+        self._certify(found.gradient, rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         answer = type(self).mapped(lift_excluded(logits.double()), self.theta)
@@ -117,34 +128,6 @@ def check_start(start: Any, calibrator: ConvexCalibrator) -> Tensor:
             f"{name}.start to return a finite tensor (P,)", str(got), "return torch.zeros(classes), for example"
         )
     return start.detach().double()
-
-
-def _by_newton(rows: RowSource, mapped: Map, penalty: Penalty, start: Tensor) -> tuple[Tensor, float]:
-    mass = rows.mass
-
-    def derivatives(points: Tensor) -> Derivatives:
-        theta = points[0]
-        sums = rows.total(_second_order, mapped, theta)
-        extra = _orders(penalty, theta)
-        value, gradient, hessian = ((a + b) / mass for a, b in zip(sums, extra, strict=True))
-        return Derivatives(value[None], gradient[None], (hessian + _DAMPING * torch.diag(hessian.diagonal()))[None])
-
-    tolerance = ROUGH if rows.rough else _TOLERANCE
-    found = newton(derivatives, start[None], tolerance=tolerance, enough=max(_ENOUGH, tolerance), polish=not rows.rough)
-    return found.x[0], float(found.gradient)
-
-
-def _by_lbfgs(rows: RowSource, mapped: Map, penalty: Penalty, start: Tensor) -> tuple[Tensor, float]:
-    mass = rows.mass
-
-    def penalised(theta: Tensor) -> tuple[float, Tensor]:
-        value, gradient = rows.total(_first_order, mapped, theta)
-        slope, at = torch.func.grad_and_value(penalty)(theta)
-        return float((value + at) / mass), (gradient + slope) / mass
-
-    blocks = torch.ones(len(start), 1, 1, dtype=torch.float64, device=start.device)
-    theta, _, worst = lbfgs(penalised, start, blocks, tolerance=ROUGH if rows.rough else TOLERANCE)
-    return theta, worst
 
 
 def _first_order(chunk: Chunk, mapped: Map, theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,9 @@ from torch import Tensor
 from calibrant.data.leakage import hash_rows
 from calibrant.rows import Chunk, RowSource
 
-_MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)  # odd
+# Odd, so that multiplication modulo 2⁶⁴ maps no two keys to one: the multipliers of xorshift64* (Vigna 2016) and, less its top
+# bit, which int64 cannot hold, of SplitMix64 (Steele et al. 2014).
+_MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)
 _COMMON = 0.01  # part of the rows that share a score, above which it is no repetition of one row
 _MOST_COMPARED = 1 << 24
 
@@ -84,6 +86,8 @@ def _both(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _mixed(key: Tensor) -> Tensor:
+    # A product's bit depends on lower bits only: each shift brings high bits down before the next product carries them up, and
+    # the answer is taken from above bit 20. The mask also drops the sign, which >> extends.
     mixed = (key ^ (key >> 32)) * _MIX[1]
     mixed = (mixed ^ (mixed >> 29)) * _MIX[0]
     return (mixed >> 20) & ((1 << 40) - 1)

@@ -10,12 +10,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant.rows import RowSource
 
 _GAP = 1e-8  # nats of mean log-loss
 _LEAST = 1e-9  # of a weight: it costs less than the gap, and the order of the classes outlives a useless component
-_CERTIFIED = 1e-7  # what is accepted where rounding ends the search before
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,13 @@ def fit_mixture_weights(parts: RowSource, *, members: int, mass: float) -> Tenso
         FitError: If the gap is not reached.
     """
 
-    def function(w: Tensor) -> Derivatives:
-        value, first, second = (sums.cpu() / mass for sums in parts.total(mixture_sums, w[0]))
-        return Derivatives((w.sum() - value)[None], (1 - first)[None], second[None])
+    def sums(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        value, first, second = (part.cpu() for part in parts.total(mixture_sums, w))
+        return mass * w.sum() - value, mass - first, second
 
-    start = torch.full((1, members), 1 / members, dtype=torch.float64)
+    start = torch.full((members,), 1 / members, dtype=torch.float64)
     bounds = (torch.full((members,), _LEAST, dtype=torch.float64), torch.full((members,), 2.0, dtype=torch.float64))
-    found = newton(function, start, tolerance=_GAP / 10, enough=_CERTIFIED, bounds=bounds).x[0]
+    found = minimise(Loss(mass, sums, bounds=bounds), start, tolerance=_GAP / 10).theta
     return found / found.sum()
 
 

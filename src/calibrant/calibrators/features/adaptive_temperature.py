@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_choice, check_count, check_flag, check_number, refuse, shown
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
 from calibrant.calibrators.base.calibrator import Certified
@@ -120,6 +120,8 @@ def profiles_of(chunk: Chunk, slopes: Tensor) -> tuple[Profiles, ...]:
 
 def _profiles_of_block(logits: Tensor, labels: Tensor, weight: Tensor, slopes: Tensor) -> Profiles:
     tops = tops_of(logits)
+    # At the least slope s₀ what lies below −80 / s₀ is at the exponent's floor anyway; a quarter more leaves rounding no say in
+    # which. The clamp bounds what e⁻⁸⁰ is multiplied with in the moments: −1e30 at excluded classes would not be nothing.
     # what is e⁻⁸⁰ of the second largest counts for nothing, and smaller numbers are slow: processors handle them in software
     below = tops.below.clamp_min(-1.25 * _NOTHING / float(slopes[0]))
     scratch, moments = torch.empty_like(below), []
@@ -159,10 +161,15 @@ def interpolated(table: Tensor, slopes: Tensor, s: Tensor) -> Hermite:
     rows = torch.arange(len(s), device=s.device)
     h = slopes[left + 1] - slopes[left]
     t = (s - slopes[left]) / h
+    # Hermite's quintic on [s_j, s_j+1], t = (s − s_j) / h: p(t) = f0 + d0 t + c0 t²/2 + a3 t³ + a4 t⁴ + a5 t⁵, in which the derivatives by
+    # t are h and h² times those by s
     f0, d0, c0 = (value * h**power for power, value in enumerate(table[rows, left].unbind(dim=1)))
     f1, d1, c1 = (value * h**power for power, value in enumerate(table[rows, left + 1].unbind(dim=1)))
+    # p(1) = f1, p′(1) = d1 and p″(1) = c1 leave three equations for the rest:
+    #   a3 + a4 + a5 = rise,   3 a3 + 4 a4 + 5 a5 = turn,   6 a3 + 12 a4 + 20 a5 = bend
     rise, turn, bend = f1 - f0 - d0 - c0 / 2, d1 - d0 - c0, c1 - c0
     a3, a4, a5 = 10 * rise - 4 * turn + bend / 2, -15 * rise + 7 * turn - bend, 6 * rise - 3 * turn + bend / 2
+    # Horner's rule for p, p′ and p″
     value = f0 + t * (d0 + t * (c0 / 2 + t * (a3 + t * (a4 + t * a5))))
     slope = (d0 + t * (c0 + t * (3 * a3 + t * (4 * a4 + t * 5 * a5)))) / h
     curvature = (c0 + t * (6 * a3 + t * (12 * a4 + t * 20 * a5))) / h**2
@@ -340,7 +347,7 @@ def _finite_numbers(features: Mapping[str, Any], name: str) -> Tensor:
     return values
 
 
-_TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, in nats per standard deviation
+_TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, in nats per standard deviation
 _SETTLES = 1e-3  # rows of prior on the slope and the bias of the mean row: it keeps separable data finite
 _PART = 1 << 15  # rows whose interpolation is in memory at once
 _MOST_ROWS, _MOST_COLUMNS = 1 << 22, 500
@@ -480,7 +487,7 @@ class AdaptiveTemperatureScaling(Certified):
         self.owner, self.knot, self.highest = hinges.owner, hinges.knot, hinges.highest
         self.center, self.spread = hinges.center, hinges.spread
         self.sources = sources_to_bytes(known).to(rows.device)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
+        self._certify(certificate, rows.device)
 
     def _newton(self, profiles: Profiles, design: Tensor, mass: float) -> tuple[Tensor, float]:
         """Return the coefficients (P,), of slopes in units of the table's centre, and the certificate."""
@@ -492,17 +499,9 @@ class AdaptiveTemperatureScaling(Certified):
         center[0] = 1.0
         unit = slopes_around(1.0).to(design.device)
 
-        def derivatives(theta: Tensor) -> Derivatives:
-            value, gradient, hessian = _loss_sums(profiles, design, unit, theta[0], parts)
-            off = theta[0] - center
-            return Derivatives(
-                (value / mass + (ridge * off.square()).sum())[None],
-                (gradient / mass + 2 * ridge * off)[None],
-                (hessian / mass + torch.diag(2 * ridge))[None],
-            )
-
-        found = newton(derivatives, center[None], tolerance=_TOLERANCE, enough=_ENOUGH)
-        return found.x[0], float(found.gradient[0])
+        loss = Loss(mass, lambda theta: _loss_sums(profiles, design, unit, theta, parts), ridge=ridge, centre=center)
+        found = minimise(loss, center, tolerance=_TOLERANCE)
+        return found.theta, found.gradient
 
     def _transform(self, logits: Tensor) -> Tensor:
         return self._mapped(logits, None)
@@ -542,12 +541,8 @@ def _table(rows: RowSource, columns: tuple[str, ...]) -> tuple[float, Profiles, 
     ones = torch.ones_like(profiles.margin)[:, None]
     mass = float(profiles.weight.sum())
 
-    def derivatives(theta: Tensor) -> Derivatives:
-        value, gradient, hessian = _loss_sums(profiles, ones, unit, theta[0], 1)
-        return Derivatives(value[None] / mass, gradient[None] / mass, hessian[None] / mass)
-
-    ends = unit[[0]], unit[[-1]]
-    best = float(newton(derivatives, torch.ones_like(ends[0])[None], tolerance=1e-6, enough=1e-4, bounds=ends).x)
+    loss = Loss(mass, lambda theta: _loss_sums(profiles, ones, unit, theta, 1), bounds=(unit[[0]], unit[[-1]]))
+    best = float(minimise(loss, torch.ones_like(unit[[0]]), tolerance=1e-6, certified=False).theta)
     if _INNER[0] <= best <= _INNER[1]:
         return 1.0, profiles, features
     single = TemperatureScaling()
@@ -577,7 +572,9 @@ def _both(left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
     return left[0] + right[0], left[1] + right[1]
 
 
-def _loss_sums(profiles: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int) -> tuple[Tensor, ...]:
+def _loss_sums(
+    profiles: Profiles, design: Tensor, slopes: Tensor, theta: Tensor, parts: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ log-loss, its gradient (P,) and Hessian (P, P); a row depends on its slope, and on its bias if ``parts`` is 2."""
     size = theta.numel()
     value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(size), theta.new_zeros(size, size)

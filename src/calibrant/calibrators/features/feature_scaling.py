@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_flag, check_number, refuse, shown
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -19,13 +19,9 @@ from calibrant.rows import Chunk, RowSource
 
 __all__ = ["FeatureScaling"]
 
-_TOLERANCE, _ENOUGH = (
-    1e-10,
-    1e-7,
-)  # of a gradient entry of the mean log-loss, in nats per standard deviation of a feature
-_SETTLES = (
-    1e-3  # rows of prior on the slope and the bias themselves, as in PlattScaling: it keeps separable data finite
-)
+_TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, in nats per standard deviation of a feature
+# rows of prior on the slope and the bias themselves, as in PlattScaling: it keeps separable data finite
+_SETTLES = 1e-3
 _MOST_COLUMNS = 100
 
 
@@ -128,7 +124,7 @@ class FeatureScaling(Certified):
         self.center, self.spread, self.lowest, self.highest = scale.center, scale.spread, lowest, highest
         text = json.dumps(list(names)).encode() if names else b""
         self.names = torch.tensor(list(text), dtype=torch.uint8, device=device)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=device)
+        self._certify(certificate, device)
 
     def _newton(self, inputs: RowSource, mass: float, columns: int, biased: bool, size: float) -> tuple[Tensor, float]:
         """Return the parameters (P,) and the certificate."""
@@ -138,17 +134,10 @@ class FeatureScaling(Certified):
         center = torch.zeros_like(ridge)
         center[0] = size  # the map that changes nothing
 
-        def derivatives(theta: Tensor) -> Derivatives:
-            value, gradient, hessian = inputs.total(_loss_sums, theta[0], parts)
-            return Derivatives(
-                (value / mass + (ridge * (theta[0] - center).square()).sum())[None],
-                (gradient / mass + 2 * ridge * (theta[0] - center))[None],
-                (hessian / mass + torch.diag(2 * ridge))[None],
-            )
-
         # from the uniform distribution, where the curvature is largest
-        found = newton(derivatives, torch.zeros_like(ridge)[None], tolerance=_TOLERANCE, enough=_ENOUGH)
-        return found.x[0], float(found.gradient[0])
+        loss = Loss(mass, lambda theta: inputs.total(_loss_sums, theta, parts), ridge=ridge, centre=center)
+        found = minimise(loss, torch.zeros_like(ridge), tolerance=_TOLERANCE)
+        return found.theta, found.gradient
 
     def _transform(self, logits: Tensor) -> Tensor:
         return self._mapped(logits, self.slopes[0], self.biases[0])

@@ -173,7 +173,7 @@ class GroupScaling(Certified):
         self.biases = table[:, 1:].clone() if biased else table.new_zeros(len(table), rows.classes)
         self.categories = to_buffer(known).to(rows.device) if known else torch.empty(0, dtype=torch.uint8)
         self.used = torch.tensor(used, dtype=torch.float64, device=rows.device)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
+        self._certify(certificate, rows.device)
 
     def _fit_groups(self, inputs: RowSource, mass: float, layout: Layout) -> tuple[float, Tensor, float]:
         """Return the strength, the groups' parameters (P,) and the certificate."""

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import AffineChunk, Ridge, fit_affine, lift_excluded
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.focal.log_temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
-
-_TOLERANCE, _ENOUGH = 1e-9, 1e-7  # of a gradient entry of the mean log-loss
 
 
 @dataclass(frozen=True)
@@ -92,28 +90,17 @@ def fit_groups(
     Raises:
         FitError: If the gradient's certificate is not reached.
     """
-    ridge = strength / mass
-
-    def derivatives(theta: Tensor) -> Derivatives:
-        at = theta[0]
-        value, gradient, hessian = rows.total(loss_sums, at, layout)
-        return Derivatives(
-            (value / mass + ridge * at.square().sum())[None],
-            (gradient / mass + 2 * ridge * at)[None],
-            (hessian / mass + 2 * ridge * torch.eye(layout.parameters, dtype=torch.float64, device=at.device))[None],
-        )
-
     first = torch.zeros(layout.parameters, dtype=torch.float64, device=rows.device) if start is None else start
     low = layout.lowest.to(rows.device)
-    found = newton(
-        derivatives,
-        first[None],
-        tolerance=_TOLERANCE,
-        enough=_ENOUGH,
+    loss = Loss(
+        mass,
+        lambda theta: rows.total(loss_sums, theta, layout),
+        ridge=strength / mass,
         bounds=(low, torch.full_like(low, torch.inf)),
-        longest=4.0,
     )
-    return found.x[0], float(found.gradient[0])
+    # steps of at most 4 in a slope or a bias: from 0, where the curvature is that of equal groups, a few rows can ask for hundreds
+    found = minimise(loss, first, longest=4.0)
+    return found.theta, found.gradient
 
 
 def loss_sums(chunk: GroupChunk, theta: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:

@@ -282,6 +282,8 @@ def _scores(
     q: Tensor, log_q: Tensor, rest: Tensor, log_rest: Tensor, top: Tensor, c: Tensor, variance: Tensor, gamma: float
 ) -> tuple[Tensor, ...]:
     """Return s and its derivatives by t, γ, tt, tγ, γγ, each (K, n)."""
+    # s = L − γ M − log(1 + γ u), all a function of L = log q for the derivatives: dM/dL = −r, dr/dL = r (1 + r).
+    # −745 is the log of the least float64: below it q, and with it r L, is 0 and not 0 · inf
     r = q / rest
     u = -r * log_q.clamp_min(-745.0)
     # u' = −r (1 + (1 + r) L) and u'' = −r (1 + r) (2 + (1 + 2 r) L), where L = −u / r
@@ -292,6 +294,9 @@ def _scores(
     )
     lift = 1 + gamma * u
     v, w = u / lift, u1 / lift
+    # s′ = 1 + γ (r − w) and s″ = γ (r (1 + r) − u″ / (1 + γ u) + γ w²) by L, with w = u′ / (1 + γ u). By t, where L_t = −c and
+    # L_tt = c − V: s_t = −c s′, s_tt = s″ c² + s′ (c − V). By γ: s_γ = −M − v, s_γγ = v², and s_tγ = −c (r − w / (1 + γ u)), as
+    # γ w has the derivative w / (1 + γ u)
     s = log_q - gamma * log_rest - lift.log()
     s1 = 1 + gamma * (r - w)
     s2 = gamma * (r * (1 + r) - u2 / lift + gamma * w * w)
@@ -301,6 +306,7 @@ def _scores(
 def _at_top(q: Tensor, rest: Tensor, top: Tensor, found: tuple[Tensor, ...]) -> list[Tensor]:
     """Return u, u' and u'' (1, n) of the top class: by their series where q is nearly 1 and the formulas lose all digits."""
     q, rest = q.gather(0, top), rest.gather(0, top)
+    # with x = 1 − q: u = 1 − x/2 − x²/6 − x³/12 − …, and u′ = −q du/dx, u″ likewise; the next terms are at most 5e-14, 2e-10 and 2e-7
     near = rest < _NEAR_ONE
     series = (1 - rest / 2 - rest**2 / 6 - rest**3 / 12, q * (0.5 + rest / 3 + rest**2 / 4), q * (1 / 6 + rest / 6))
     return [torch.where(near, one, whole.gather(0, top)) for one, whole in zip(series, found, strict=True)]

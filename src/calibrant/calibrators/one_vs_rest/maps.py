@@ -1,23 +1,21 @@
 """One map of the log-odds for each class against the rest, then normalised; with two classes, one map and no more."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
-_TOLERANCE, _ENOUGH = 1e-10, 1e-7  # of a gradient entry of the mean log-loss, features at most 1
+_TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1
 _HELD = 1 << 24  # features that are held in memory: 128 MiB
 _SAMPLE, _NEAR = 8192, 1e-3  # rows of a sample that gives the starting point, and the tolerance there
 
@@ -146,34 +144,35 @@ class LogisticFit:
             FitError: If there is no finite optimum, which a positive ridge excludes.
         """
         log_odds = self._held(log_odds)
+        # with features φ / a the parameters are a θ, so gradients are over a, Hessians over a aᵀ, and a ridge on θ one over a²
         scale = log_odds.largest(largest_features, self.basis, self.extras).clamp_min(1e-12)
+        # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
         hits = log_odds.total(hit_mass)
         high, low = (hits + 1) / (hits + 2), 1 / (mass - hits + 2)
         if not self.platt:
             high, low = torch.ones_like(high), torch.zeros_like(low)
         ridge = scale.new_tensor(self.ridge) / mass / scale**2
         centre = scale.new_tensor(self.centre) * scale
-        lowest = (
-            scale.new_full(scale.shape, -torch.inf) if self.lowest is None else scale.new_tensor(self.lowest) * scale
-        )
+        bounds = None
+        if self.lowest is not None:
+            lowest = scale.new_tensor(self.lowest) * scale
+            bounds = lowest, torch.full_like(lowest, torch.inf)
 
-        def function(theta: Tensor, source: RowSource, weight: float) -> Derivatives:
-            sums = source.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
-            value, gradient, hessian = (part / weight for part in sums)
-            off = theta - centre
-            return Derivatives(
-                value + (ridge * off**2).sum(dim=1),
-                gradient / scale + 2 * ridge * off,
-                hessian / (scale[:, :, None] * scale[:, None, :]) + torch.diag_embed(2 * ridge),
-            )
+        def loss(source: RowSource, weight: float) -> Loss:
+            def second(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                sums = source.total(logistic_sums, theta / scale, self.basis, self.extras, high, low)
+                return sums[0], sums[1] / scale, sums[2] / (scale[:, :, None] * scale[:, None, :])
 
-        bounds, start = None if self.lowest is None else (lowest, torch.full_like(lowest, torch.inf)), centre
+            return Loss(weight, second, ridge=ridge, centre=centre, bounds=bounds)
+
+        start = centre
         if isinstance(log_odds, MemoryRows) and log_odds.count >= 4 * _SAMPLE:  # elsewhere a sample costs a pass, too
+            # every step costs a pass over the rows: most of the way is gone on a few thousand of them, roughly and without a
+            # certificate, and two or three steps on all are left
             thin = log_odds.prepared(_thinned, log_odds.count // _SAMPLE, self.basis, self.extras)
-            some = partial(function, source=thin, weight=float(thin.total(FeatureChunk.mass)))
-            start = newton(some, start, tolerance=_NEAR, enough=math.inf, bounds=bounds, polish=False).x
-        whole = partial(function, source=log_odds, weight=mass)
-        return newton(whole, start, tolerance=_TOLERANCE, enough=_ENOUGH, bounds=bounds).x / scale
+            some = loss(thin, float(thin.total(FeatureChunk.mass)))
+            start = minimise(some, start, tolerance=_NEAR, certified=False).theta
+        return minimise(loss(log_odds, mass), start, tolerance=_TOLERANCE).theta / scale
 
     def _held(self, log_odds: RowSource) -> RowSource:
         """Return the rows with their features, where these fit into memory; elsewhere every pass makes them anew."""
