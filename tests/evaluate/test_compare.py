@@ -6,7 +6,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate import compare
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, SquaredGaps
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, SquaredGaps
 
 
 def model(temperature: float = 1.0, *, noise: float = 0.0, rows: int = 2000, seed: int = 0) -> Predictions:
@@ -102,3 +102,29 @@ def test_other_rows_are_refused() -> None:
     with pytest.raises(InputError, match="unlabelled"):
         compare(Predictions.from_logits([[2.0, 0.0]]), Predictions.from_logits([[2.0, 0.0]]))
     assert compare(BinaryPairs.from_probs([0.5, 1], [0, 1]), BinaryPairs.from_probs([0.5, 1], [0, 1])).n == 2
+
+
+def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
+    sure = Predictions.from_binary_probs([0.999] * 300, [1] * 298 + [0] * 2)
+    unsure = Predictions.from_binary_probs([0.9] * 300, [1] * 298 + [0] * 2)
+    found = compare(sure, unsure, metrics=[NLL(), Brier(), Accuracy()])
+    assert [row.p_value is None for row in found.rows] == [True, True, False]
+    assert "20 wrong decisions of both are needed, 2 seen; about 3,200 rows would do" in found.verdict
+
+
+def test_two_rows_decide_nothing() -> None:
+    sure, unsure = (Predictions.from_binary_probs([p, p], [1, 1]) for p in (0.999, 0.9))
+    assert {row.winner for row in compare(sure, unsure).rows} == {None}
+    wrong = Predictions.from_binary_probs([0.1, 0.1], [1, 1])
+    assert compare(sure, wrong, metrics=[Accuracy()]).rows[0].winner is None
+
+
+def test_decisions_that_few_rows_tell_apart_are_tested_by_signs() -> None:
+    labels = [1] * 100
+    a = Predictions.from_binary_probs([0.9] * 100, labels)
+    for differing, p_value in ((5, 0.0625), (6, 0.03125)):
+        b = Predictions.from_binary_probs([0.9] * (100 - differing) + [0.1] * differing, labels)
+        row = compare(a, b, metrics=[Accuracy()]).rows[0]
+        assert row.p_value == pytest.approx(p_value)
+        assert row.high is not None
+        assert (row.high < 0) == (row.winner == "a") == (p_value < 0.05)

@@ -127,3 +127,12 @@ def test_plain_is_json_without_infinities() -> None:
     one = binary(rows=1, accuracy=1.0)
     found = check(one, maximum={"ece": 0.05}, no_worse={"nll": 0.1}, baseline=one)
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"
+
+
+def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
+    new = Predictions.from_binary_probs([0.999] * 2, [1, 1])
+    old = Predictions.from_binary_probs([0.9] * 2, [1, 1])
+    line = check(new, baseline=old, no_worse={"nll": 0.0}).lines[0]
+    assert line.verdict == "not enough evidence"
+    assert line.more_rows == 62
+    assert "20 wrong decisions of both" in line.note

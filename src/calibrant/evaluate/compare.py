@@ -10,8 +10,9 @@ from calibrant._core.check import check_number
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import check_metrics, default_metrics
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, MeanMetric, Metric, SquaredGaps
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
 from calibrant.statistics import PairedTest, holm, paired_test
+from calibrant.statistics.means import FEWEST_COMPARED, scarce_errors
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
@@ -33,6 +34,7 @@ class ComparisonRow:
         high: Upper end, or None.
         p_value: That there is no difference, corrected for the number of metrics (Holm), or None.
         winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
+        note: Why there is no test, and how many rows would do; empty if there is one, or no number of rows would do.
     """
 
     metric: str
@@ -43,6 +45,7 @@ class ComparisonRow:
     high: float | None
     p_value: float | None
     winner: Literal["a", "b"] | None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def compare(
     unit; p-values are corrected for the number of metrics tested. The difference of two ECEs is shown but not tested: no
     test of it is known to hold its level between models whose errors have different shapes. ``SquaredGaps``, of the same gaps
     and free of the bias that depends on their shape, is tested in its place.
+    Losses and squared gaps are tested where both models decide at least 20 rows (or groups) wrongly.
 
     Args:
         a: Predictions of A.
@@ -107,6 +111,12 @@ def compare(
     chosen = check_metrics(metrics)
     tests = _tests(chosen, a, b, level=level)
     rows = [_row(metric, metric(a), metric(b), test, level=level) for metric, test in zip(chosen, tests, strict=True)]
+    if (scarce := scarce_errors(a, b)) is not None:
+        note = f"{FEWEST_COMPARED} wrong decisions of both are needed, {scarce[0]:.0f} seen; about {scarce[1]:,} rows would do"
+        rows = [
+            replace(row, note=note) if row.p_value is None and _needs_errors(m) else row
+            for row, m in zip(rows, chosen, strict=True)
+        ]
     return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), count_of(a), level)
 
 
@@ -118,6 +128,11 @@ class HasPairedTest(Protocol):
         """Return the test of b − a."""
 
 
+def _needs_errors(metric: Metric) -> bool:
+    """Return whether ``metric`` has a test that is valid only where errors are not few: one error may decide its variance."""
+    return isinstance(metric, HasPairedTest | MeanMetric) and not isinstance(metric, Accuracy | Error)
+
+
 def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | None]:
     """Return the test of each metric that has one, its p-value corrected for their number (Holm)."""
     tests = [_test(metric, a, b, level=level) for metric in metrics]
@@ -126,19 +141,52 @@ def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | None:
-    """Return the test of B − A, or None if none is known to hold its level (for so few groups), or losses are infinite."""
+    """Return the test of B − A, or None if none is known to hold its level (for so few errors or groups), or losses are infinite."""
+    if isinstance(metric, Accuracy | Error):
+        return _test_of_decisions(metric, need_rows(a, what=metric), need_rows(b, what=metric), level=level)
+    if not _needs_errors(metric) or scarce_errors(a, b) is not None:
+        return None
     if isinstance(metric, HasPairedTest):
         try:
             return metric.paired_test(a, b, level=level)
         except NoIntervalError:
             return None
-    if not isinstance(metric, MeanMetric):
-        return None
     counted = need_rows(a, what=metric)
-    difference = (metric.rows(need_rows(b, what=metric)) - metric.rows(counted)).cpu()
+    difference = (metric.rows(need_rows(b, what=metric)) - metric.rows(counted)).cpu()  # type: ignore[attr-defined]
     if not bool(torch.isfinite(difference).all()):
         return None
     return paired_test(difference, groups=counted.groups, level=level, weight=counted.weights)[0]
+
+
+def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
+    """Return the test of decisions: Student's t, or the exact sign test of the rows decided differently where they are few.
+
+    References:
+        McNemar 1947.
+    """
+    from scipy.special import betaincinv
+    from scipy.stats import binomtest
+
+    difference = (metric.rows(b) - metric.rows(a)).cpu()
+    test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
+    times = torch.ones_like(difference) if a.weights is None else a.weights.cpu().double()
+    more, less = (int(times[chosen].sum()) for chosen in (difference > 0, difference < 0))
+    differing = more + less
+    if a.groups is not None or a.weight_kind == "sampling" or not 0 < differing < FEWEST_COMPARED:
+        return test
+    p_value, tail = float(binomtest(more, differing).pvalue), (1 - level) / 2
+    ends = (
+        float(betaincinv(more, less + 1, tail)) if more else 0.0,
+        float(betaincinv(more + 1, less, 1 - tail)) if less else 1.0,
+    )
+    # Clopper and Pearson's share of the rows decided differently, as a difference; it excludes 0 where p < 1 − level
+    low, high = ((2 * end - 1) * differing / float(times.sum()) for end in ends)
+    if p_value >= 1 - level:
+        return PairedTest(test.difference, min(test.low, low), max(test.high, high), p_value)
+    inside = (0.0, 1.0) if low > 0 else (-1.0, 0.0)
+    return PairedTest(
+        test.difference, max(min(test.low, low), inside[0]), min(max(test.high, high), inside[1]), p_value
+    )
 
 
 def _row(metric: Metric, a: float, b: float, test: PairedTest | None, *, level: float) -> ComparisonRow:
@@ -168,6 +216,9 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
     names = [type(metric).__name__ for metric in metrics]
     untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
+    notes = [name for name, row in zip(names, rows, strict=True) if row.note]
+    if notes:
+        tail += f" For {_list(notes)} {next(row.note for row in rows if row.note)}."
     parts: dict[str, list[str]] = {"a": [], "b": []}
     for name, row, metric in zip(names, rows, metrics, strict=True):
         if row.winner is not None:

@@ -15,6 +15,8 @@ from calibrant.data.checks import Data, need_predictions
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import calibration_ends, mean_ends, share_ends
 from calibrant.operate.moments import Moments
+from calibrant.statistics import paired_test
+from calibrant.statistics.means import FEWEST_COMPARED, scarce_errors
 
 __all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
 
@@ -29,13 +31,18 @@ _BINS = EqualWidth(15)
 
 @dataclass(frozen=True)
 class Bounded:
-    """A value with bounds, each missed with probability at most α, and the centre to which they converge with more rows."""
+    """A value with bounds, each missed with probability at most α, and the centre to which they converge with more rows.
+
+    ``more`` and ``note`` say how many more rows would give bounds, and why there are none.
+    """
 
     value: float
     low: float
     high: float
     centre: float
     n: int
+    more: int | None = None
+    note: str = ""
 
 
 def better_of(metric: str) -> Literal["lower", "higher", "zero"]:
@@ -88,27 +95,30 @@ def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: floa
         return Bounded(sign * (new.value - old.value), ends[0], ends[1], sign * (new.centre - old.centre), n)
     new_rows, old_rows = _rows(metric, data), _rows(metric, baseline)
     if metric == "nll":
-        return _change_of_means(new_rows, old_rows, paired=paired, alpha=alpha)
+        change_of = float(new_rows.mean() - old_rows.mean())
+        if scarce := scarce_errors(data, baseline):
+            seen, enough = scarce
+            note = f"{FEWEST_COMPARED} wrong decisions of both are needed to compare log-losses, {seen:.0f} were seen"
+            return Bounded(change_of, -math.inf, math.inf, change_of, n, max(enough - n, 1), note)
+        if paired:
+            test = paired_test(torch.from_numpy(new_rows - old_rows), level=1 - 2 * alpha)[0]
+            return Bounded(change_of, test.low, test.high, change_of, n)
+        return _change_of_means(new_rows, old_rows, alpha=alpha)
     rows = sign * (new_rows - old_rows)
     reach = _RANGE[metric][1]
     low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
     return Bounded(float(rows.mean()), low, high, float(rows.mean()), n)
 
 
-def _change_of_means(new: Floats, old: Floats, *, paired: bool, alpha: float) -> Bounded:
-    """Return the change of an unbounded mean, with asymptotic bounds by Student's t (Welch's if rows are not paired)."""
+def _change_of_means(new: Floats, old: Floats, *, alpha: float) -> Bounded:
+    """Return the change of an unbounded mean between other rows, with asymptotic bounds by Welch's t."""
     from scipy.special import stdtrit
 
-    if paired:
-        difference, freedom = new - old, len(new) - 1.0
-        error = float(difference.std(ddof=1)) / math.sqrt(len(new)) if len(new) > 1 else math.inf
-    else:
-        parts = [float(rows.var(ddof=1)) / len(rows) if len(rows) > 1 else math.inf for rows in (new, old)]
-        error = math.sqrt(sum(parts))
-        shares = [part**2 / (len(rows) - 1) for part, rows in zip(parts, (new, old), strict=True) if part < math.inf]
-        freedom = sum(parts) ** 2 / sum(shares) if error < math.inf and sum(shares) > 0 else 1.0
+    parts = [float(rows.var(ddof=1)) / len(rows) for rows in (new, old)]
+    shares = [part**2 / (len(rows) - 1) for part, rows in zip(parts, (new, old), strict=True)]
+    freedom = sum(parts) ** 2 / sum(shares) if sum(shares) > 0 else 1.0
     mean = float(new.mean() - old.mean())
-    half = float(stdtrit(freedom, 1 - alpha)) * error if freedom > 0 else math.inf
+    half = float(stdtrit(freedom, 1 - alpha)) * math.sqrt(sum(parts))
     return Bounded(mean, mean - half, mean + half, mean, min(len(new), len(old)))
 
 
