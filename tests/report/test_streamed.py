@@ -17,9 +17,8 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.plot import diagram_of, risk_curve
 from calibrant.report import Model, diagnose_streamed, streamed, write_report
-from calibrant.report.diagnosis import by_class, by_group
 from calibrant.report.groups_report import audit
-from calibrant.report.render import Section, diagnose
+from calibrant.report.section import Section, diagnose
 from calibrant.report.streamed import ByGroup, FineCells, coarse_bins
 from calibrant.scale import in_turn, rows
 from calibrant.scale.rows import ParquetRows
@@ -72,7 +71,7 @@ def test_a_streamed_section_is_the_one_of_memory(tmp_path: Path, monkeypatch: py
                 close((row.low, row.high), (known[row.metric].low, known[row.metric].high))
             elif row.label in ("NLL", "Brier"):  # a normal interval beside a bootstrap
                 assert (row.low, row.high) == pytest.approx((known[row.metric].low, known[row.metric].high), rel=0.05)
-    for mine, theirs in ((section.classes, by_class(memory.model)), (section.groups, by_group(memory.model))):
+    for mine, theirs in ((section.classes, memory.classes), (section.groups, memory.groups)):
         assert [(part.name, part.n) for part in mine] == [(part.name, part.n) for part in theirs]
         for part, other in zip(mine, theirs, strict=True):
             close(

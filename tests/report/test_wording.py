@@ -8,7 +8,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.plot import Bin, Diagram
 from calibrant.report.model import Model
-from calibrant.report.render import Section, diagnose
+from calibrant.report.section import Section, diagnose
 from calibrant.report.tables import Row
 from calibrant.report.verdict import verdict_of
 from calibrant.report.wording import bin_sentence

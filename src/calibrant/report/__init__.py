@@ -2,7 +2,8 @@
 
 from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.model import Model, Subject, Table
-from calibrant.report.render import Section, write_report
+from calibrant.report.render import write_report
+from calibrant.report.section import Section
 from calibrant.report.streamed import diagnose_streamed
 from calibrant.report.study_figures import study_pictures, write_study_figures
 from calibrant.report.tables import Row, measure

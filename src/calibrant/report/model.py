@@ -18,8 +18,24 @@ from calibrant.plot.arguments import check_data, check_label, check_names
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
+class Calibrated:
+    """Something whose calibrator is named in sentences."""
+
+    calibrator: Calibrator | str | None
+
+    @property
+    def calibrated_with(self) -> str | None:
+        """The calibrator as text."""
+        return as_text(self.calibrator)
+
+    @property
+    def calibrated_in_short(self) -> str:
+        """The calibrator's repr, or its class name if the repr is long."""
+        return in_short(self.calibrator)
+
+
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Calibrated):
     """One model's predictions on the rows it is evaluated on, before and after calibration.
 
     Args:
@@ -83,23 +99,13 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
 
-    @property
-    def calibrated_with(self) -> str | None:
-        """The calibrator as text."""
-        return as_text(self.calibrator)
-
-    @property
-    def calibrated_in_short(self) -> str:
-        """The calibrator's repr, or its class name if the repr is long."""
-        return in_short(self.calibrator)
-
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""
         return str(index) if self.class_names is None else str(self.class_names[index])
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(Calibrated):
     """The model of a section whose figures come from streamed sums, without its predictions.
 
     Args:
@@ -116,16 +122,6 @@ class Subject:
 
     def __post_init__(self) -> None:
         _check_texts(self)
-
-    @property
-    def calibrated_with(self) -> str | None:
-        """The calibrator as text."""
-        return as_text(self.calibrator)
-
-    @property
-    def calibrated_in_short(self) -> str:
-        """The calibrator's repr, or its class name if the repr is long."""
-        return in_short(self.calibrator)
 
 
 @dataclass(frozen=True)

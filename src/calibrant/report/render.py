@@ -9,147 +9,26 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from calibrant._core.check import check_choice, check_count, check_sequence, refuse, shown
 from calibrant._core.paths import as_path, atomic_write, check_suffix
-from calibrant.binning import EqualWidth
-from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto.auto import Evidence
-from calibrant.data.leakage import rows_of
 from calibrant.errors import InputError
-from calibrant.metrics import ECE
 from calibrant.plot.arguments import check_label
-from calibrant.plot.diagrams import Diagram, diagram_of
-from calibrant.plot.risk import Curve, risk_curve
-from calibrant.report.advice import Advice, Gain, advice_of, gains_of
-from calibrant.report.diagnosis import (
-    BINS,
-    MOST_ROWS,
-    Part,
-    by_class,
-    by_group,
-    class_panels,
-    group_panels,
-    worst_bins,
-)
-from calibrant.report.groups_report import FIRST, PROMISE, Audit, audit_of, group_findings
-from calibrant.report.model import Model, Subject, Table, fingerprint
-from calibrant.report.tables import Row, measure
-from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
-from calibrant.report.wording import GLOSSARY, HOW_TO_READ, LIMITS, bin_sentence, summary, weight_remarks
+from calibrant.report.groups_report import FIRST, PROMISE
+from calibrant.report.model import Model, Table
+from calibrant.report.section import MOST_ROWS, Section, diagnose
+from calibrant.report.verdict import MARGIN
+from calibrant.report.wording import GLOSSARY, HOW_TO_READ, LIMITS
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Section:
-    """The content of a report on one model.
-
-    Args:
-        model: The model.
-        before: Its figures before calibration.
-        after: Its figures after calibration; empty without a calibrator.
-        diagrams: Reliability diagrams before and after (or None), in bins of equal mass.
-        histograms: The same in bins of equal width.
-        verdicts: Verdicts before and after (or None).
-        gains: The calibrator's gains in log-loss.
-        margin: ECE above which an error is large.
-        curves: Risk-coverage curves, each with its label.
-        classes: Every class, the largest error first.
-        groups: Every group of rows, the largest error first.
-        panels: Small diagrams by ``"class"`` and ``"group"``, each with its name.
-        words: The findings as sentences.
-        fingerprint: Hash of the data, 16 hexadecimal digits.
-        remarks: What is left out and why.
-        audit: The calibration of groups of rows by their features, or None.
-    """
-
-    model: Model | Subject
-    before: list[Row]
-    after: list[Row]
-    diagrams: tuple[Diagram, Diagram | None]
-    histograms: tuple[Diagram, Diagram | None]
-    verdicts: tuple[Verdict, Verdict | None]
-    gains: list[Gain]
-    margin: float
-    curves: list[tuple[str, Curve]]
-    classes: list[Part]
-    groups: list[Part]
-    panels: dict[str, list[tuple[str, Diagram]]]
-    words: list[str]
-    fingerprint: str
-    remarks: Sequence[str] = ()
-    audit: Audit | None = None
-
-    @property
-    def advice(self) -> Advice:
-        """The recommendation."""
-        return advice_of(self.model, *self.verdicts, self.gains, margin=self.margin)
-
-    @property
-    def ece(self) -> tuple[Row, Row | None]:
-        """The rows of the ECE before and after."""
-        before = find_row(self.before, ECE())
-        assert before is not None
-        return before, find_row(self.after, ECE())
-
-    @property
-    def shown(self) -> list[tuple[Row, Row | None]]:
-        """The rows of the table, before and after, without uninformative ones."""
-        after: Sequence[Row | None] = self.after or [None] * len(self.before)
-        return [pair for pair in zip(self.before, after, strict=True) if not pair[0].says_nothing]
-
-    @property
-    def left_out(self) -> list[str]:
-        """A sentence for each uninformative row, with the reason why it is left out."""
-        return [
-            f"{row.label} is left out: its 97.5 % limit if calibrated is {row.shown(row.null_high)} with so few rows."
-            for row in self.before
-            if row.says_nothing
-        ]
-
-    @property
-    def source(self) -> str:
-        """The file's own name, without the folders that lead to it."""
-        return PurePath(self.model.source).name or self.model.source
-
-    @property
-    def worst(self) -> list[str]:
-        """The worst bins of the last diagram, one sentence each."""
-        return [bin_sentence(found) for found in worst_bins(self.diagrams[1] or self.diagrams[0])]
-
-    @property
-    def calibrator_class(self) -> str | None:
-        """The first paragraph of the calibrator's docstring, or None."""
-        calibrator = self.model.calibrator
-        if not isinstance(calibrator, Calibrator):
-            return None
-        return " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why the calibrator was chosen, and on how many rows it was fitted."""
-        calibrator = self.model.calibrator
-        if not isinstance(calibrator, Calibrator):
-            return []
-        chosen = [] if self.evidence is None else [self.evidence.verdict[:1].upper() + self.evidence.verdict[1:] + "."]
-        fitted = rows_of(calibrator.fit_rows)
-        rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
-        return [*chosen, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """The candidates of an automatic choice and their cross-validated log-loss, or None."""
-        return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
 
 
 def write_report(
@@ -243,54 +122,6 @@ def _check_extras(tables: Sequence[Table | tuple[str, str]], notes: Sequence[str
 
 def _is_picture(value: object) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)
-
-
-def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Section:
-    """Return the content of a report on one model.
-
-    Args:
-        model: The model.
-        draws: As in ``write_report``.
-        margin: As in ``write_report``.
-    """
-    check_margin(margin)
-    file = PurePath(model.source).name or model.name
-    measured = partial(measure, file=file, split=model.split, draws=draws)
-    states = [model.before] if model.after is None else [model.before, model.after]
-    names = [None, model.calibrated_with]
-    figures = [measured(data, calibrator=name) for data, name in zip(states, names, strict=False)]
-    diagrams = [diagram_of(data) for data in states]
-    histograms = [diagram_of(data, binning=EqualWidth(BINS)) for data in states]
-    verdicts = [verdict_of(rows, d, margin=margin) for rows, d in zip(figures, diagrams, strict=True)]
-    classes, groups, audit = by_class(model), by_group(model), audit_of(model)
-    words = summary(model, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0])
-    return Section(
-        model=model,
-        before=figures[0],
-        after=figures[1] if len(figures) > 1 else [],
-        diagrams=before_after(diagrams),
-        histograms=before_after(histograms),
-        verdicts=before_after(verdicts),
-        gains=gains_of(model, draws=draws),
-        margin=margin,
-        curves=[(name, risk_curve(data)) for name, data in zip(("before", "after"), states, strict=False)],
-        classes=classes,
-        groups=groups,
-        panels={"class": class_panels(model, classes), "group": group_panels(model, groups)},
-        words=words + group_findings(audit),
-        fingerprint=fingerprint(model.before),
-        remarks=weight_remarks(model.before),
-        audit=audit,
-    )
-
-
-def before_after(found: Sequence[T]) -> tuple[T, T | None]:
-    """Return ``found`` as (before, after), with None for a missing second element.
-
-    Args:
-        found: One or two elements.
-    """
-    return found[0], found[1] if len(found) > 1 else None
 
 
 def evidence_in_plain(evidence: Evidence) -> dict[str, Any]:

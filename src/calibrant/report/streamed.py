@@ -24,13 +24,11 @@ from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
 from calibrant.report.advice import NOTHING, Gain, mean_gain
-from calibrant.report.diagnosis import BINS, PANELS, Part, worst_first
-from calibrant.report.groups_report import Audit, audit, group_findings, unread
+from calibrant.report.groups_report import Audit, audit, unread
 from calibrant.report.model import Subject
-from calibrant.report.render import Section, before_after
+from calibrant.report.section import BINS, Binned, Figures, Section, equal_edges, section_of
 from calibrant.report.tables import Row, in_percent, label_of
-from calibrant.report.verdict import MARGIN, check_margin, verdict_of
-from calibrant.report.wording import summary
+from calibrant.report.verdict import MARGIN, check_margin
 from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
@@ -118,8 +116,20 @@ def diagnose_streamed(
     groups = audit_streamed(sample, calibrator)
     for one in (*done, *([] if sample is None else [sample])):
         one.remove()
-    section = _section(shown, states, class_names, draws=draws, margin=margin)
-    return replace(section, audit=groups, words=section.words + group_findings(groups))
+    measured = [
+        _figures(_rows(shown, state, with_, draws=draws), state)
+        for state, with_ in zip(states, (None, shown.calibrated_with), strict=False)
+    ]
+    return section_of(
+        shown,
+        measured,
+        class_name=str if class_names is None else lambda k: str(class_names[k]),
+        margin=margin,
+        gains=_gains(states[0]),
+        fingerprint=states[0][Digest()].fingerprint,
+        remarks=[_OMITTED] + ([_MANY_GROUPS] if states[-1][ByGroup()].dropped else []),
+        audit=groups,
+    )
 
 
 def _metrics() -> list[SumMetric[Any]]:
@@ -142,38 +152,19 @@ class _PassProgress:
         self.report(self.before + done, self.total)
 
 
-def _section(
-    subject: Subject, states: list[States], names: Sequence[str] | None, *, draws: int, margin: float
-) -> Section:
-    calibrators = (None, subject.calibrated_with)
-    figures = [_rows(subject, state, name, draws=draws) for state, name in zip(states, calibrators, strict=False)]
-    last, edges = states[-1], _edges()
-    histograms = [diagram_from(state[_ECE], edges=edges) for state in states]
-    masses = [mass_table(state[FineCells()]) for state in states]
-    diagrams = [diagram_from(table, edges=ends) for table, ends in masses]
-    classes, groups = _classes(states, names), _groups(states)
-    tables = {"class": _class_tables(last), "group": dict(last[ByGroup()].tables())}
-    panels = {
-        kind: [(part.name, diagram_from(tables[kind][part.key], edges=edges)) for part in parts[:PANELS]]
-        for kind, parts in (("class", classes), ("group", groups))
-    }
-    verdicts = [verdict_of(rows, found, margin=margin) for rows, found in zip(figures, diagrams, strict=True)]
-    return Section(
-        model=subject,
-        before=figures[0],
-        after=figures[1] if len(figures) > 1 else [],
-        diagrams=before_after(diagrams),
-        histograms=before_after(histograms),
-        verdicts=before_after(verdicts),
-        gains=_gains(states[0]),
-        margin=margin,
-        curves=[(label, _curve(state[FineCells()])) for label, state in zip(("before", "after"), states, strict=False)],
-        classes=classes,
-        groups=groups,
-        panels=panels,
-        words=summary(subject, figures[0], figures[1] if len(figures) > 1 else [], diagrams[0]),
-        fingerprint=states[0][Digest()].fingerprint,
-        remarks=[_OMITTED] + ([_MANY_GROUPS] if last[ByGroup()].dropped else []),
+def _figures(rows: list[Row], states: States) -> Figures:
+    """Return the figures of rows on disk, from their sums."""
+    cells, flat = states[FineCells()], states[_CLASSES].table
+    mass, ends = mass_table(cells)
+    sums = zip(*(part.view(-1, BINS) for part in (flat.count, flat.sum_p, flat.sum_y)), strict=True)
+    classes = [BinTable(count, p, y, flat.total) for count, p, y in sums]
+    return Figures(
+        rows,
+        diagram_from(mass, edges=ends),
+        diagram_from(states[_ECE], edges=equal_edges()),
+        _curve(cells),
+        {k: Binned(table, round(float(table.sum_y.sum()))) for k, table in enumerate(classes)},
+        {key: Binned(table, int(table.total)) for key, table in states[ByGroup()].tables()},
     )
 
 
@@ -237,10 +228,6 @@ def _mean_interval(metric: Metric, sums: "MomentSums") -> tuple[float, float] | 
     return (mean - half, mean + half) if sums.rows > 1 and half < float("inf") else None
 
 
-def _edges() -> list[float]:
-    return [float(edge) for edge in EqualWidth(BINS).edges(torch.zeros(1)).tolist()]
-
-
 def _unweighted(rows: ParquetRows) -> ParquetRows:
     if rows.weight_kind is not None:
         remedy = (
@@ -249,35 +236,6 @@ def _unweighted(rows: ParquetRows) -> ParquetRows:
         )
         raise refuse("rows without weights for a report on streamed data", f"{rows.weight_kind} weights", remedy)
     return rows
-
-
-def _class_tables(states: States) -> dict[int, BinTable]:
-    """Return the bins of every class's probability."""
-    flat: BinTable = states[_CLASSES].table
-    sums = zip(*(part.view(-1, BINS) for part in (flat.count, flat.sum_p, flat.sum_y)), strict=True)
-    return {k: BinTable(count, p, y, flat.total) for k, (count, p, y) in enumerate(sums)}
-
-
-def _classes(states: list[States], names: Sequence[str] | None) -> list[Part]:
-    old = _class_tables(states[0])
-    new = _class_tables(states[1]) if len(states) > 1 else None
-    parts = []
-    for k, table in old.items():
-        expected, observed = float(table.sum_p.sum()) / table.total, float(table.sum_y.sum()) / table.total
-        name = str(k) if names is None else str(names[k])
-        rows = round(float(table.sum_y.sum()))
-        parts.append(Part(name, rows, expected, observed, table.error(), new[k].error() if new else None, k))
-    return worst_first(parts)
-
-
-def _groups(states: list[States]) -> list[Part]:
-    new = dict(states[1][ByGroup()].tables()) if len(states) > 1 else None
-    parts = []
-    for key, table in states[0][ByGroup()].tables():
-        expected, observed = float(table.sum_p.sum()) / table.total, float(table.sum_y.sum()) / table.total
-        after = new[key].error() if new else None
-        parts.append(Part(str(key), table.total, expected, observed, table.error(), after, key))
-    return worst_first(parts)
 
 
 def _curve(cells: BinTable) -> Curve:

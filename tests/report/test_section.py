@@ -8,14 +8,8 @@ from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot import diagram_of
-from calibrant.report.diagnosis import (
-    by_class,
-    by_group,
-    class_panels,
-    group_panels,
-    worst_bins,
-)
 from calibrant.report.model import Model
+from calibrant.report.section import diagnose, worst_bins
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
@@ -67,7 +61,7 @@ def test_probabilities_of_zero_and_one_have_bars_of_no_length() -> None:
 def test_classes_are_sorted_by_the_error_after() -> None:
     before = random_predictions()
     after = Predictions.from_logits(before.logits * 3, before.labels)
-    parts = by_class(Model("m", before, after, class_names=["a", "b", "c", "d"]))
+    parts = diagnose(Model("m", before, after, class_names=["a", "b", "c", "d"]), draws=0).classes
     assert [p.error_after for p in parts] == sorted((p.error_after for p in parts), reverse=True)
     first = parts["abcd".index("a")] if parts[0].name == "a" else next(p for p in parts if p.name == "a")
     assert first.n == int((before.labels == 0).sum())
@@ -78,11 +72,11 @@ def test_classes_are_sorted_by_the_error_after() -> None:
 def test_groups_are_measured_apart() -> None:
     data = random_predictions()
     grouped = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 250 + 7)
-    parts = {part.name: part for part in by_group(Model("m", grouped))}
+    parts = {part.name: part for part in diagnose(Model("m", grouped), draws=0).groups}
     assert set(parts) == {"7", "8"}
     assert parts["7"].error_before == ECE()(data[:250])
     assert parts["8"].observed == pytest.approx(Accuracy()(data[250:]))
-    assert by_group(Model("m", data)) == []
+    assert diagnose(Model("m", data), draws=0).groups == []
 
 
 def test_the_worst_bins_misstate_most_rows() -> None:
@@ -96,12 +90,11 @@ def test_panels_show_the_worst_after_calibration() -> None:
     data = random_predictions()
     before = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 50)
     after = Predictions.from_logits(data.logits * 2, data.labels, groups=before.groups)
-    model = Model("m", before, after)
-    classes, groups = by_class(model), by_group(model)
-    shown = class_panels(model, classes)
-    assert [name for name, _ in shown] == [part.name for part in classes]
-    assert [diagram.ece for _, diagram in shown] == pytest.approx([part.error_after for part in classes])
-    assert [name for name, _ in group_panels(model, groups)] == [part.name for part in groups[:6]]
-    assert [sum(b.count for b in diagram.bins) for _, diagram in group_panels(model, groups)] == [50] * 6
-    assert group_panels(Model("m", data), []) == []
-    assert class_panels(Model("m", data.top_label()), []) == []
+    found = diagnose(Model("m", before, after), draws=0)
+    shown, groups = found.panels["class"], found.panels["group"]
+    assert [name for name, _ in shown] == [part.name for part in found.classes]
+    assert [diagram.ece for _, diagram in shown] == pytest.approx([part.error_after for part in found.classes])
+    assert [name for name, _ in groups] == [part.name for part in found.groups[:6]]
+    assert [sum(b.count for b in diagram.bins) for _, diagram in groups] == [50] * 6
+    assert diagnose(Model("m", data), draws=0).panels["group"] == []
+    assert diagnose(Model("m", data.top_label()), draws=0).panels["class"] == []
