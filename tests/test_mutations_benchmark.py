@@ -157,7 +157,9 @@ def test_the_record_names_a_hundred_of_every_family() -> None:
     assert {one.family for one in drawn} == set(mutations.FAMILIES)
     assert len({(one.module, one.name, one.nth, one.text, one.mutated) for one in drawn}) == 100
     lines = [{"number": one.number, "outcome": "killed"} for one in drawn[:7]]
-    assert summary(drawn, lines).splitlines()[-1].split() == ["all", "7", "0", "0", "0"]
+    assert summary(drawn, lines).splitlines()[-1].split() == ["all", "7", "0", "0", "0", "0"]
+    cut = summary(drawn, [{"number": 0, "outcome": "survived", "whole": False}])
+    assert cut.splitlines()[-1].split() == ["all", "0", "0", "1", "0", "0"]
 
 
 def test_what_ran_before_is_recorded_once() -> None:
