@@ -125,6 +125,19 @@ def test_its_representation_shows_what_is_not_the_default(name: str) -> None:
     assert "reduction='mean'" not in repr(make(name))
 
 
+def test_a_loss_that_keeps_an_argument_under_another_name_is_found() -> None:
+    class Renamed(losses.RowLoss):
+        def __init__(self, epsilon: float = 1.0) -> None:
+            super().__init__()
+            self.eps = epsilon
+
+        def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+            return self.eps * torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+
+    with pytest.raises(AssertionError, match="keep its argument epsilon as an attribute"):
+        check_loss(Renamed())
+
+
 @pytest.mark.parametrize("fault", ["shape", "nan", "ignored"])
 def test_a_loss_that_breaks_the_contract_is_found(fault: str) -> None:
     class Broken(losses.RowLoss):

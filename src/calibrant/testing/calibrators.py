@@ -1,6 +1,7 @@
 """The contract of a calibrator, as a function to call in a test."""
 
 import copy
+import json
 import math
 import tempfile
 import warnings
@@ -10,27 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from calibrant._core.check import check_number, refuse, shown
 from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, load
 from calibrant.data.predictions import Predictions
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError, NotFittedError
+from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError, NotFittedError
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["check_calibrator"]
 
 CLASSES = 4
+_EXACT = 2e-4  # in a probability: fits end within their certificate, which is a gradient and not a parameter
+_WRONG = (math.nan, -math.inf, -1.0, 1e30)  # what a learned value is replaced by in an altered file
 _ROUNDING = {torch.float16: 0.02, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-9}  # of a probability
 
 
-def check_calibrator(calibrator: Calibrator, *, exact: float = 2e-4) -> None:
+def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
     """Check that ``calibrator`` does what every calibrator of ``calibrant.calibrators`` does; call it in a test of your own.
 
-    Fits and their refusals, weights, rows in pieces as files and worker processes hold them, dtypes, rows answered one by
-    one, the facts it declares, copies, states and files, numbers for saturated rows and for data without an optimum, and
-    the leakage guard. It is made anew from its configuration and is not changed itself.
+    Fits and their refusals, two classes, second fits, weights, rows in another order, dtype or container, rows in pieces as
+    files and worker processes hold them, rows answered one by one, the facts it declares, copies, states, files and altered
+    files, numbers for saturated rows and for data without an optimum, and the leakage guard. It is made anew from its
+    configuration and is not changed itself.
 
     Args:
         calibrator: The calibrator to check, fitted or not.
@@ -67,6 +73,11 @@ def check_calibrator(calibrator: Calibrator, *, exact: float = 2e-4) -> None:
             clause(fitted)
         _weights_count(calibrator, exact)
         _fits_in_pieces(calibrator, fitted)
+        # rows split by position differ in another order, as they do where weights stand for repetitions
+        _same_rows_same_fit(calibrator, fitted, 1e-5 if exact <= _EXACT else exact)
+        _second_fits_forget(calibrator, fitted)
+        _two_classes_work(calibrator)
+        _excluded_classes_stay_out(calibrator)
         _degenerate_data(calibrator)
 
 
@@ -108,7 +119,13 @@ def _bad_data(calibrator: Calibrator) -> None:
         fresh = renewed(calibrator)
         _refuses(lambda fresh=fresh, z=logits, y=labels: fresh.fit(z, y), InputError, f"a fit on {what}")  # type: ignore[misc]
         _require(not fresh.fitted, f"it is not fitted by a refused fit on {what}")
-    for what, weight in {"negative": -torch.ones(len(y)), "NaN": torch.full((len(y),), math.nan)}.items():
+    weights = {
+        "negative": -torch.ones(len(y)),
+        "NaN": torch.full((len(y),), math.nan),
+        "only zero": torch.zeros(len(y)),
+        "too few": torch.ones(len(y) - 1),
+    }
+    for what, weight in weights.items():
         fresh = renewed(calibrator)
         _refuses(
             lambda fresh=fresh, w=weight: fresh.fit(z, y, sample_weight=w),  # type: ignore[misc]
@@ -229,6 +246,58 @@ def _require_named(value: Any) -> None:
     )
 
 
+def _same_rows_same_fit(calibrator: Calibrator, fitted: Calibrator, tolerance: float) -> None:
+    logits, labels = _sample()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(7))
+    probes = _sample(50, seed=6)[0]
+    shuffled = renewed(calibrator).fit(logits[order], labels[order])
+    _close(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
+    listed = renewed(calibrator).fit(logits.numpy(), labels.tolist())
+    _require(torch.equal(listed(probes), fitted(probes)), "arrays and lists are fitted as tensors are")
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        narrow = renewed(calibrator).fit(logits.to(dtype), labels)
+        wide = renewed(calibrator).fit(logits.to(dtype).double(), labels)
+        _close(narrow(probes), wide(probes), 1e-4, f"a fit on {dtype} is that on its values in float64")
+
+
+def _second_fits_forget(calibrator: Calibrator, fitted: Calibrator) -> None:
+    again = renewed(calibrator).fit(*_sample(300, 3, seed=8)).fit(*_sample())
+    probes = _sample(50, seed=6)[0]
+    remedy = "learn everything in _fit from the rows; a value of before may only be where a search starts"
+    _close(again(probes), fitted(probes), 1e-4, "a second fit forgets the first", remedy)
+
+
+def _two_classes_work(calibrator: Calibrator) -> None:
+    fresh = renewed(calibrator)
+    try:
+        answer = fresh.fit(*_sample(240, 2))(_sample(50, 2, seed=9)[0])
+    except CalibrantError:
+        raise
+    except Exception as error:
+        raise AssertionError(
+            f"expected that two classes work, got {type(error).__name__}: {error}; try K = 2"
+        ) from error
+    _require(answer.shape == (50, 2), "the answer to two classes has two columns")
+    _require_normal(answer, "a fit on two classes gives numbers")
+
+
+def _excluded_classes_stay_out(calibrator: Calibrator) -> None:
+    logits, labels = _sample()
+    logits[::2, 3] = -math.inf
+    labels[labels == 3] = 0
+    fresh = renewed(calibrator)
+    try:
+        fresh.fit(logits, labels)
+    except InputError as error:
+        _require("-inf" in str(error).replace("−", "-"), "a fit that refuses excluded classes (−inf) names them")
+        return
+    answer = fresh(logits)
+    _require_normal(answer, "rows with an excluded class (a logit of −inf) give numbers")
+    if fresh.preserves_argmax and not fresh.top_label:
+        most = float(torch.softmax(answer.double(), dim=1)[::2, 3].max())
+        _require(most < 0.25, "a class excluded by −inf does not become likely")
+
+
 def _saturated_rows_give_numbers(fitted: Calibrator) -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         logits = torch.tensor([[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0, 0, 0, 0], [5e-4, 0, 0, 0]], dtype=dtype)
@@ -254,12 +323,53 @@ def _copies_answer_the_same(fitted: Calibrator) -> None:
         fitted.save(path)
         copies["one saved and loaded"] = load(path, classes=[type(fitted)])
         _require([file.name for file in Path(folder).iterdir()] == [path.name], "save writes one file")
+    table = fitted.config()
+    _require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
     data = Predictions.from_logits(*_sample())
     for what, one in copies.items():
         _require(one.fitted and torch.equal(one(logits), expected), f"{what} answers the same to the bit")
         _require(repr(one) == repr(fitted), f"{what} has the same representation")
         _refuses(lambda one=one: data.calibrated_by(one), LeakError, f"{what} on the rows of its fit")  # type: ignore[misc]
     _require(len(data.calibrated_by(fitted, allow_fit_rows=True)) == len(data), "allow_fit_rows=True lets it")
+    fresh = Predictions.from_logits(*_sample(seed=10))
+    if fitted.preserves_argmax or fitted.top_label:
+        _require(
+            torch.equal(fresh.calibrated_by(fitted).predicted, fresh.predicted), "predictions keep their decisions"
+        )
+
+
+def _altered_files_are_refused_or_harmless(fitted: Calibrator) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "c.safetensors")
+        fitted.save(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata())
+        arrays = {key: value.clone() for key, value in load_file(path).items()}  # load_file maps the file into memory
+        # as version 0.1.0 wrote it, without the digest that would refuse every change
+        undigested = {key: value for key, value in metadata.items() if key != "digest"}
+        undigested["format"] = "calibrant-calibrator-1"
+        for key, value in arrays.items():
+            if not value.is_floating_point() or not value.numel():
+                continue
+            for wrong in _WRONG:
+                save_file({**arrays, key: torch.full_like(value, wrong)}, path, metadata=metadata)
+                _refuses(lambda: load(path, classes=[type(fitted)]), FileFormatError, f"a file with another {key}")
+                save_file({**arrays, key: torch.full_like(value, wrong)}, path, metadata=undigested)
+                _require_harmless(path, type(fitted), key, wrong)
+
+
+def _require_harmless(path: Path, cls: type[Calibrator], key: str, wrong: float) -> None:
+    try:
+        loaded = load(path, classes=[cls])
+    except CalibrantError:
+        return
+    rows = _sample(40, seed=1)[0]
+    for dtype in (torch.float32, torch.float64):
+        _require_normal(
+            loaded(torch.cat([rows * 0.01, rows, rows * 100]).to(dtype)),
+            f"a file whose {key} is {wrong:g} is refused, or its answers are numbers",
+            f'declare its range: learned_bounds = (("{key}", least, largest),)',
+        )
 
 
 def _degenerate_data(calibrator: Calibrator) -> None:
@@ -288,13 +398,14 @@ CLAUSES: tuple[Callable[[Calibrator], None], ...] = (
     _facts_hold,
     _saturated_rows_give_numbers,
     _copies_answer_the_same,
+    _altered_files_are_refused_or_harmless,
 )
 
 
-def _sample(rows: int = 240, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def _sample(rows: int = 240, classes: int = CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return over-confident logits (float64) with labels drawn from softmax(logits / 2)."""
     generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(rows, CLASSES, generator=generator, dtype=torch.float64)
+    logits = 3 * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
     return logits, torch.multinomial(torch.softmax(logits / 2, dim=1), 1, generator=generator)[:, 0]
 
 

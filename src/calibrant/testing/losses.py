@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
+from calibrant._core.config import renewed
 from calibrant.errors import InputError
 from calibrant.losses import Loss, RowLoss, RowPenalty
 
@@ -21,8 +22,8 @@ def check_loss(loss: Loss) -> None:
     """Check that ``loss`` does what every loss of ``calibrant.losses`` does; call it in a test of your own loss.
 
     Values and shapes of its reduction, ignored places, inner dimensions, the order of samples, gradients that are finite
-    at every margin and in every dtype, beside padding and under large upstream gradients, refusals of bad input, copies
-    and states. It is called on copies and is not changed.
+    at every margin and in every dtype, beside padding and under large upstream gradients, refusals of bad input, arguments
+    kept under their names, copies and states. It is called on copies and is not changed.
 
     Args:
         loss: The loss to check, with ``ignore_index=-100`` and without class weights.
@@ -136,6 +137,17 @@ def _bad_input_is_refused(loss: Loss) -> None:
         raise AssertionError(f"{type(loss).__name__}: expected InputError for {what}, got a value")
 
 
+def _arguments_are_kept(loss: Loss) -> None:
+    try:
+        again = renewed(loss)
+    except InputError as error:
+        raise AssertionError(str(error)) from error
+    again.load_state_dict(loss.state_dict())
+    logits, labels = _sample(8, CLASSES)
+    _require(torch.equal(again(logits, labels), loss(logits, labels)), "its configuration makes the same loss again")
+    _require(repr(again) == repr(loss), "its representation is made from its configuration")
+
+
 def _copies_and_states_agree(loss: Loss) -> None:
     logits, labels = _sample(8, CLASSES)
     again = copy.deepcopy(loss)
@@ -153,6 +165,7 @@ CLAUSES: tuple[Callable[[Loss], None], ...] = (
     _gradients_match_float64,
     _padding_leaves_gradients_finite,
     _bad_input_is_refused,
+    _arguments_are_kept,
     _copies_and_states_agree,
 )
 
