@@ -1,17 +1,41 @@
-"""Verdicts need two seeds and a difference beyond chance; the index and the regime figure are what the records give."""
+"""Verdicts need two seeds and a difference beyond chance; index, page and figures are what the records give, computed twice."""
 
+import json
 import math
 import re
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from scipy import stats
+from typer.testing import CliRunner
 
-from benchmarks import results
+from benchmarks import claim_records, results
+from calibrant.cli import main
 from calibrant.cli._study import verdict_sentences
+from calibrant.scores import FocalScore
 from calibrant.study import Claim
-from calibrant.study.claims import claim_index, focal_gains, focal_threshold
+from calibrant.study.claims import (
+    ClaimLine,
+    benjamini_hochberg,
+    claim_index,
+    detectable,
+    equivalence_p,
+    focal_gains,
+    focal_threshold,
+    paired_p,
+    paper_claims,
+    places,
+    read_records,
+    sign_change_p,
+)
+from calibrant.study.measures import MEASURES
 from calibrant.study.tables import verdict_of
+from calibrant.theory import calibration_map
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
@@ -61,7 +85,7 @@ def record(setting: str, *, base: float, focal: float, temperature: float, seeds
         for label, ece in (("Cross-entropy", base + noise), ("Focal 3", focal + 2 * noise)):
             rows.append(
                 {"setting": setting, "objective": label, "seed": seed, "ece": ece, "ece_at_t": 0.01 + noise,
-                 "temperature": temperature}
+                 "temperature": temperature, "error": 0.1, "seconds": 1.0}
             )  # fmt: skip
     losses = [("Cross-entropy", {"type": "CrossEntropyLoss"}), ("Focal 3", {"type": "FocalLoss", "gamma": 3.0})]
     return {"figures": rows, "objectives": [{"label": label, "loss": loss} for label, loss in losses]}
@@ -80,10 +104,11 @@ def test_the_regime_is_read_from_the_records() -> None:
     assert found.sets == 3
     assert found.temperature == pytest.approx(math.exp(0.5 + 0.001 * 0.4 / 0.07), rel=1e-3)
     assert found.low <= found.temperature <= found.high
-    lines = {(line.data, line.measure): line for line in claim_index(records) if "γ = 3 leaves a lower" in line.claim}
-    assert lines["digits, MLP", "ece"].outcome == "shows"
-    assert lines["CIFAR-10, 10,000 images, 12 epochs", "ece"].outcome == "shows the opposite"
-    assert lines["20 Newsgroups, 1D-CNN", "ece"].outcome == "not run"
+    chosen = [line for line in claim_index(records) if "γ = 3 leaves a lower raw ECE" in line.claim]
+    lines = {line.data: line for line in chosen}
+    assert lines["digits, MLP"].verdict == "shows"
+    assert lines["CIFAR-10, 10,000 images, 12 epochs"].verdict == "shows the opposite"
+    assert lines["20 Newsgroups, 1D-CNN"].verdict == "not run"
 
 
 def test_too_few_data_sets_give_no_threshold() -> None:
@@ -97,3 +122,215 @@ def test_the_page_of_results_is_what_the_records_give() -> None:
     for outcome in ("Shows", "Not told apart", "not run"):
         assert outcome in page
     assert "```" not in page
+
+
+def test_the_package_has_the_figures_of_the_published_records() -> None:
+    assert claim_records.TARGET.read_text(encoding="utf-8") == claim_records.copied(), (
+        "python -m benchmarks.claim_records"
+    )
+    assert claim_index() == claim_index(read_records(ROOT / "docs" / "results"))
+
+
+def test_claims_name_known_measures_places_and_objectives() -> None:
+    names = {place.name for place in places()}
+    for claim in paper_claims():
+        assert {*claim.data, *claim.but} <= names, claim
+        assert set(claim.measures) <= set(MEASURES), claim
+        assert bool(claim.verdict) != (len(claim.falls) >= 2 and claim.margin > 0), claim
+        if "ece" in claim.measures[-1:]:
+            assert claim.margin <= 0.01, claim
+
+
+def independent_p(differences: np.ndarray, exact: bool, shift: float = 0.0, one_sided: bool = False) -> float:
+    """The tests once more, from scipy: a permutation test of signs, and the t-test from its statistic."""
+    x = differences - shift
+    n = len(x)
+    if exact or n < 2 or np.ptp(differences) == 0:
+        patterns = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        means = (patterns * x).mean(axis=1)
+        tail = means if one_sided else np.abs(means)
+        seen = x.mean() if one_sided else abs(x.mean())
+        return float((tail >= seen - 1e-12).mean())
+    statistic = x.mean() / (x.std(ddof=1) / math.sqrt(n))
+    return float(stats.t.sf(statistic, n - 1) if one_sided else 2 * stats.t.sf(abs(statistic), n - 1))
+
+
+def differences_of(line: ClaimLine, record: dict[str, Any], setting: str) -> np.ndarray:
+    """First minus last of a line, per seed or per cluster, read from the record itself."""
+    measures = line.measure.split(" → ")
+    if "sets" in record:
+        stages = [measure.removeprefix("ece").removeprefix("nll").lstrip("_") for measure in measures]
+        metric = next(m for m in ("ece_mass", "ece_class", "ece", "nll") if measures[0].startswith(m))
+        stages = [measure[len(metric) :].lstrip("_") or "none" for measure in measures]
+        groups = defaultdict(list)
+        for row in record["sets"]:
+            groups[row["set"].split("-")[0]].append(row[stages[0]][metric] - row[stages[1]][metric])
+        return np.array([np.mean(values) for values in groups.values()])
+    first, last = line.values[0][0], line.values[-1][0]
+    table = {
+        (row["objective"], row["seed"], measure): row[measure]
+        for row in record["figures"]
+        for measure in measures
+        if row["setting"] == setting and measure in row
+    }
+    labels = [label for label, _ in line.values]
+    common = [seed for _, seed, _ in table if all(any((label, seed, m) in table for m in measures) for label in labels)]
+    return np.array([table[first, s, measures[0]] - table[last, s, measures[-1]] for s in sorted(set(common))])
+
+
+def test_verdicts_are_those_of_another_implementation() -> None:
+    records = read_records(ROOT / "docs" / "results")
+    where = {place.name: place for place in places()}
+    lines = [line for line in claim_index(records) if line.p is not None]
+    assert len(lines) > 100
+    same = {(claim.text, claim.paper): claim.same for claim in paper_claims()}
+    p_values: dict[Any, float] = {}
+    within: dict[Any, float] = {}
+    keys = []
+    for line in lines:
+        place = where[line.data]
+        found = differences_of(line, records[place.record], place.setting)
+        objectives = [
+            label if "sets" not in records[place.record] else "" for label in (line.values[0][0], line.values[-1][0])
+        ]
+        measures = [line.measure.split(" → ")[0], line.measure.split(" → ")[-1]]
+        key = (line.data, frozenset(zip(objectives, measures, strict=True)))
+        keys.append(key)
+        p_values[key] = independent_p(found, place.exact)
+        low = independent_p(found, place.exact, -line.margin, one_sided=True)
+        high = independent_p(-found, place.exact, -line.margin, one_sided=True)
+        within[key, line.margin] = max(low, high)
+        assert line.effect == pytest.approx(found.mean(), abs=1e-12)
+        assert line.p == pytest.approx(p_values[key], rel=1e-9)
+    adjusted = dict(zip(p_values, stats.false_discovery_control(list(p_values.values())), strict=True))
+    equivalent = dict(zip(within, stats.false_discovery_control(list(within.values())), strict=True))
+    for line, key in zip(lines, keys, strict=True):
+        assert line.p_adjusted == pytest.approx(adjusted[key], rel=1e-9), line
+        none = equivalent[key, line.margin] < 0.05
+        assert line.effect is not None
+        if same[line.claim, line.paper]:
+            expected = {"shows"} if none else {"shows the opposite"} if adjusted[key] < 0.05 else {"not told apart"}
+        elif adjusted[key] < 0.05:
+            expected = {"shows", "shows in part"} if line.effect > 0 else {"shows the opposite"}
+        else:
+            expected = {"no effect above the margin"} if none else {"not told apart"}
+        assert line.verdict in expected, line
+
+
+def test_one_comparison_counts_once() -> None:
+    lines = [line for line in claim_index() if line.p is not None]
+    by_comparison = defaultdict(set)
+    for line in lines:
+        by_comparison[line.comparison].add((line.p, line.p_adjusted))
+    assert all(len(found) == 1 for found in by_comparison.values())
+    assert len(by_comparison) < len(lines)
+
+
+def test_differences_within_a_committed_margin_are_no_effect() -> None:
+    tight = record("digits-all", base=0.05, focal=0.05, temperature=2.0, seeds=20)
+    for row in tight["figures"]:
+        row["ece"] = 0.05 + 1e-5 * (-1) ** row["seed"] * (row["objective"] == "Focal 3")
+    lines = [line for line in claim_index({"digits-all": tight}) if line.measure == "ece" and line.seeds]
+    assert {line.verdict for line in lines} == {"no effect above the margin"}
+
+
+def test_pairs_with_other_test_errors_are_not_comparable() -> None:
+    apart = record("digits-all", base=0.09, focal=0.02, temperature=2.0)
+    for row in apart["figures"]:
+        row["error"] = 0.1 if row["objective"] == "Cross-entropy" else 0.2
+    lines = [
+        line for line in claim_index({"digits-all": apart}) if "focal loss γ = 3 leaves a lower raw ECE" in line.claim
+    ]
+    assert [line.verdict for line in lines if line.seeds] == ["not comparable"]
+    assert lines[0].note == "test errors 10.0% apart, above 5%"
+
+
+def test_tests_by_hand() -> None:
+    assert sign_change_p([1.0, 2.0, 3.0]) == 2 / 8
+    assert sign_change_p([1.0, 2.0, -3.0]) == 1.0
+    assert sign_change_p([1.0, 2.0, 3.0], above=-1.0) == 1 / 8
+    assert paired_p([0.1]) == 1.0
+    assert paired_p([0.1, 0.1, 0.1]) == 0.25  # equal differences: no t-statistic
+    assert benjamini_hochberg([0.005, 0.5, 0.01, 0.04]) == pytest.approx([0.02, 0.5, 0.02, 0.16 / 3])
+    assert equivalence_p([0.001, -0.001, 0.0], margin=0.01, exact=False) < 0.01
+    assert equivalence_p([0.02, 0.021, 0.019], margin=0.01, exact=False) > 0.9
+    assert detectable([0.1]) is None
+    # Two-sided t-test at .05 with power .8 and n = 10: effect / sd = 0.996 (G*Power).
+    values = [1.0, -1.0] * 5
+    assert detectable(values) == pytest.approx(0.996 * np.std(values, ddof=1), rel=2e-3)
+
+
+def test_the_command_prints_the_index() -> None:
+    found = json.loads(CliRunner().invoke(main, ["study", "claims", "--json"]).stdout)
+    fields = {
+        "claim", "paper", "place", "data", "measure", "verdict", "p", "p_adjusted", "effect", "detectable", "decidable", "seeds",
+    }  # fmt: skip
+    assert all(fields <= set(line) for line in found["claims"])
+    assert sum(found["verdicts"].values()) == len(found["claims"])
+    said = CliRunner().invoke(main, ["study", "claims"]).stdout
+    assert "shows the opposite: " in said
+    assert "Benjamini" in said
+    refused = CliRunner().invoke(main, ["study", "claims", "--records", "nowhere"])
+    assert refused.exit_code == 2
+
+
+def _convex() -> bool:
+    p = np.linspace(1e-4, 1 - 1e-4, 2001)
+    losses = [-((1 - p) ** gamma) * np.log(p) for gamma in (0.1, 0.5, 1, 2, 5)]
+    return all(bool((np.diff(loss, 2) > 0).all()) for loss in losses)
+
+
+def _map(gamma: float, p: Any) -> np.ndarray:
+    mapped = calibration_map(FocalScore(gamma), torch.log(torch.as_tensor(p, dtype=torch.float64)))
+    return mapped.exp().numpy()
+
+
+def _printed_bounds() -> bool:
+    s = np.linspace(0.1, 8, 50)
+    both = np.stack([1 / (1 + np.exp(-s)), 1 / (1 + np.exp(s))], axis=1)
+    seen = _map(3.0, both)[:, 0]
+    return bool((seen < 1 / (1 + np.exp(-s / 4))).all())  # as printed: above σ(s / (γ + 1 − …)), below σ(s / (γ + 1))
+
+
+def _never_lower() -> bool:
+    p = [[0.33, 0.33, 0.33, 0.01]]
+    return bool(_map(0.5, p).max() >= 0.33)
+
+
+def _line() -> bool:
+    s = np.linspace(-20, 20, 801)
+    both = np.stack([1 / (1 + np.exp(-s)), 1 / (1 + np.exp(s))], axis=1)
+    inverse = np.arange(0.8, 7, 0.01)
+    for gamma in (1.0, 2.0, 3.0, 5.0):
+        seen = _map(gamma, both)[:, 0]
+        apart = [np.abs(1 / (1 + np.exp(-slope * s)) - seen).max() for slope in inverse]
+        if abs(inverse[int(np.argmin(apart))] - (0.95 * gamma + 0.85)) > 0.1:
+            return False
+    return True
+
+
+def _entropy_bound() -> bool:
+    p = np.linspace(1e-3, 1 - 1e-3, 999)
+    entropy = -p * np.log(p) - (1 - p) * np.log1p(-p)
+    return all(bool((-((1 - p) ** g) * np.log(p) >= -np.log(p) - g * entropy).all()) for g in (0.5, 1, 2, 5))
+
+
+def _scaled() -> bool:
+    z = torch.randn(500, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return bool(((1.7 * z).softmax(1).amax(1) >= z.softmax(1).amax(1)).all())
+
+
+THEORY: dict[str, Callable[[], bool]] = {
+    "Proposition 1": _convex,
+    "Proposition 3, as printed": _printed_bounds,
+    "Proposition 5": _never_lower,
+    "§4.2": _line,
+    "§3 and Appendix A": _entropy_bound,
+    "Theorem 1": _scaled,
+}
+
+
+@pytest.mark.parametrize("place", THEORY)
+def test_mathematical_claims_hold_as_the_index_says(place: str) -> None:
+    (claim,) = (claim for claim in paper_claims() if claim.verdict and claim.place == place)
+    assert claim.verdict == ("shows" if THEORY[place]() else "shows the opposite")

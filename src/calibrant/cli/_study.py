@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from calibrant.errors import CalibrantError, InputError
 if TYPE_CHECKING:
     from calibrant.report.model import Table
     from calibrant.study import Choice, Measured, Step, Store, Study, Summary, Verdict
+    from calibrant.study.claims import ClaimLine
 
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
@@ -34,6 +36,10 @@ CALIBRATORS_NOTE = (
     "one T that minimises the ECE of the test data themselves, an oracle that sees test labels: a bound on any one T."
 )
 ERRORS_NOTE = "Calibration errors in %: AdaECE over 15 bins of equal mass, classwise ECE averaged over all classes."
+CLAIMS_NOTE = (
+    "Effect: mean of the first objective minus that of the last, a fraction; p adjusted after Benjamini and Hochberg over the "
+    "distinct comparisons. Detectable: the effect that as many seeds or clusters would show with probability .8."
+)
 PAPER_NOTE = (
     "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
     "agree, figures cannot."
@@ -296,6 +302,25 @@ def choices_tables(study: Study, choices: Sequence[Choice]) -> list[Table]:
             rows, header = [[row[0], row[3]] for row in rows], ["choice", "here"]
         tables.append(Table(f"{study.name} · {whose or 'choices of ours'}", header, rows, ""))
     return tables
+
+
+def claim_sentences(lines: Sequence[ClaimLine]) -> list[str]:
+    """Return a line per claim and data set that was tested: verdict, effect, what could have been seen; then how many of each."""
+    said = []
+    for line in lines:
+        if line.verdict == "not run":
+            continue
+        parts = [f"{line.verdict}: {line.claim} ({line.paper}, {line.place}) [{line.data}]"]
+        if line.effect is not None:
+            parts.append(f"effect {line.effect:+.4f}")
+        if line.p_adjusted is not None:
+            unit = "sets" if line.data.endswith("logits") else "seed" if line.seeds == 1 else "seeds"
+            parts.append(f"adjusted p = {line.p_adjusted:.2g} over {line.seeds} {unit}")
+        if line.verdict == "not told apart" and line.detectable is not None:
+            parts.append(f"an effect of {line.detectable:.4f} would have been seen")
+        said.append("; ".join([*parts, line.note] if line.note else parts))
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(Counter(line.verdict for line in lines).items()))
+    return [*said, f"{len(lines)} lines: {counts}. {CLAIMS_NOTE}"]
 
 
 def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verdict]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from calibrant.cli._options import among, refuse_typed
 from calibrant.cli._study import (
     Manner,
     choices_tables,
+    claim_sentences,
     load_study,
     paper_tables,
     run_all,
@@ -146,6 +148,37 @@ def run(
     run_with_bars(chosen, kept, how)
     if reports_progress():
         _show(chosen, kept, Outputs())
+
+
+@study.command()
+@guarded
+def claims(
+    records: Annotated[
+        Path | None,
+        typer.Option(help="Folder of records that `study show --record` wrote; else the package's own figures."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; effects are fractions.")] = False,
+) -> None:
+    """Print the verdict on every claim of the papers, by the paper's own measure, corrected for the number of tests.
+
+    Examples:
+
+        calibrant study claims
+
+        calibrant study claims --json
+    """
+    from calibrant.study.claims import claim_index, read_records
+
+    if records is not None and not records.is_dir():
+        raise InputError(
+            f"expected a folder of records for --records, got {str(records)!r}; correct it or leave it out"
+        )
+    lines = claim_index(None if records is None else read_records(records))
+    if as_json:
+        found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
+        print_json(found)
+    else:
+        say_study([], claim_sentences(lines))
 
 
 @study.command("describe")

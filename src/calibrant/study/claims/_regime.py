@@ -1,92 +1,16 @@
-"""Verdicts on the papers' claims for each data set with a record, and the gain of focal loss by temperature."""
+"""The gain of focal loss over cross-entropy on each data set, and from which temperature on it is positive."""
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from calibrant.study.recipe import Claim
-from calibrant.study.tables import verdict_of
-
-__all__ = ["ClaimLine", "Gain", "Threshold", "claim_index", "focal_gains", "focal_threshold"]
+from calibrant.study.claims._index import Place, figures_of, places
 
 Record = Mapping[str, Any]
 DRAWS = 2000
-
-
-@dataclass(frozen=True)
-class ClaimLine:
-    """One claim on one data set.
-
-    Args:
-        claim: The claim as text.
-        paper: The paper, and its table or section.
-        data: Data and network.
-        outcome: ``"shows"``, ``"shows in part"``, ``"shows the opposite"``, ``"not told apart"`` or ``"not run"``.
-        p: p-value of the paired t-test over seeds between the first and the last objective; None without one.
-        seeds: Number of seeds shared by the first and the last objective.
-        measure: The compared measure, a key of ``measures.MEASURES``.
-        values: (objective, mean over seeds) in the claimed order; empty where not run.
-    """
-
-    claim: str
-    paper: str
-    data: str
-    outcome: str
-    p: float | None
-    seeds: int
-    measure: str
-    values: tuple[tuple[str, float], ...]
-
-
-def claim_index(records: Mapping[str, Record]) -> list[ClaimLine]:
-    """Return the verdict on each claim for each data set, from the records of studies.
-
-    Args:
-        records: File name without suffix → record written by ``record_of``.
-
-    Examples:
-        >>> {line.outcome for line in claim_index({})}
-        {'not run'}
-    """
-    known = _known()
-    return [_line(entry, place, records.get(place["record"])) for entry in known["claims"] for place in known["data"]]
-
-
-def _line(entry: Mapping[str, Any], place: Mapping[str, str], record: Record | None) -> ClaimLine:
-    measures = entry.get("measures") or [entry["measure"]] * len(entry["falls"])
-    labels, figures = [], []
-    for alternatives, measure in zip(entry["falls"], measures, strict=True):
-        label, found = "", {}
-        for name in alternatives:
-            found = {} if record is None else _by_seed(record, place["setting"], name, measure)
-            if found:
-                label = name
-                break
-        labels.append(label)
-        figures.append(found)
-    claim = Claim(entry["text"], entry["paper"], measures[0], tuple(labels))
-    verdict = verdict_of(claim, place["name"], figures)
-    values = tuple(zip(labels, verdict.values, strict=True)) if verdict.values else ()
-    return ClaimLine(
-        entry["text"], entry["paper"], place["name"], verdict.outcome, verdict.p, verdict.seeds, measures[-1], values
-    )
-
-
-def _by_seed(record: Record, setting: str, objective: str, measure: str) -> dict[int, float]:
-    return {
-        row["seed"]: row[measure]
-        for row in record["figures"]
-        if (row["setting"], row["objective"]) == (setting, objective) and measure in row
-    }
-
-
-def _known() -> dict[str, Any]:
-    return tomllib.loads(resources.files("calibrant.study").joinpath("claims.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -118,29 +42,28 @@ def focal_gains(records: Mapping[str, Record]) -> list[Gain]:
         records: As for ``claim_index``.
     """
     found = []
-    for place in _known()["data"]:
-        record = records.get(place["record"])
-        if record is None:
+    for place in places():
+        record = records.get(place.record)
+        if record is None or "objectives" not in record:
             continue
         for objective in record["objectives"]:
             loss = objective["loss"]
             if loss["type"] != "FocalLoss":
                 continue
             pairs = {
-                measure: _pairs(record, place["setting"], str(objective["label"]), measure)
-                for measure in ("ece", "ece_at_t")
+                measure: _pairs(record, place, str(objective["label"]), measure) for measure in ("ece", "ece_at_t")
             }
-            temperatures = _by_seed(record, place["setting"], "Cross-entropy", "temperature")
+            temperatures = figures_of(record, place, "Cross-entropy", "temperature")
             if pairs["ece"] and temperatures:
                 mean = math.exp(float(np.mean(np.log(list(temperatures.values())))))
                 intervals = [_interval(pairs[measure]) for measure in ("ece", "ece_at_t")]
-                found.append(Gain(place["name"], float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
+                found.append(Gain(place.name, float(loss["gamma"]), len(pairs["ece"]), mean, *intervals))
     return found
 
 
-def _pairs(record: Record, setting: str, objective: str, measure: str) -> list[float]:
-    base = _by_seed(record, setting, "Cross-entropy", measure)
-    focal = _by_seed(record, setting, objective, measure)
+def _pairs(record: Record, place: Place, objective: str, measure: str) -> list[float]:
+    base = figures_of(record, place, "Cross-entropy", measure)
+    focal = figures_of(record, place, objective, measure)
     return [base[seed] - focal[seed] for seed in sorted(base.keys() & focal.keys())]
 
 

@@ -1,0 +1,24 @@
+"""The papers' claims as data, and the verdict of committed figures on each, corrected for the number of tests."""
+
+from calibrant.study.claims._index import ClaimLine, PaperClaim, Place, claim_index, paper_claims, places, read_records
+from calibrant.study.claims._inference import benjamini_hochberg, detectable, equivalence_p, paired_p, sign_change_p
+from calibrant.study.claims._regime import Gain, Threshold, focal_gains, focal_threshold
+
+__all__ = [
+    "ClaimLine",
+    "Gain",
+    "PaperClaim",
+    "Place",
+    "Threshold",
+    "benjamini_hochberg",
+    "claim_index",
+    "detectable",
+    "equivalence_p",
+    "focal_gains",
+    "focal_threshold",
+    "paired_p",
+    "paper_claims",
+    "places",
+    "read_records",
+    "sign_change_p",
+]

@@ -1,0 +1,418 @@
+"""The index of claims: what each paper says, on which figures it is tested, and the verdict."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.errors import FileFormatError
+from calibrant.study.claims._inference import (
+    LEVEL,
+    benjamini_hochberg,
+    detectable,
+    equivalence_p,
+    paired_p,
+    sign_change_p,
+    units_needed,
+)
+
+Record = Mapping[str, Any]
+Figures = dict[Any, float]  # seed or set → figure
+
+CORES, HOURS = 2, 8.0  # what "decidable" allows
+THEORY = "theory"
+NO_EFFECT = "no effect above the margin"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Data and network on which claims are tested.
+
+    Args:
+        name: Data and network.
+        record: The record that holds the figures.
+        setting: The setting in that record.
+        command: What runs what is missing.
+        two_cores: Whether a training fits two cores of a CPU.
+        exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
+    """
+
+    name: str
+    record: str
+    setting: str = ""
+    command: str = ""
+    two_cores: bool = True
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class PaperClaim:
+    """One claim of a paper, as it is tested.
+
+    Args:
+        text: The claim.
+        paper: Author and year.
+        place: Table, figure or section.
+        falls: Objectives in the order in which the measure falls. Each entry lists labels, of which the first that a record
+            has is taken, because the papers choose other coefficients for other data.
+        measures: The paper's own measure of each entry: keys of ``study.measures.MEASURES``.
+        margin: Differences within ± this count as none: at most half of the effect that the paper prints, and at most .01 of
+            an ECE. Set with the claim, before its runs.
+        data: Names of the places; empty for all trainings.
+        but: Names of places where the paper itself shows another order.
+        same: Whether the paper claims that there is no difference.
+        most_error: Networks with a larger test error are not comparable with the papers' (up to .53).
+        error_apart: Nor are pairs whose test errors differ by more than this.
+        verdict: Of a mathematical statement, which has no runs.
+        note: Why, for such a statement.
+    """
+
+    text: str
+    paper: str
+    place: str
+    falls: tuple[tuple[str, ...], ...] = ()
+    measures: tuple[str, ...] = ()
+    margin: float = 0.0
+    data: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
+    same: bool = False
+    most_error: float = 0.65
+    error_apart: float = 0.05
+    verdict: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimLine:
+    """One claim on one place: a row of the index.
+
+    Args:
+        claim: The claim as text.
+        paper: Author and year.
+        place: Table, figure or section of the paper.
+        data: Data and network.
+        measure: The paper's own measure; where calibrators are compared, that of the first and of the last.
+        verdict: ``"shows"``, ``"shows in part"`` (first and last differ as claimed, the order between is another), ``"shows the
+            opposite"``, ``"no effect above the margin"``, ``"not told apart"``, ``"not comparable"`` or ``"not run"``.
+        p: Two-sided p-value of first against last: over seeds by the paired t-test, over clusters of sets by exact sign
+            changes. 1 for a single seed; None for theory and where nothing can be tested.
+        p_adjusted: After Benjamini and Hochberg, over the distinct comparisons of the index.
+        effect: Mean of first minus last, a fraction.
+        detectable: The effect that as many units would have shown with probability .8; None for fewer than two.
+        decidable: Whether two cores could decide it in eight hours; over sets, whether they allow an adjusted p below .05.
+        seeds: Number of seeds, or of sets.
+        margin: See ``PaperClaim``.
+        p_equivalence: Adjusted p-value of the tests that the effect lies within the margin.
+        values: (objective, mean) in the claimed order.
+        note: Why a line is not comparable, or what a mathematical statement rests on.
+        command: What runs what is missing.
+        comparison: Equal for lines that rest on the same numbers, which count as one test.
+    """
+
+    claim: str
+    paper: str
+    place: str
+    data: str
+    measure: str
+    verdict: str
+    p: float | None = None
+    p_adjusted: float | None = None
+    effect: float | None = None
+    detectable: float | None = None
+    decidable: bool = True
+    seeds: int = 0
+    margin: float = 0.0
+    p_equivalence: float | None = None
+    values: tuple[tuple[str, float], ...] = ()
+    note: str = ""
+    command: str = ""
+    comparison: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the line as JSON data, without the means and the key of the comparison."""
+        fields = asdict(self)
+        del fields["values"], fields["comparison"]
+        return fields
+
+
+def paper_claims() -> list[PaperClaim]:
+    """Return the claims of the papers."""
+    found = []
+    for entry in _known()["claims"]:
+        options: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+        }
+        options["falls"] = tuple(tuple(labels) for labels in entry.get("falls", ()))
+        measure = options.pop("measure", None)
+        if measure is not None:
+            options["measures"] = (measure,) * len(options["falls"])
+        found.append(PaperClaim(**options))
+    return found
+
+
+def places() -> list[Place]:
+    """Return the data and networks on which claims are tested."""
+    return [Place(**entry) for entry in _known()["data"]]
+
+
+def claim_index(records: Mapping[str, Record] | None = None) -> list[ClaimLine]:
+    """Return the verdict on every claim on every place where it can be tested.
+
+    A difference counts as shown if its p-value, adjusted after Benjamini and Hochberg over all distinct comparisons of the
+    index, is below .05; otherwise the effect counts as absent if the equivalence tests within the claim's margin, adjusted in
+    the same way, are.
+
+    Args:
+        records: Name → record written by ``record_of``, or by ``benchmarks.posthoc``. If left out, the package's own.
+
+    Examples:
+        >>> lines = claim_index()
+        >>> {line.verdict for line in lines if line.data == "theory"} <= {"shows", "shows the opposite"}
+        True
+    """
+    kept = packaged_records() if records is None else records
+    lines: list[ClaimLine] = []
+    differences: dict[int, _Compared] = {}
+    for claim in paper_claims():
+        if claim.verdict:
+            lines.append(
+                ClaimLine(claim.text, claim.paper, claim.place, THEORY, THEORY, claim.verdict, note=claim.note)
+            )
+            continue
+        for place in places():
+            if not _concerns(claim, place):
+                continue
+            line, found = _untested(claim, place, kept.get(place.record))
+            lines.append(line)
+            if found is not None:
+                differences[len(lines) - 1] = found
+    return _decided(lines, differences)
+
+
+def _concerns(claim: PaperClaim, place: Place) -> bool:
+    named = place.name in claim.data if claim.data else not place.exact
+    return named and place.name not in claim.but
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What a line is tested on: differences per unit, and whether the means between are in the claimed order."""
+
+    claim: PaperClaim
+    place: Place
+    differences: tuple[float, ...]
+    ordered: bool
+    seconds: float
+
+
+def _untested(claim: PaperClaim, place: Place, record: Record | None) -> tuple[ClaimLine, _Compared | None]:
+    measure = " → ".join(dict.fromkeys((claim.measures[0], claim.measures[-1])))
+    line = ClaimLine(
+        claim.text, claim.paper, claim.place, place.name, measure, "not run",
+        decidable=place.two_cores, margin=claim.margin, command=place.command,
+    )  # fmt: skip
+    labels, figures = _chosen(claim, place, record)
+    if not all(figures):
+        return line, None
+    common = set.intersection(*(set(found) for found in figures))
+    if common:  # means over the same units, so that a missing one does not shift one of them
+        figures = [{unit: found[unit] for unit in found if unit in common} for found in figures]
+    weights = _weights(record, place)
+    values = tuple((label, _mean(found, weights)) for label, found in zip(labels, figures, strict=True))
+    line = replace(line, values=values, seeds=len(common), effect=values[0][1] - values[-1][1])
+    if not common:
+        return replace(line, verdict="not told apart", note="no seed in common"), None
+    why = "" if place.exact or record is None else _incomparable(claim, place, record, (labels[0], labels[-1]))
+    if why:
+        return replace(line, verdict="not comparable", decidable=False, note=why), None
+    key = sorted([f"{labels[0]} {claim.measures[0]}", f"{labels[-1]} {claim.measures[-1]}"])
+    line = replace(line, comparison=" | ".join([place.name, *key]))
+    differences = _differences(figures[0], figures[-1], weights)
+    ordered = all(after < before for (_, before), (_, after) in pairwise(values))
+    return line, _Compared(claim, place, differences, ordered, _seconds(record, place, (labels[0], labels[-1])))
+
+
+def _chosen(claim: PaperClaim, place: Place, record: Record | None) -> tuple[list[str], list[Figures]]:
+    """Return the label and the figures that the record has for each entry of a claim; empty where it has none."""
+    labels: list[str] = []
+    figures: list[Figures] = []
+    for alternatives, measure in zip(claim.falls, claim.measures, strict=True):
+        tried = [(label, figures_of(record, place, label, measure)) for label in alternatives]
+        label, found = next((pair for pair in tried if pair[1]), (alternatives[0], {}))
+        labels.append(label)
+        figures.append(found)
+    return labels, figures
+
+
+def figures_of(record: Record | None, place: Place, objective: str, measure: str) -> Figures:
+    """Return seed → figure of an objective, or set → figure of a calibrator.
+
+    Args:
+        record: The record.
+        place: Whose setting is read.
+        objective: Its label; without meaning over sets, whose networks are given.
+        measure: A key of ``study.measures.MEASURES``.
+    """
+    if record is None:
+        return {}
+    if place.exact:
+        metric, stage = _metric_and_stage(measure)
+        return {row["set"]: row[stage][metric] for row in record["sets"]}
+    return {
+        row["seed"]: row[measure]
+        for row in record["figures"]
+        if (row["setting"], row["objective"]) == (place.setting, objective) and measure in row
+    }
+
+
+def _metric_and_stage(measure: str) -> tuple[str, str]:
+    for metric in ("ece_mass", "ece_class", "ece", "nll"):
+        if measure == metric or measure.startswith(f"{metric}_"):
+            return metric, measure.removeprefix(metric).removeprefix("_") or "none"
+    return measure, "none"
+
+
+def _weights(record: Record | None, place: Place) -> dict[Any, str]:
+    """Return set → cluster; empty for seeds, each of which is a unit."""
+    return {row["set"]: row["cluster"] for row in record["sets"]} if place.exact and record is not None else {}
+
+
+def _by_cluster(found: Figures, clusters: Mapping[Any, str]) -> list[float]:
+    """Return the mean of each cluster: models that share test rows are one unit, each data set counts once."""
+    groups: dict[str, list[float]] = {}
+    for unit in sorted(found):
+        groups.setdefault(clusters.get(unit, str(unit)), []).append(found[unit])
+    return [float(np.mean(values)) for values in groups.values()]
+
+
+def _mean(found: Figures, clusters: Mapping[Any, str]) -> float:
+    return float(np.mean(_by_cluster(found, clusters)))
+
+
+def _differences(first: Figures, last: Figures, clusters: Mapping[Any, str]) -> tuple[float, ...]:
+    return tuple(_by_cluster({unit: first[unit] - last[unit] for unit in first}, clusters))
+
+
+def _incomparable(claim: PaperClaim, place: Place, record: Record, objectives: Sequence[str]) -> str:
+    found = [figures_of(record, place, label, "error") for label in objectives]
+    errors = [float(np.mean(list(errors.values()))) for errors in found]
+    largest, apart = max(errors), abs(errors[0] - errors[-1])
+    if largest > claim.most_error:
+        return f"test error {largest:.0%}, above {claim.most_error:.0%}"
+    if apart > claim.error_apart:
+        return f"test errors {apart:.1%} apart, above {claim.error_apart:.0%}"
+    return ""
+
+
+def _seconds(record: Record | None, place: Place, objectives: Sequence[str]) -> float:
+    if record is None or place.exact:
+        return 0.0
+    rows = [
+        row["seconds"]
+        for row in record["figures"]
+        if row["setting"] == place.setting and row["objective"] in objectives
+    ]
+    return float(np.mean(rows)) * len(set(objectives)) if rows else 0.0
+
+
+def _decided(lines: list[ClaimLine], compared: Mapping[int, _Compared]) -> list[ClaimLine]:
+    """Return the lines with p-values adjusted over distinct comparisons, and their verdicts."""
+    p_values: dict[int, float] = {}
+    within: dict[int, float] = {}
+    for index, item in compared.items():
+        test = sign_change_p if item.place.exact else paired_p
+        p_values[index] = test(item.differences)
+        if item.claim.margin:
+            within[index] = equivalence_p(item.differences, margin=item.claim.margin, exact=item.place.exact)
+    adjusted = _adjusted({lines[index].comparison: p for index, p in p_values.items()})
+    # The margin belongs to the comparison's test: two claims with other margins on the same numbers are two tests.
+    keys = {index: f"{lines[index].comparison} | {compared[index].claim.margin}" for index in within}
+    equivalent = _adjusted({keys[index]: p for index, p in within.items()})
+    attainable = list({lines[index].comparison: p for index, p in p_values.items()}.values())
+    decided = list(lines)
+    for index, item in compared.items():
+        line = replace(
+            lines[index],
+            p=p_values[index],
+            p_adjusted=adjusted[lines[index].comparison],
+            p_equivalence=equivalent[keys[index]] if index in keys else None,
+            detectable=detectable(item.differences),
+        )
+        decided[index] = replace(
+            line, verdict=_verdict(line, item), decidable=_decidable(item, attainable, p_values[index])
+        )
+    return decided
+
+
+def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
+    return dict(zip(p_values, benjamini_hochberg(list(p_values.values())), strict=True))
+
+
+def _verdict(line: ClaimLine, item: _Compared) -> str:
+    differs = line.p_adjusted is not None and line.p_adjusted < LEVEL
+    within = line.p_equivalence is not None and line.p_equivalence < LEVEL
+    if item.claim.same:
+        return "shows" if within else "shows the opposite" if differs else "not told apart"
+    if differs:
+        if line.effect is not None and line.effect <= 0:
+            return "shows the opposite"
+        return "shows" if item.ordered else "shows in part"
+    return NO_EFFECT if within else "not told apart"
+
+
+def _decidable(item: _Compared, p_values: Sequence[float], mine: float) -> bool:
+    """Return whether two cores decide a comparison: by their hours for seeds, by the least possible p for clusters of sets."""
+    if item.place.exact:
+        least = 2.0 ** (1 - len(item.differences))
+        others = list(p_values)
+        others.remove(mine)
+        return benjamini_hochberg([least, *others])[0] < LEVEL
+    if not item.place.two_cores or len(item.differences) < 2:
+        return item.place.two_cores
+    effect = max(abs(float(np.mean(item.differences))), item.claim.margin)
+    hours = units_needed(item.differences, effect=effect) * item.seconds / 3600 / CORES
+    return hours <= HOURS
+
+
+@cache
+def _known() -> dict[str, Any]:
+    return tomllib.loads(_resource("claims.toml"))
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """Return the records of studies in a folder, by the name of their file; other JSON files are left out.
+
+    Args:
+        folder: Where ``calibrant study show STUDY --record FILE`` wrote them.
+
+    Raises:
+        FileFormatError: If a file is not JSON.
+    """
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FileFormatError(
+                f"expected JSON in {path}, got something else ({error}); write the record again"
+            ) from error
+        if isinstance(record, dict) and ("objectives" in record or "sets" in record):
+            found[path.stem] = record
+    return found
+
+
+def packaged_records() -> dict[str, Record]:
+    """Return the figures that the index rests on: those of the records that the project publishes."""
+    found: dict[str, Record] = json.loads(_resource("records.json"))
+    return found
+
+
+def _resource(name: str) -> str:
+    return resources.files("calibrant.study.claims").joinpath(name).read_text(encoding="utf-8")
