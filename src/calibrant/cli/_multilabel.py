@@ -249,16 +249,15 @@ def _found(
 
 def _plain(found: Sequence[dict[str, Any]], fitted: MultiLabelCalibrator | None) -> dict[str, Any]:
     """Return figures as JSON data, in the manner of one class a row; an infinite log-loss is null."""
+    from calibrant.report.tables import json_record
+
     rows, labels, tests = [], [], []
     for one in found:
         place = {key: one[key] for key in ("file", "split", "calibrator")}
         for row in one["rows"]:
-            plain = asdict(row) | {"null_high": None}
-            rows.append(place | {key: _finite(value) for key, value in plain.items()})
+            rows.append(place | json_record(row) | {"null_high": None})
         if one["labels"] is not None:
-            labels += [
-                place | {key: _finite(value) for key, value in asdict(row).items()} for row in one["labels"].rows
-            ]
+            labels += [place | json_record(row) for row in one["labels"].rows]
             tests.append(place | {"p_value": one["labels"].p_value, "verdict": one["labels"].verdict})
     facts = None
     if fitted is not None:
@@ -268,10 +267,6 @@ def _plain(found: Sequence[dict[str, Any]], fitted: MultiLabelCalibrator | None)
             "labels": [asdict(fact) for fact in fitted.labels_fitted],
         }
     return {"rows": rows, "labels": labels, "worst_label": tests, "fitted": facts}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 def _say(one: dict[str, Any], *, err: bool = False, labels: bool = True) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from calibrant.plot.diagrams import diagram_of
 from calibrant.report.figures import PLACEHOLDERS, inline_svg, panel_figure
 from calibrant.report.model import Table
 from calibrant.report.render import check_format, environment, versions
+from calibrant.report.tables import json_record
 
 __all__ = ["LabelReport", "write_label_report"]
 
@@ -188,19 +189,11 @@ def _json(title: str, notes: list[str], panels: dict[str, list[MultiLabelRow]], 
     shown = {
         "title": title,
         "notes": notes,
-        "rows": [{"when": name, **_plain(asdict(row))} for name, rows in panels.items() for row in rows],
-        "labels": [{"when": name, **_plain(asdict(row))} for name, table in labels.items() for row in table.rows],
+        "rows": [{"when": name, **json_record(row)} for name, rows in panels.items() for row in rows],
+        "labels": [{"when": name, **json_record(row)} for name, table in labels.items() for row in table.rows],
         "worst_label": [
             {"when": name, "p_value": table.p_value, "verdict": table.verdict} for name, table in labels.items()
         ],
         "versions": versions(),
     }
     return json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with None for what JSON has no number for."""
-    return {
-        key: None if isinstance(value, float) and not abs(value) < float("inf") else value
-        for key, value in record.items()
-    }

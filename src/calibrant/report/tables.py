@@ -57,7 +57,7 @@ class Row:
         """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
         names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
         beside = {name: held for name in ("group", "effective") if (held := getattr(self, name)) is not None}
-        return {name: _finite(getattr(self, name)) for name in names} | beside
+        return {name: finite(getattr(self, name)) for name in names} | beside
 
     def shown(self, value: float | None) -> str:
         """Return ``value``, one of this row's numbers, formatted with its unit."""
@@ -157,5 +157,11 @@ def label_of(value: Any) -> str:
     return type(value).__name__ + (f"({', '.join(shown)})" if shown else "")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return ``value``, or None for a number that JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_record(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON data, with None for numbers that JSON cannot hold."""
+    return {name: finite(value) for name, value in asdict(record).items()}
