@@ -30,8 +30,8 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
     VennAbers,
-    auto,
 )
+from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantError, CalibrantWarning, FileFormatError, InputError, LeakError
 from calibrant.rows import Chunk, RowSource
 from calibrant.scale import fit_streamed, rows

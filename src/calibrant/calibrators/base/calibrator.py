@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -255,7 +256,42 @@ class Calibrator(Learned):
                 f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
                 "fit on outputs of the same model"
             )
+        kind = logits.device.type
+        if (
+            not torch.compiler.is_compiling()
+            and torch.amp.is_autocast_available(kind)
+            and torch.is_autocast_enabled(kind)
+        ):
+            # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
+            with torch.autocast(kind, enabled=False):
+                return self._answered(logits, features)
+        return self._answered(logits, features)
+
+    def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
         return self._transform(logits) if features is None else self._transform_with(logits, features)
+
+    def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
+        """Return calibrated probabilities (N, K) float64 as a NumPy array.
+
+        Args:
+            logits: (N, K), or one row (K,): a NumPy array, a list or a tensor of logits, K as fitted.
+            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If these are no logits of K classes, or one is NaN or +inf.
+        """
+        self._need_fit()
+        try:
+            given = logits if isinstance(logits, Tensor) else torch.as_tensor(np.asarray(logits, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise refuse("logits (N, K) of numbers", type(logits).__name__, "pass one row of numbers a case") from error
+        rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
+        if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
+            raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
+        with torch.no_grad():
+            probabilities = torch.softmax(self(rows, features), dim=1)
+        return np.asarray(probabilities.cpu().numpy())
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.

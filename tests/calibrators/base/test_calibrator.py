@@ -1,0 +1,46 @@
+"""What every calibrator answers: probabilities of arrays and lists, and the same logits under autocast."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.calibrators import DirichletCalibration, KernelScaling, MatrixScaling, TemperatureScaling
+from calibrant.errors import InputError, NotFittedError
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(300, 4, generator=g)
+    return z, torch.multinomial(torch.softmax(z / 2, dim=1), 1, generator=g)[:, 0]
+
+
+def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
+    z, y = data()
+    fitted = MatrixScaling().fit(z, y)
+    expected = torch.softmax(fitted(z.double()), dim=1).numpy()
+    for given in (z, z.numpy(), z.tolist(), z.double().numpy()):
+        found = fitted.predict_proba(given)
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
+    for row in (z[0], z[0].numpy(), z[0].tolist()):
+        np.testing.assert_allclose(fitted.predict_proba(row), expected[:1], rtol=0, atol=1e-15)
+
+
+def test_predict_proba_refuses_what_are_no_logits() -> None:
+    z, y = data()
+    with pytest.raises(NotFittedError):
+        TemperatureScaling().predict_proba(z)
+    fitted = TemperatureScaling().fit(z, y)
+    for wrong, message in ((["a"] * 4, "of numbers"), ([0.0, 1.0], "shape"), ([0.0, np.nan, 1.0, 2.0], "NaN")):
+        with pytest.raises(InputError, match=message):
+            fitted.predict_proba(wrong)
+
+
+@pytest.mark.parametrize("method", [MatrixScaling, DirichletCalibration, KernelScaling])
+def test_autocast_changes_no_answer(method: type[MatrixScaling]) -> None:
+    z, y = data()
+    fitted = method().fit(z, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = fitted(z)
+    torch.testing.assert_close(found, fitted(z), rtol=0, atol=0)
