@@ -389,3 +389,23 @@ def test_the_ends_of_a_skewed_mean_are_where_halls_transformation_is_the_quantil
         )  # the limit skew → 0
         assert transformed(t, skew) == pytest.approx(expected, rel=1e-6)
     assert (0.4 - ends[0] < ends[1] - 0.4) == (skew > 1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 10, [1, 2, 3, 4, 50], [5, 1, 1, 1, 1, 1, 1, 1]])
+def test_groups_of_unequal_size_have_the_moments_of_their_quadratic_form(sizes: list[int]) -> None:
+    from calibrant.statistics.means import Clusters
+
+    found = Clusters.of(torch.tensor(sizes))
+    v = torch.tensor(sizes).double() / sum(sizes)
+    centred = torch.eye(len(sizes)).double() - v.expand(len(sizes), -1)  # effects minus their mean over rows
+    form = centred.T @ torch.diag((v * found.scale) ** 2) @ centred
+    torch.testing.assert_close(form.trace(), v.square().sum())  # unbiased for effects of one size
+    assert found.degrees == pytest.approx(float(form.trace() ** 2 / (form @ form).trace()))
+    assert found.effective == pytest.approx(float(1 / v.square().sum()))
+
+
+def test_unequal_groups_count_for_what_they_are_worth() -> None:
+    groups = torch.tensor([0] * 500 + list(range(1, 15)))
+    data = Predictions.from_binary_probs([0.7] * 514, ([1] * 7 + [0] * 3) * 51 + [1] * 4, groups=groups)
+    with pytest.raises(NoIntervalError, match=r"got 15 that are worth 1\.1 of equal size"):
+        interval(Accuracy(), data)

@@ -22,6 +22,7 @@ from calibrant.statistics import (
     null_outcomes,
     sampled_errors,
 )
+from calibrant.statistics.clusters import group_degrees
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: i
     """Return the table of ``cells`` with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
     table = cells.table()
     if groups is not None:
-        gaps = clustered_gaps(cluster_sums(cells, groups), draws=draws, seed=seed)
+        gaps = clustered_gaps(
+            cluster_sums(cells, groups), draws=draws, seed=seed, degrees=group_degrees(groups, cells.weight)
+        )
         return replace(table, sum_y=table.sum_p - gaps * table.total)
     sums = null_outcomes(cells.index, cells.p, bins=cells.bins, draws=draws, seed=seed, weight=cells.weight)
     return replace(table, sum_y=sums.to(table.sum_p.device))
@@ -93,7 +96,7 @@ def cells_interval(
     if groups is None:
         return error_interval(cells.table(), null, level=level)
     sums = cluster_sums(cells, groups)
-    error = cluster_error(cells, sums, level=level)
+    error = cluster_error(cells, sums, level=level, degrees=group_degrees(groups, cells.weight))
     return error_interval(cells.table(), null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
 
 

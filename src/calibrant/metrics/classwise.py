@@ -26,6 +26,7 @@ from calibrant.statistics import (
     need_errors,
     need_groups,
 )
+from calibrant.statistics.clusters import group_degrees
 
 __all__ = ["ClasswiseECE"]
 
@@ -100,7 +101,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
         predictions = need_predictions(data, metric=self)
         need_groups(predictions.groups, what=self)
         if predictions.groups is not None:
-            gaps = clustered_gaps(self._cluster_sums(predictions, predictions.groups), draws=draws, seed=seed)
+            degrees = group_degrees(predictions.groups, predictions.weights)
+            sums = self._cluster_sums(predictions, predictions.groups)
+            gaps = clustered_gaps(sums, draws=draws, seed=seed, degrees=degrees)
             return gaps.abs().sum(dim=1) / predictions.classes
         predictions = need_predictions(repeated(predictions, what=self), metric=self)
         table = self._table(predictions)

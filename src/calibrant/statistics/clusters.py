@@ -17,7 +17,7 @@ from calibrant._core.arguments import check_kind, check_level, check_sampling, c
 from calibrant._core.check import check_row_tensor, refuse
 from calibrant.statistics.binned import table_error
 from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import student_quantile
+from calibrant.statistics.means import Clusters, student_quantile
 from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["centred_sums", "cluster_error", "cluster_sums", "clustered_gaps", "sampled_errors"]
@@ -29,7 +29,7 @@ _BLOCK = 1 << 22  # normal numbers drawn at once
 
 
 def cluster_sums(rows: BinnedRows, groups: Tensor) -> Tensor:
-    """Return S (G, B), centred and scaled by √(G / (G − 1)), so that SᵀS is the covariance of the bins' weighted gaps.
+    """Return S (G, B), centred and scaled by the groups' sizes, so that SᵀS is the covariance of the bins' weighted gaps.
 
     Args:
         rows: Rows in their bins.
@@ -77,7 +77,7 @@ def sampled_errors(rows: BinnedRows, *, level: float) -> tuple[Tensor, float]:
 
 
 def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums of groups (G, B), minus each group's part of the total in proportion to its size, times √(G / (G − 1)).
+    """Return sums of groups (G, B), minus each group's part of the total in proportion to its size, scaled as in ``Clusters``.
 
     Args:
         sums: (G, B) Σ (p_i − y_i) / N.
@@ -88,10 +88,10 @@ def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
     if sizes.shape[0] != count or float(sizes.min()) < 0 or not 0 < float(sizes.sum()) < math.inf:
         raise refuse(f"sizes ({count},) ≥ 0, not all 0", f"shape {tuple(sizes.shape)}", "pass the rows of each group")
     centred = sums - (sizes / sizes.sum())[:, None] * sums.sum(dim=0)
-    return centred * math.sqrt(count / max(count - 1, 1))
+    return centred * Clusters.of(sizes).scale[:, None]
 
 
-def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
+def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float, degrees: float | None = None) -> float:
     """Return the standard error of Σ_b weight_b |gap_b|, times the ratio of the quantiles of Student's t and the normal.
 
     It is the largest of three: that of the signed sum, that of independent bins, and that of independent rows (which is > 0 even
@@ -101,34 +101,47 @@ def cluster_error(rows: BinnedRows, sums: Tensor, *, level: float) -> float:
         rows: Rows in their bins.
         sums: (G, B), from ``cluster_sums``.
         level: Of the interval.
+        degrees: Of freedom (``group_degrees``); None takes the number of groups minus 1.
     """
     table = _need_binned(rows).table()
     sums, level = _need_cells(sums, bins=rows.bins), check_level(level)
     signed = float((sums @ torch.sign(table.gap)).square().sum().sqrt())
     apart = float(sums.square().sum().sqrt())
     probability = (1 + level) / 2
-    wider = student_quantile(probability, sums.shape[0] - 1) / normal_quantile(probability)
+    wider = student_quantile(probability, sums.shape[0] - 1 if degrees is None else degrees) / normal_quantile(
+        probability
+    )
     return SIGNS * max(signed, apart, float(table_error(table, level=level))) * wider
 
 
-def clustered_gaps(sums: Tensor, *, draws: int, seed: int) -> Tensor:
+def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float | None = None) -> Tensor:
     """Return weighted gaps (draws, B) of a calibrated model with the covariance of these groups: ξᵀS / √(χ²_ν / ν).
 
     Args:
         sums: (G, B), from ``cluster_sums``.
         draws: Number of draws.
         seed: Same seed, same gaps.
+        degrees: Of freedom (``group_degrees``); None takes the number of groups minus 1.
     """
     check_sampling(draws=draws, seed=seed)
     sums = _need_cells(sums)
     count, rng = sums.shape[0], np.random.default_rng(seed)
+    freedom = count - 1 if degrees is None else degrees
     home, gaps = sums.cpu(), []
     for start in range(0, draws, step := max(1, _BLOCK // count)):
         size = min(step, draws - start)
         normal = torch.from_numpy(rng.standard_normal((size, count)))
-        root = torch.from_numpy(np.sqrt(rng.chisquare(count - 1, size=(size, 1)) / (count - 1)))
+        root = torch.from_numpy(np.sqrt(rng.chisquare(freedom, size=(size, 1)) / freedom))
         gaps.append(normal @ home / root)
     return torch.cat(gaps).to(sums.device)
+
+
+def group_degrees(groups: Tensor, weight: Tensor | None = None) -> float:
+    """Return the degrees of freedom of a variance over groups (N,), from their numbers of rows or sums of weights (N,)."""
+    _, code = torch.unique(groups, return_inverse=True)
+    return Clusters.of(
+        torch.bincount(code, weights=None if weight is None else weight.double().to(code.device))
+    ).degrees
 
 
 def _need_binned(rows: Any) -> BinnedRows:

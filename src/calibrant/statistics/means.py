@@ -68,12 +68,14 @@ class Contributions:
     Args:
         part: (U,) Σ_{i in u} w_i (row_i − mean) / Σw; for a row with a count, that of one repetition.
         times: (U,) number of repetitions of each unit, or None for 1.
-        units: Number of units; with sampling weights the effective number.
+        units: Number of units; with sampling weights the effective number, of groups the degrees of freedom plus 1.
+        unbiased: Whether Σ part² is the variance without a factor units / (units − 1).
     """
 
     part: Tensor
     times: Tensor | None
     units: float
+    unbiased: bool = False
 
     def total(self, power: int) -> float:
         """Return Σ part^power over all units."""
@@ -97,9 +99,49 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
     if groups is None:
         return Contributions(centred * normalised, None, 1 / float(normalised.square().sum()))
     _, code = torch.unique(groups.to(rows.device), return_inverse=True)
-    parts, sizes = torch.bincount(code, weights=centred * normalised), torch.bincount(code, weights=normalised)
-    sampled = weight is not None and weight.is_floating_point()
-    return Contributions(parts, None, 1 / float(sizes.square().sum()) if sampled else int(parts.shape[0]))
+    parts, clusters = (
+        torch.bincount(code, weights=centred * normalised),
+        Clusters.of(torch.bincount(code, weights=normalised)),
+    )
+    return Contributions(parts * clusters.scale, None, clusters.degrees + 1, unbiased=True)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What the sizes of groups say about a variance estimated from the groups' sums.
+
+    A large group pulls the mean towards itself, so its centred sum is too small: with fractions of rows v_g and one effect a
+    group, E c_g² = v_g² σ² (1 − 2 v_g + Σ v²) where v_g² σ² is wanted.
+
+    Args:
+        scale: (G,) 1 / √(1 − 2 v_g + Σ v²), by which centred sums are multiplied so that Σ c² is unbiased.
+        degrees: Of freedom of Σ c², by its mean and variance for normal effects; G − 1 for equal sizes.
+        effective: 1 / Σ v², the number of groups of equal size that are worth as much.
+
+    References:
+        Bell & McCaffrey 2002 (bias-reduced linearisation); Satterthwaite 1946.
+    """
+
+    scale: Tensor
+    degrees: float
+    effective: float
+
+    @classmethod
+    def of(cls, sizes: Tensor) -> "Clusters":
+        """Return them for sizes (G,) > 0: numbers of rows, or sums of weights."""
+        v = sizes.double() / sizes.sum()
+        square = v.square().sum()
+        left = (1 - 2 * v + square).clamp_min(1e-12)  # ≥ (1 − v)²: 0 only for a group that holds every row
+        if v.shape[0] < 2:
+            return cls(torch.ones_like(v), 0.0, 1.0)
+        # Σ c² is a quadratic form u'Bu of the effects, B = A − v a' − a v' + (Σ a) v v' with A = diag a, a = v² / left.
+        # Its degrees are 2 mean² / variance = tr(B)² / tr(B²), from sums over groups only: B is diagonal plus rank two.
+        a = v.square() / left
+        total, aa, av = a.sum(), a.square().sum(), (a * v).sum()
+        trace = total - 2 * av + total * square
+        low_rank = 2 * (square * aa + av.square()) - 4 * total * square * av + (total * square).square()
+        crossed = (a * (total * v.square() - 2 * v * a)).sum()
+        return cls(left.rsqrt(), float(trace.square() / (aa + 2 * crossed + low_rank)), float(1 / square))
 
 
 def spread_of(found: Contributions) -> Spread:
@@ -108,7 +150,8 @@ def spread_of(found: Contributions) -> Spread:
     if variance == 0 or units < 2:
         return Spread(0.0, 0.0, units)
     skew = found.total(3) / variance**1.5
-    return Spread(math.sqrt(variance * units / (units - 1)), max(-MOST_SKEW, min(MOST_SKEW, skew)), units)
+    factor = 1.0 if found.unbiased else units / (units - 1)
+    return Spread(math.sqrt(variance * factor), max(-MOST_SKEW, min(MOST_SKEW, skew)), units)
 
 
 def student_quantile(probability: float, degrees: float) -> float:
@@ -277,8 +320,7 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
     check_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
     found = contributions(rows, groups, weight)
-    clusters = 1 if groups is None else found.units / max(found.units - 1, 1)
-    return math.sqrt(found.total(2) * clusters)
+    return math.sqrt(found.total(2))
 
 
 def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = FEWEST) -> None:
@@ -346,14 +388,17 @@ def need_groups(groups: Tensor | None, *, what: object) -> None:
         what: The metric, for the message.
 
     Raises:
-        NoIntervalError: If there are fewer than ten groups.
+        NoIntervalError: If there are fewer than ten groups, or unequal ones that are worth fewer.
     """
     if groups is None:
         return
     check_row_tensor(groups, name="groups")
-    if (count := int(torch.unique(groups).shape[0])) < FEWEST:
+    sizes = torch.unique(groups, return_counts=True)[1]
+    # rounding must not refuse ten groups of equal size
+    if (effective := Clusters.of(sizes).effective) < FEWEST - 1e-6:
+        worth = "" if len(sizes) < FEWEST else f" that are worth {effective:.1f} of equal size"
         raise NoIntervalError(
-            f"expected at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}, got {count}; "
+            f"expected at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}, got {len(sizes)}{worth}; "
             "measure on more groups"
         )
 
