@@ -3,12 +3,13 @@
 from typing import Any
 
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
 from calibrant.adapters.dataframes import from_table, to_table
 from calibrant.errors import InputError
+
+pl = pytest.importorskip("polars", reason="optional package 'polars' is not installed")
 
 DATA = {"cat": [0.7, 0.2], "dog": [0.3, 0.8], "truth": ["dog", "dog"], "who": ["a", "b"]}
 

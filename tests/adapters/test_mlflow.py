@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import mlflow
 import pytest
 import torch
 
 from calibrant import metrics
 from calibrant.adapters.mlflow import log_calibrator, log_panel
 from calibrant.calibrators import TemperatureScaling
+
+mlflow = pytest.importorskip("mlflow", reason="optional package 'mlflow' is not installed")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
