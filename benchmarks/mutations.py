@@ -399,10 +399,17 @@ def _slice(text: str) -> bool:
     return False
 
 
-def moved(mutations: Sequence[Mutation], path: Path = MOVED) -> list[Mutation]:
-    """Return the mutations with what was mapped by hand put in."""
-    table = json.loads(path.read_text()) if path.exists() else {}
-    return [replace(one, **table.get(str(one.number), {})) for one in mutations]
+def read_moved(path: Path = MOVED) -> dict[str, dict[str, Any]]:
+    """Return what was mapped by hand: number → the fields that differ."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def located(package: Path, mutation: Mutation, moved: Mapping[str, Mapping[str, Any]]) -> tuple[Mutation, Place] | None:
+    """Return a mutation as it reads in ``package``, mapped by hand where that is found, and where it stands."""
+    for one in (replace(mutation, **moved.get(str(mutation.number), {})), mutation):
+        if (place := find(package, one)) is not None:
+            return one, place
+    return None
 
 
 # ---- whether the tests notice
@@ -508,7 +515,7 @@ def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int,
     """Run the mutations that ``results`` has no line of, and add one for each; none is begun after ``minutes``."""
     known = {line["number"] for line in read_results(results)}
     todo = [one for one in mutations if one.number not in known]
-    end = time.monotonic() + 60 * minutes
+    end, moved = time.monotonic() + 60 * minutes, read_moved()
     results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         roots: Queue[Path] = Queue()
@@ -521,11 +528,11 @@ def run(commit: str, mutations: Sequence[Mutation], results: Path, *, jobs: int,
                 return
             root = roots.get()
             try:
-                place = find(root / "src" / "calibrant", mutation)
-                if place is None:
+                found = located(root / "src" / "calibrant", mutation, moved)
+                if found is None:
                     line: dict[str, Any] = {"number": mutation.number, "outcome": "unmapped"}
                 else:
-                    line = outcome(root, place, mutation)
+                    line = outcome(root, found[1], found[0])
             finally:
                 roots.put(root)
             with results.open("a") as file:
@@ -585,7 +592,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ).stdout.strip()
     if given.action == "run":
         chosen = None if given.only is None else {int(one) for one in given.only.split(",")}
-        all_of = [one for one in moved(read_mutations(given.record)) if chosen is None or one.number in chosen]
+        all_of = [one for one in read_mutations(given.record) if chosen is None or one.number in chosen]
         run(commit, all_of, given.results, jobs=given.jobs, minutes=given.minutes)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -595,9 +602,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             table = {"commit": commit, "seed": given.seed, "places": sum(1 for _ in sites(package)), "mutations": drawn}
             given.record.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
             return
-        for one in moved(read_mutations(given.record)):
-            place = find(package, one)
-            if place is None:
+        for one in read_mutations(given.record):
+            if located(package, one, read_moved()) is None:
                 print(f"{one.number} {one.module} {one.name}: {one.text}  →  {one.mutated}")
 
 

@@ -98,11 +98,19 @@ def test_what_moved_is_found_by_its_name_and_text(package: Path) -> None:
     )
 
 
-def test_a_table_maps_by_hand(tmp_path: Path) -> None:
+def test_a_table_maps_by_hand_what_is_written_anew(tmp_path: Path) -> None:
     one = Mutation(3, "losses", "sign", "losses/a.py", "f", "return a - b", "a - b", "a + b")
     (tmp_path / "moved.json").write_text('{"3": {"name": "g", "text": "c - b", "mutated": "c + b"}}')
-    assert mutations.moved([one], tmp_path / "moved.json") == [replace(one, name="g", text="c - b", mutated="c + b")]
-    assert mutations.moved([one], tmp_path / "none.json") == [one]
+    table = mutations.read_moved(tmp_path / "moved.json")
+    for name, source in {"old": "def f(a, b):\n    return a - b\n", "new": "def g(c, b):\n    return c - b\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text(source)
+    old, new = (mutations.located(tmp_path / name, one, table) for name in ("old", "new"))
+    assert old is not None
+    assert new is not None
+    assert (old[0], old[1].name) == (one, "f")
+    assert (new[0].mutated, new[1].name) == ("c + b", "g")
+    assert mutations.located(tmp_path / "new", one, mutations.read_moved(tmp_path / "none.json")) is None
 
 
 def test_expressions_over_lines_and_beyond_ascii() -> None:

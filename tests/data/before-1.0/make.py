@@ -300,7 +300,7 @@ COMMANDS = {
     "fit-labels": "fit files/labels.npz --multilabel -o {tmp}/c.safetensors --json",
     "compare": "compare none calibrators/TemperatureScaling-3.safetensors --on files/probs.npz --split all --json",
     "check": "check files/probs.npz --max ece=.5 --min accuracy=.2 --split all --json",
-    "check-worse": "check files/probs.npz --baseline files/table.arrow --no-worse nll=.5 --split all --json",
+    "check-worse": "check files/reference.npz --baseline files/reference.npz --no-worse nll=.5 --split all --json",
     "plan": "plan --ece .1 --draws 20 --json",
     "watch": "watch {tmp}/state.safetensors --reference files/reference.npz --json",
     "watch-state": "watch {tmp}/watch.safetensors --json",
