@@ -25,6 +25,7 @@ class Commands(OneSentenceGroup):
         "estimate",
         "decide",
         "report",
+        "inspect",
         "convert",
         "ingest",
         "theory",

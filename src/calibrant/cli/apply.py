@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +13,31 @@ from calibrant._core.paths import check_suffix, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import STREAM, console, readable, working, writable
 from calibrant.cli._multilabel import MultiLabel, Request, apply_labels
-from calibrant.cli._options import Inputs, OneFile, Source, at_path
+from calibrant.cli._options import Inputs, OneFile, Source, at_path, refuse_typed
 from calibrant.cli._streamed import Execution, Streaming, apply_to_streamed
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
     from calibrant._core.files import Array
     from calibrant.calibrators import Calibrator
-    from calibrant.data.formats import Named
+    from calibrant.data.formats import Named, ScoreTable
     from calibrant.data.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written, and where it stands in a table."""
+
+    what: Annotated[
+        str | None,
+        typer.Option("--as", metavar="KIND", help="probs, logits, label or top; as the file holds them if left out."),
+    ] = None
+    replace_scores: Annotated[
+        bool, typer.Option("--replace", help="Put them in the place of a table's scores, not beside.")
+    ] = False
+    suffix: Annotated[str, typer.Option(help="The ending of the new columns' names in a table.")] = "_calibrated"
 
 
 @with_groups
@@ -33,9 +48,13 @@ def apply(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write them; - writes stdout.")],
     given: OneFile,
     streaming: Streaming,
+    written: Written,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Write the calibrated logits of every split; all else in the file is unchanged.
+    """Write the file with calibrated probabilities or logits; all else in it is unchanged.
+
+    A table comes back as it was, its columns, order, names and cells, with calibrated columns beside its scores: ``p_cat``
+    gets ``p_cat_calibrated``. Arrays, and columns called logits, hold calibrated logits instead of their own.
 
     A folder of Parquet files becomes a folder of files of the same names: any number of rows, in bounded memory, resumed
     when stopped.
@@ -46,24 +65,30 @@ def apply(
 
         calibrant apply c.safetensors scores.csv --columns 'p_*' --kind probs -o calibrated.csv
 
+        calibrant apply c.safetensors scores.csv --columns 'p_*' --kind probs --as top -o calibrated.csv
+
         calibrant apply c.safetensors folder/ -o calibrated/ --workers 8
 
         cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
 
         calibrant apply c.safetensors labels.npz --multilabel -o calibrated.npz
     """
-    from calibrant.data.formats import write_named
+    from calibrant._core.check import check_choice
+    from calibrant.data.formats import write_named, write_same_table
     from calibrant.report.model import in_one_line
 
     if multilabel:
         apply_labels(Request(context, inputs), calibrator, given.file, output=output)
         return
+    if written.what is not None:
+        check_choice(written.what, name="as", choices=("probs", "logits", "label", "top"))
     fitted = calibrant.load(calibrator)
     execution = Execution(context, streaming)
     source = given.source(inputs, purpose="calibrate")
     name = source.shown
     read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if execution.streams(source.path):
+        refuse_typed(context, ("what", "replace_scores", "suffix"), where=f"the folder {name}, which is streamed")
         said = apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
@@ -72,7 +97,17 @@ def apply(
         writable(output, suffix=_suffix_for(path, output), inputs=read) as target,
         working(f"calibrating {name}"),
     ):
-        write_named(target, _calibrated(at_path(source, path), fitted, inputs))
+        here = at_path(source, path)
+        table = _table_of(path, target, inputs, named=context.get_parameter_source)
+        if table is not None:
+            chosen = written.what or table.kind
+            columns = _new_columns(
+                here, table, fitted, what=chosen, suffix=written.suffix, instead=written.replace_scores
+            )
+            write_same_table(table, Path(target), columns, instead=written.replace_scores)
+        else:
+            refuse_typed(context, ("replace_scores", "suffix"), where=f"{name}, which is no table of one split")
+            write_named(target, _calibrated(here, fitted, inputs, what=written.what))
     console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}", style="dim")
 
 
@@ -86,7 +121,36 @@ def _suffix_for(path: str, output: str) -> str:
     return suffix if suffix in WRITABLE else ".npz"
 
 
-def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[str, Array]:
+def _table_of(path: str, target: str, inputs: Inputs, *, named: Any) -> ScoreTable | None:
+    """Return the table that comes back with new columns; None for arrays, and for columns that Calibrant calls logits."""
+    from calibrant.data.formats import TABLES, read_score_table
+
+    if Path(target).suffix.lower() not in TABLES:
+        return None
+    table = read_score_table(Path(path), inputs.layout)
+    options = ("what", "replace_scores", "suffix")
+    chosen = any((origin := named(one)) is not None and origin.name == "COMMANDLINE" for one in options)
+    if table is None or (table.kind == "logits" and inputs.columns is None and not chosen):
+        return None
+    return table
+
+
+def _new_columns(
+    source: Source, table: ScoreTable, calibrator: Calibrator, *, what: str, suffix: str, instead: bool
+) -> dict[str, list[Any]]:
+    """Return a table's calibrated columns by name."""
+    from calibrant._core.check import as_tensor
+    from calibrant.data.formats import calibrated_columns
+    from calibrant.data.record import beside_stored
+
+    features = beside_stored(dict(table.arrays), "")["features"]
+    before = _predictions(as_tensor(table.values, name=table.kind), table.kind, 1, features)
+    after = before.calibrated_by(calibrator, allow_fit_rows=True)
+    probs, logits = after.probs.detach().cpu().numpy(), after.logits.detach().cpu().numpy()
+    return calibrated_columns(table, probs, logits, what=what, suffix=suffix, instead=instead)
+
+
+def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs, *, what: str | None = None) -> dict[str, Array]:
     """Return a file's arrays with every split's logits (or probabilities) as calibrated logits.
 
     Labels, if there are any, are checked; rows without one (``--ignore-index``) are calibrated all the same.
@@ -96,6 +160,8 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
     from calibrant.data.record import beside_stored
     from calibrant.data.splits import split_prefixes, stale_names
 
+    if what in ("label", "top"):
+        raise InputError(f"expected a table for --as {what}, got {source.shown}; write probs or logits")
     named: Named = inputs.named(source)
     arrays = dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)
@@ -114,7 +180,8 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs) -> dict[
             del arrays[name]
         # every row is passed through, the fitted ones too: nothing is evaluated here
         after = before.calibrated_by(calibrator, allow_fit_rows=True)
-        arrays[prefix + "logits"] = _like(values, after.logits, inputs.class_dim)
+        scores = after.probs if what == "probs" else after.logits
+        arrays[prefix + (what or "logits")] = _like(values, scores, inputs.class_dim)
         if after.decision is not None:
             arrays[prefix + "decision"] = after.decision.reshape(shape).numpy()
     return arrays

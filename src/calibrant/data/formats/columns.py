@@ -94,6 +94,14 @@ def _without_blanks(column: Any) -> Any:
     return pa.compute.if_else(pa.compute.equal(column, ""), pa.scalar(None, column.type), column)
 
 
+def score_columns(names: Sequence[str], layout: Layout, path: Path) -> tuple[str, ...] | None:
+    """Return the columns of the scores, or None where a table has several groups of them, or none."""
+    if layout.columns:
+        return tuple(match_columns(layout.columns, names, path)[0])
+    groups = list(_spread_columns(names).values()) + [[name] for name in names if name in ("logits", "probs")]
+    return tuple(groups[0]) if len(groups) == 1 else None
+
+
 def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> tuple[list[str], tuple[str, ...]]:
     """Return the columns that ``patterns`` name, under a pattern by their numbers or in the file's order, and what its ``*`` is.
 

@@ -59,7 +59,8 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
             f"expected labels of two values, {positive!r} one of them, got {', '.join(map(repr, values[:4]))} in "
             f"{shown(path)}; name the positive one of two"
         )
-    return (texts == wanted).astype(np.int64)
+    coded: Array = (texts == wanted).astype(np.int64)
+    return coded
 
 
 def refuse_unnamed_positive(labels: Array, path: Path) -> None:

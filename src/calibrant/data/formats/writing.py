@@ -34,10 +34,7 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
         _write_npy_folder(place, arrays)
     elif suffix in _TABLES:
         table = table_of(arrays, suffix, place)
-        with atomic_write(place) as file:
-            write = _table_writer(suffix, file, table.schema, place)
-            write(table)
-            write(None)
+        write_table(place, table)
     elif suffix == ".pt":
         _write_torch(place, arrays)
     elif suffix in (".npz", ".safetensors"):
@@ -47,6 +44,14 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
             f"expected an output named {', '.join('*' + one for one in WRITABLE)}, or a folder of .npy files, got "
             f"{shown(place.name)!r}; name one of these"
         )
+
+
+def write_table(path: Path, table: Any) -> None:
+    """Write an Arrow table in the format of the path's suffix, with its columns as they are."""
+    with atomic_write(path) as file:
+        write = _table_writer(path.suffix.lower(), file, table.schema, path)
+        write(table)
+        write(None)
 
 
 def convert_tables(source: Path, target: Path, layout: Layout) -> tuple[int, float | None]:
@@ -198,7 +203,7 @@ def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
     def write(table: Any) -> None:
         for row in [] if table is None else table.to_pylist():
             try:
-                file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+                file.write(json.dumps(row, allow_nan=False, default=str).encode() + b"\n")
             except ValueError as error:
                 raise InputError(
                     f"expected finite numbers for .jsonl, got −inf or NaN for {shown(place)}; write .parquet or .csv"

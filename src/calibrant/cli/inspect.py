@@ -1,0 +1,99 @@
+"""``calibrant inspect``: how a file is read, with its first rows and the command that measures it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import readable, working
+from calibrant.cli._options import Files, Inputs, Source, at_path
+
+if TYPE_CHECKING:
+    from calibrant.data.predictions import BinaryPairs, Predictions
+
+_FIRST = 3  # rows that are shown: enough to see a column that is off by one
+
+
+@with_groups
+def inspect(
+    inputs: Inputs,
+    given: Files,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say how files are read: splits, kind, classes, labels, the first rows, and the command that measures them.
+
+    A file whose names do not say what it holds is refused with the command that reads it.
+
+    Examples:
+
+        calibrant inspect predictions.npz
+
+        calibrant inspect scores.csv --columns 'p_*' --label y --kind probs
+
+        calibrant inspect scores.csv --labels truth.csv --on id --json
+    """
+    found = []
+    for source in given.sources(inputs):
+        with readable(source.path) as path, working(f"reading {source.shown}"):
+            found.append(_reading(at_path(source, path), inputs))
+    if as_json:
+        typer.echo(json.dumps({"files": found}, indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    for one in found:
+        _print(one)
+
+
+def _reading(source: Source, inputs: Inputs) -> dict[str, Any]:
+    """Return how a file is read, as plain values."""
+    named = inputs.named(source, names_used=True)
+    splits = inputs.splits_of(named, source)
+    return {
+        "file": source.shown,
+        "command": f"calibrant evaluate {source.argument}",
+        "classes": list(named.class_names),
+        "other": sorted(name for name in named.arrays if named.arrays[name].ndim == 1),
+        "splits": [{"split": name, **_of_split(data, named.class_names)} for name, data in splits.items()],
+    }
+
+
+def _of_split(data: Predictions | BinaryPairs, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the kind, the sizes and the first rows of a split."""
+    from calibrant.data.predictions import Predictions
+
+    if not isinstance(data, Predictions):
+        pairs = [
+            {"confidence": round(float(p), 6), "correct": bool(y)}
+            for p, y in zip(data.p[:_FIRST], data.y[:_FIRST], strict=True)
+        ]
+        return {"kind": "top-label pairs", "rows": len(data), "classes": None, "labelled": True, "first": pairs}
+    kind = "logits" if data.given_probs is None else "probs"
+    scores = data.logits if data.given_probs is None else data.given_probs
+    rows = []
+    for place in range(min(_FIRST, len(data))):
+        label = None if data.labels is None else int(data.labels[place])
+        shown = label if label is None or not names else names[label]
+        rows.append({kind: [round(float(value), 6) for value in scores[place, :8]], "label": shown})
+    return {
+        "kind": kind,
+        "rows": len(data),
+        "classes": data.classes,
+        "labelled": data.labels is not None,
+        "first": rows,
+    }
+
+
+def _print(one: dict[str, Any]) -> None:
+    typer.echo(one["file"])
+    for split in one["splits"]:
+        size = "" if split["classes"] is None else f" of {split['classes']} classes"
+        labelled = "labelled" if split["labelled"] else "without labels"
+        typer.echo(f"  {split['split']}: {split['kind']}, {split['rows']:,} rows{size}, {labelled}")
+        for row in split["first"]:
+            cells = ", ".join(f"{value:.4g}" for value in row.get("logits", row.get("probs", ())))
+            typer.echo(f"    {cells} → {row['label']}" if cells else f"    {row['confidence']:.4g} → {row['correct']}")
+    if one["classes"]:
+        typer.echo(f"  classes: {', '.join(one['classes'][:12])}{' …' if len(one['classes']) > 12 else ''}")
+    typer.echo(f"  run: {one['command']}")
