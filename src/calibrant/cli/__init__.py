@@ -24,6 +24,8 @@ class Commands(OneSentenceGroup):
         "watch",
         "estimate",
         "decide",
+        "sample",
+        "audit",
         "report",
         "inspect",
         "convert",

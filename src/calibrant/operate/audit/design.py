@@ -22,6 +22,7 @@ def inclusion_probabilities(score: Floats, count: int) -> Floats:
         count: Rows to draw, at most N; the probabilities sum to it.
 
     Examples:
+        >>> import numpy as np
         >>> inclusion_probabilities(np.array([0.0, 1.0, 1.0, 2.0]), 2).round(3).tolist()
         [0.15, 0.5, 0.5, 0.85]
     """

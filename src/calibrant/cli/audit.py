@@ -1,0 +1,87 @@
+"""``calibrant audit``: what the labels of a sample say of the whole pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+import calibrant
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import console, print_json, readable, working
+from calibrant.cli._options import Inputs, at_path, costs_in
+from calibrant.cli.sample import labelled_in
+from calibrant.errors import InputError
+
+CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which figures, and their limits."""
+
+    metric: Annotated[
+        list[str] | None, typer.Option(help="accuracy, error, nll, brier, cost or ece; repeat for several.")
+    ] = None
+    maximum: Annotated[
+        list[str] | None, typer.Option("--max", metavar="NAME=VALUE", help="A limit, such as ece=.05.")
+    ] = None
+    minimum: Annotated[
+        list[str] | None, typer.Option("--min", metavar="NAME=VALUE", help="A limit, such as accuracy=.9.")
+    ] = None
+    by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
+    costs: Annotated[str | None, typer.Option(metavar="FILE", help="CSV of costs.")] = None
+
+
+@with_groups
+def audit(
+    inputs: Inputs,
+    wanted: Wanted,
+    file: Annotated[str, typer.Argument(metavar="POOL", help="The scores that the sample was drawn from.")],
+    labelled: Annotated[
+        str, typer.Argument(metavar="LABELLED", help="The table that calibrant sample wrote, filled in.")
+    ],
+    state: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The sample's state, if not beside the table.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+) -> None:
+    """Estimate figures of all rows of a pool from the labelled ones, with 95 % intervals, and decide limits after each batch.
+
+    Exit code 0 pass, 1 fail, 3 not enough evidence.
+
+    Examples:
+
+        calibrant audit pool.parquet to-label.csv --min accuracy=.9
+
+        calibrant audit pool.parquet to-label.csv --metric accuracy --metric ece --json
+    """
+    from calibrant.operate import audit as estimate
+
+    source = inputs.sources(file)[0]
+    table = None if wanted.costs is None else costs_in(wanted.costs).table
+    limits = {"maximum": _limits(wanted.maximum, "--max"), "minimum": _limits(wanted.minimum, "--min")}
+    with readable(source.path) as path, working("estimating"):
+        at = at_path(source, path)
+        named = inputs.named(at)
+        pool = calibrant.data.splits.pick_split(inputs.splits_of(named, at), split, source.shown)
+        drawn = labelled_in(labelled, len(pool), named.class_names, state=state)
+        found = estimate(pool, drawn, figures=wanted.metric or ["accuracy"], by=wanted.by, costs=table, **limits)
+    if as_json:
+        print_json(found.plain())
+    else:
+        console().print(str(found), soft_wrap=True)
+    raise typer.Exit(CODES[found.verdict])
+
+
+def _limits(given: list[str] | None, option: str) -> dict[str, float]:
+    found = {}
+    for text in given or []:
+        name, _, value = text.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"{option} as NAME=VALUE", repr(text), f"write {option} accuracy=.9") from None
+    return found

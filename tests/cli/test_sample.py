@@ -1,0 +1,81 @@
+"""``calibrant sample`` and ``audit``: a table to fill in, its state beside it, a verdict, and the next batch."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.conftest import some_logits
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    logits, labels = some_logits(rows=1200)
+    path = tmp_path / "pool.npz"
+    np.savez(path, logits=logits / 3, labels=labels)
+    return path
+
+
+def fill(table: Path, labels: np.ndarray) -> list[dict[str, str]]:
+    """Fill in the labels of a table as a person would."""
+    with table.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line in lines:
+        line["label"] = str(labels[int(line["row"])])
+    write(table, lines)
+    return lines
+
+
+def write(table: Path, lines: list[dict[str, str]]) -> None:
+    with table.open("w", newline="") as file:
+        out = csv.DictWriter(file, list(lines[0]))
+        out.writeheader()
+        out.writerows(lines)
+
+
+def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Any) -> None:
+    labels = np.load(pool)["labels"]
+    table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
+    done = run("sample", pool, "--budget", 100, "-o", table)
+    assert done.exit_code == 0, done.output
+    assert table.read_text().splitlines()[0] == "row,inclusion,label"
+    fill(table, labels)
+    done = run("audit", pool, table, "--metric", "accuracy", "--min", "accuracy=.2", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["verdict"] == "pass"
+    truth = float((np.load(pool)["logits"].argmax(1) == labels).mean())
+    assert told["figures"]["accuracy"]["low"] <= truth <= told["figures"]["accuracy"]["high"]
+    assert run("audit", pool, table, "--max", "accuracy=.2").exit_code == 1
+    assert run("audit", pool, table, "--min", f"accuracy={truth}").exit_code == 3
+    done = run("sample", pool, "--budget", 50, "--extend", table, "-o", following)
+    assert done.exit_code == 0, done.output
+    assert len(fill(following, labels)) == 50
+    done = run("audit", pool, following, "--json")
+    assert json.loads(done.stdout)["labels"] == 150
+
+
+def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
+    labels = np.load(pool)["labels"]
+    table = pool.with_name("to-label.csv")
+    run("sample", pool, "--budget", 40, "-o", table)
+    lines = fill(table, labels)
+    drawn = {int(line["row"]) for line in lines}
+    absent = next(row for row in range(1200) if row not in drawn)
+    for change, message in (
+        ([{**lines[0], "row": str(absent)}, *lines[1:]], f"got one of row {absent}"),
+        ([{**lines[0], "label": "0"}, {**lines[0], "label": "1"}], "expected one label a row, got 0 and 1"),
+        ([{**lines[0], "label": "cat"}], "expected a label that is the number of a class"),
+    ):
+        write(table, change)
+        done = run("audit", pool, table)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+    write(table, [{name: value for name, value in line.items() if name != "inclusion"} for line in lines])
+    assert run("audit", pool, table).exit_code == 0  # the state has them
+    table.with_suffix(".sample.json").unlink()
+    done = run("audit", pool, table)
+    assert done.exit_code == 2
+    assert "expected an inclusion probability" in " ".join(done.stderr.split())
