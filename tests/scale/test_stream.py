@@ -380,5 +380,5 @@ def test_several_labels_a_row_are_refused_with_what_reads_them(tmp_path: Path) -
     logits = pa.FixedSizeListArray.from_arrays(pa.array([1.0, -1.0, 0.5, 2.0]), 2)
     labels = pa.FixedSizeListArray.from_arrays(pa.array([1, 0, 1, 1]), 2)
     pq.write_table(pa.table({"logits": logits, "label": labels}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"one label, group or decision a row, got .*--multilabel"):
+    with pytest.raises(InputError, match=r"one label, group or decision a row, got .*evaluate_multilabel_streamed"):
         evaluate_streamed(tmp_path, metrics=[metrics.ECE()])

@@ -45,7 +45,7 @@ def make_calibrator(name: str, *, features: str | None = None, top_label: bool =
         return calibrators.AutoCalibrator(top_label=True)
     try:
         return getattr(calibrators, method)()
-    except TypeError as error:
+    except (TypeError, InputError) as error:  # InputError: an argument without a default, which no option gives
         raise InputError(
             f"expected a method that needs no arguments, got {method} ({error}); construct and save it in Python"
         ) from error
