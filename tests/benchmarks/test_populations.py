@@ -54,3 +54,16 @@ def test_a_run_continues_its_record(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [line["population"] for line in lines] == ["one point .9", "one point .999"]
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert all(line["shown"] == 1 and 0 <= line["broken"] <= 1 for line in lines)
+
+
+@pytest.mark.parametrize("promise", populations.PROMISES)
+def test_every_promise_is_simulated(promise: str) -> None:
+    source = binary("two", [0.7, 0.9], [0.7, 0.9])
+    found = populations.cell(promise, source, 400, replicates=3, seed=1)
+    assert 0 <= float(str(found["broken"])) <= float(str(found["shown"])) <= 1
+
+
+def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
+    liar = populations.Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
+    vars(liar)["right"] = np.array([0.5])  # a truth that its samples do not have
+    assert populations.cell("interval-accuracy", liar, 400, replicates=3, seed=1)["broken"] == 1.0

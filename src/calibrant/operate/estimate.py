@@ -121,10 +121,11 @@ def estimate(
 ) -> Estimate:
     """Estimate accuracy, log-loss and confusion matrix of rows without labels.
 
-    Valid if the distribution of labels given the scores is that of the reference (covariate shift is allowed, concept shift is
-    not). Labelled reference rows correct the probabilities in each stratum of scores. The intervals are for the values that the
-    window's labels will give: they include the randomness of these labels, which dominates in windows of few hundred rows, and
-    the uncertainty from the number of reference rows.
+    Valid if the distribution of labels given the *scores* is that of the reference. Labels given the inputs are not enough: where
+    more rows are hard than their scores tell, the accuracy falls and no score says so. Labelled reference rows correct the
+    probabilities in each stratum of scores. The intervals are for the values that the window's labels will give: they include the
+    randomness of these labels, which dominates in windows of few hundred rows, and the uncertainty from the number of reference
+    rows.
 
     Args:
         predictions: The window, of independent rows; labels are not needed.
