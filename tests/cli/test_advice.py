@@ -31,6 +31,7 @@ ONE_FILE = {
     "estimate": ["FILE", "--reference", "FILE"],
     "watch": ["new.safetensors", "--reference", "FILE"],
     "convert": ["FILE", "new.csv"],
+    "inspect": ["FILE"],
 }
 
 

@@ -33,6 +33,7 @@ BASES: dict[str, list[str]] = {
     "estimate": ["FILE", "--reference", "a.npz"],
     "decide": ["FILE", "--coverage", ".8"],
     "convert": ["FILE", "OUT/out.npz"],
+    "inspect": ["FILE"],
     "ingest": ["log.jsonl", "OUT/out.npz", "--from", "openai", "--options", "A,B", "--missing", "drop"],
     "theory": ["--figure", "bounds"],
     "demo": [],

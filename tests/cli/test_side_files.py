@@ -45,6 +45,7 @@ BASES: dict[str, list[str]] = {
     "estimate": ["FILE"],
     "decide": ["FILE"],
     "convert": ["FILE", "out.npz"],
+    "inspect": ["FILE"],
 }
 WITHOUT_FILE = ("labels", "logits")  # these stand in place of FILE, or say what belongs to it
 
