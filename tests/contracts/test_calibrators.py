@@ -276,7 +276,7 @@ def test_the_configuration_is_plain_and_rebuilds_it(name: str) -> None:
     assert repr(again) == repr(make(name))
 
 
-def hostile_files(path: Path) -> dict[str, Callable[[], None]]:
+def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     """Return ways to spoil the saved calibrator at ``path``, each of which writes the file anew."""
     with safe_open(path, framework="pt") as file:
         metadata = dict(file.metadata())
@@ -288,9 +288,9 @@ def hostile_files(path: Path) -> dict[str, Callable[[], None]]:
 
     without = {key: value for key, value in arrays.items() if key != "classes"}
     return {
-        "truncated": lambda: path.write_bytes(whole[:-8]) and None,
-        "random": lambda: path.write_bytes(bytes(range(256)) * 8) and None,
-        "empty": lambda: path.write_bytes(b"") and None,
+        "truncated": lambda: path.write_bytes(whole[:-8]),
+        "random": lambda: path.write_bytes(bytes(range(256)) * 8),
+        "empty": lambda: path.write_bytes(b""),
         "another class": write(arrays, type="os.system"),
         "no class": write(arrays, type=""),
         "strange argument": write(arrays, config='{"no_such_argument": 1}'),
