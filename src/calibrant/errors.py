@@ -21,7 +21,7 @@ An error is data: what was ``expected``, what was ``got``, the ``remedy``, and t
 in one sentence; other interfaces make their own sentence of the same parts, and never of the message.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -53,6 +53,8 @@ class Remedy:
         python: What a caller in Python does: an argument to pass, a constructor to use.
         command: What a person at the command line does: an option to add, a column to name.
         option: The option that ``command`` rests on, with its dashes; a command without it names those that have it.
+        before: Words before the arguments of ``reading``, such as another case's remedy.
+        instead: The file that was typed, and the one to type after ``command`` made it.
         reading: Arguments of ``calibrant.read``, (name, value), that make it right; on the command line they are options of the same names.
 
     Example:
@@ -64,6 +66,8 @@ class Remedy:
     command: str = ""
     option: str = ""
     reading: tuple[tuple[str, str | bool], ...] = ()
+    before: str = ""
+    instead: tuple[str, str] | None = None
 
     @classmethod
     def read(cls, **arguments: str | bool) -> "Remedy":
@@ -77,9 +81,17 @@ class Remedy:
             reading=tuple(arguments.items()),
         )
 
+    def after(self, words: str) -> "Remedy":
+        """Return the remedy with ``words`` before it, for another case.
+
+        Args:
+            words: Words that end in a blank; none leave it as it is.
+        """
+        return replace(self, before=words)
+
     def __str__(self) -> str:
         """Return what a caller in Python does."""
-        return self.python
+        return self.before + self.python
 
 
 def sentence(expected: str, got: str, remedy: str, *, place: str = "") -> str:

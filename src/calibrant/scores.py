@@ -202,8 +202,12 @@ def check_focal_gamma(gamma: float) -> float:
     number = check_number(gamma, name="gamma")
     if number <= -1:
         raise RangeError(
-            f"expected gamma in (-1, inf), got {gamma}; choose a larger one: at γ ≤ −1 the factor 1 + γ u(q), with "
-            "u(q) = −q log q / (1 − q) in [0, 1), is not positive everywhere and the map would give negative probabilities"
+            "gamma in (-1, inf)",
+            f"{gamma}",
+            (
+                "choose a larger one: at γ ≤ −1 the factor 1 + γ u(q), with u(q) = −q log q / (1 − q) in [0, 1), "
+                "is not positive everywhere and the map would give negative probabilities"
+            ),
         )
     return number
 

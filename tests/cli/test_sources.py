@@ -392,7 +392,7 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate ragged.jsonl", "expected lists of one length"),
         ("evaluate bytes.csv", "expected a readable .csv file"),
         ("evaluate z.npy --kind logits --labels bytes.txt", "expected text in UTF-8, got the byte"),
-        (f"evaluate {READ_S} --class-names three.txt", "expected 4 --class-names, one a class, got 3 for s.csv"),
+        (f"evaluate {READ_S} --class-names three.txt", "expected --class-names for 4 classes, got 3 for s.csv"),
         ("evaluate mixed", "got .csv and .tsv; name the file that is meant"),
         ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
         ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),

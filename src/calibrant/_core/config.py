@@ -36,14 +36,15 @@ def arguments_of(thing: object) -> dict[str, Any]:
     for name, parameter in _parameters(type(thing)).items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             raise InputError(
-                f"expected {type(thing).__name__} to name every argument of its constructor, got **{name}; name them"
+                f"{type(thing).__name__} to name every argument of its constructor", f"**{name}", "name them"
             )
         try:
             found[name] = getattr(thing, name)
         except AttributeError:
             raise InputError(
-                f"expected {type(thing).__name__} to keep its argument {name} as an attribute, got none; "
-                f"set self.{name} in __init__"
+                f"{type(thing).__name__} to keep its argument {name} as an attribute",
+                "none",
+                f"set self.{name} in __init__",
             ) from None
     return found
 
@@ -81,7 +82,7 @@ def to_plain(value: Any) -> Any:
         return {"type": type(value).__name__, **fields}
     if isinstance(value, nn.Module):
         return {"type": type(value).__name__, **config_of(value)}
-    raise InputError(f"expected a configuration of plain values, got {type(value).__name__}; use numbers and names")
+    raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and names")
 
 
 def shown(thing: object, *, defaults: bool = True) -> str:
@@ -163,7 +164,7 @@ def build(
     except CalibrantError:
         raise
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"expected arguments of {name}, got {arguments} ({error}); see its documentation") from error
+        raise InputError(f"arguments of {name}", f"{arguments} ({error})", "see its documentation") from error
 
 
 def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type], importable: bool) -> Any:
@@ -172,7 +173,7 @@ def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type],
         try:
             return getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"expected {name!r} to be importable, got: {error}; check the name") from error
+            raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
     known = {cls.__name__: cls for cls in classes}
     if isinstance(name, str) and name in known:
         return known[name]
@@ -184,7 +185,7 @@ def _find(name: Any, *, families: Sequence[ModuleType], classes: Sequence[type],
     shown = ", ".join(near or names[:8]) + (" …" if len(names) > len(near or names[:8]) else "")
     where = " or ".join(family.__name__ for family in families)
     remedy = f"choose one of {where}" if families else "choose one of these"
-    raise InputError(f"expected type to be one of {shown}, got {name!r}; {remedy}")
+    raise InputError(f"type to be one of {shown}", f"{name!r}", remedy)
 
 
 def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:

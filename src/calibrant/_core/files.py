@@ -38,12 +38,13 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
         raise
     except MemoryError as error:
         raise FileFormatError(
-            f"expected arrays that fit in memory, got more in {shown(path)}; save them as .parquet, which is streamed"
+            "arrays that fit in memory", f"more in {shown(path)}", "save them as .parquet, which is streamed"
         ) from error
     except Exception as error:  # the readers of three libraries: whatever they raise means that the file is broken
         raise FileFormatError(
-            f"expected a readable {path.suffix} file, got a broken or truncated one: {shown(path)} ({reason_of(error)}); "
-            "write it again"
+            f"a readable {path.suffix} file",
+            f"a broken or truncated one: {shown(path)} ({reason_of(error)})",
+            "write it again",
         ) from error
 
 
@@ -59,12 +60,13 @@ def read_text(path: str | os.PathLike[str]) -> str:
         return place.read_text(encoding="utf-8-sig")  # without the mark that some editors put first
     except OSError as error:
         raise FileFormatError(
-            f"expected a readable file, got {error.strerror or reason_of(error)!r} for {shown(place)}; check it"
+            "a readable file", f"{error.strerror or reason_of(error)!r} for {shown(place)}", "check it"
         ) from error
     except UnicodeDecodeError as error:
         raise FileFormatError(
-            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x} at place {error.start} of {shown(place)}; "
-            "save it as UTF-8"
+            "text in UTF-8",
+            f"the byte {error.object[error.start]:#04x} at place {error.start} of {shown(place)}",
+            "save it as UTF-8",
         ) from error
 
 
@@ -80,7 +82,7 @@ def write_arrays(
     path = as_path(path)
     if path.suffix not in SUFFIXES:
         raise FileFormatError(
-            f"expected a file named {', '.join('*' + s for s in SUFFIXES)}, got {shown(path.name)!r}; name it so"
+            f"a file named {', '.join('*' + s for s in SUFFIXES)}", f"{shown(path.name)!r}", "name it so"
         )
     writer: Callable[[IO[bytes]], None]
     if path.suffix == ".npz":
@@ -130,8 +132,9 @@ def _refuse_beyond_memory(size: int, path: Path) -> None:
     limit = memory_limit() // 2
     if size > limit:
         raise FileFormatError(
-            f"expected arrays of at most {limit >> 20} MiB (half of the memory this process may use), got "
-            f"{size >> 20} MiB in {shown(path)}; save them as .parquet, which is streamed"
+            f"arrays of at most {limit >> 20} MiB (half of the memory this process may use)",
+            f"{size >> 20} MiB in {shown(path)}",
+            "save them as .parquet, which is streamed",
         )
 
 
@@ -141,7 +144,7 @@ def _read_npz(path: Path) -> dict[str, Array]:
         _refuse_beyond_memory(sum(member.file_size for member in members), path)
         names = [member.filename for member in members]
         if len(set(names)) != len(names):
-            raise FileFormatError(f"expected distinct names, got a repeated one in {shown(path)}; write the file again")
+            raise FileFormatError("distinct names", f"a repeated one in {shown(path)}", "write the file again")
         for member in members:
             _check_npy_header(archive, member, path)
         return {
@@ -157,20 +160,21 @@ def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: P
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
         if read is None:
-            raise FileFormatError(
-                f"expected npy version 1 or 2, got {version} in {shown(path)}; write it with numpy.savez"
-            )
+            raise FileFormatError("npy version 1 or 2", f"{version} in {shown(path)}", "write it with numpy.savez")
         shape, _, dtype = read(file)
         if dtype.hasobject:
             raise FileFormatError(
-                f"expected plain numeric arrays, got pickled objects in {member.filename!r} of {shown(path)}; "
-                "save arrays of numbers (nothing is ever executed on load)"
+                "plain numeric arrays",
+                f"pickled objects in {member.filename!r} of {shown(path)}",
+                "save arrays of numbers (nothing is ever executed on load)",
             )
         expected = int(np.prod([int(s) for s in shape], dtype=object)) * dtype.itemsize
         there = member.file_size - file.tell()
         if expected != there:
             raise FileFormatError(
-                f"expected {expected} bytes for shape {shape}, got {there} in {member.filename!r} of {shown(path)}; write it again"
+                f"{expected} bytes for shape {shape}",
+                f"{there} in {member.filename!r} of {shown(path)}",
+                "write it again",
             )
 
 
@@ -203,7 +207,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             return dict(file.metadata() or {})
     except Exception as error:  # the library's own errors share no public base class
         raise FileFormatError(
-            f"expected a readable .safetensors file, got a broken one: {shown(place)} ({reason_of(error)}); write it again"
+            "a readable .safetensors file", f"a broken one: {shown(place)} ({reason_of(error)})", "write it again"
         ) from error
 
 
@@ -223,11 +227,11 @@ def _from_column(column: Any) -> Array:
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
     if column.null_count:
-        raise FileFormatError("expected columns without nulls, got some; fill or drop them")
+        raise FileFormatError("columns without nulls", "some", "fill or drop them")
     if pa.types.is_fixed_size_list(column.type):
         values = column.flatten()
         if values.null_count:
-            raise FileFormatError("expected columns without nulls, got some; fill or drop them")
+            raise FileFormatError("columns without nulls", "some", "fill or drop them")
         flat: Array = values.to_numpy(zero_copy_only=False)
         return flat.reshape(-1, column.type.list_size)
     result: Array = column.to_numpy(zero_copy_only=False)

@@ -193,7 +193,7 @@ def lbfgs(
         gtol = gtol * min(0.5, 0.5 * tolerance / worst)
     if not worst <= enough:
         remedy = "regularise more (the classes may be separable), or use more validation data"
-        raise FitError(f"expected a gradient below {enough:g} at the optimum, got {worst:.3g}; {remedy}")
+        raise FitError(f"a gradient below {enough:g} at the optimum", f"{worst:.3g}", remedy)
     return x, value, worst
 
 

@@ -93,8 +93,9 @@ def newton(
     worst = _free_gradient(x, at.gradient, bounds).abs().amax(dim=1)
     if not bool((worst <= enough).all()):
         raise FitError(
-            f"expected a gradient below {enough:g} at the optimum, got {float(worst.max()):.3g}; regularise more (the classes "
-            "may be separable), or use more validation data"
+            f"a gradient below {enough:g} at the optimum",
+            f"{float(worst.max()):.3g}",
+            "regularise more (the classes may be separable), or use more validation data",
         )
     return Minimum(x, at.value, worst)
 

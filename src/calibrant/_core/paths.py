@@ -34,9 +34,9 @@ def as_path(path: Any, *, name: str = "path") -> Path:
         InputError: If it is neither text nor a path.
     """
     if not isinstance(path, str | os.PathLike) or isinstance(found := os.fspath(path), bytes):
-        raise InputError(f"expected {name} as text or a pathlib.Path, got {type(path).__name__}; name a file")
+        raise InputError(f"{name} as text or a pathlib.Path", f"{type(path).__name__}", "name a file")
     if not found or "\0" in found:
-        raise InputError(f"expected {name} as a name of a file, got {found!r}; name one")
+        raise InputError(f"{name} as a name of a file", f"{found!r}", "name one")
     return Path(found)
 
 
@@ -59,24 +59,26 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
     place = as_path(path)
     if suffixes and place.suffix not in suffixes and not place.is_dir():
         raise FileFormatError(
-            f"expected a file named {', '.join('*' + s for s in suffixes)}, got {shown(place.name)!r}; convert it to one "
-            "of them"
+            f"a file named {', '.join('*' + s for s in suffixes)}",
+            f"{shown(place.name)!r}",
+            "convert it to one of them",
         )
     try:
         mode = place.stat().st_mode
     except FileNotFoundError:
-        raise FileFormatError(f"expected a file, got no such file: {shown(place)}; check the path") from None
+        raise FileFormatError("a file", f"no such file: {shown(place)}", "check the path") from None
     except OSError as error:
-        raise FileFormatError(f"expected a file, got {error.strerror!r} for {shown(place)}; check the path") from error
+        raise FileFormatError("a file", f"{error.strerror!r} for {shown(place)}", "check the path") from error
     if stat.S_ISDIR(mode):
-        raise FileFormatError(f"expected a file, got the folder {shown(place)}; name a file inside it")
+        raise FileFormatError("a file", f"the folder {shown(place)}", "name a file inside it")
     if not stat.S_ISREG(mode):
         raise FileFormatError(
-            f"expected a regular file, got {_KINDS.get(stat.S_IFMT(mode), 'something else')} at {shown(place)}; copy what "
-            "it gives to a file"
+            "a regular file",
+            f"{_KINDS.get(stat.S_IFMT(mode), 'something else')} at {shown(place)}",
+            "copy what it gives to a file",
         )
     if not os.access(place, os.R_OK):
-        raise FileFormatError(f"expected a readable file, got no permission for {shown(place)}; change its mode")
+        raise FileFormatError("a readable file", f"no permission for {shown(place)}", "change its mode")
     return place
 
 
@@ -100,7 +102,7 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
     if target is None:  # a pipe or character device: opened only when there is something to write
         return place
     if target.is_dir():
-        raise FileFormatError(f"expected a file to write, got the folder {shown(place)}; name a file inside it")
+        raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
     if not target.parent.is_dir():
         raise _unwritable(place, "no such folder")
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -118,13 +120,9 @@ def check_folder(path: Any) -> Path:
     place = as_path(path)
     there = next(found for found in (place, *place.absolute().parents) if os.path.lexists(found))
     if not there.is_dir():
-        raise InputError(
-            f"expected a folder to write into, got {shown(place)} where {shown(there)} is a file; name a folder"
-        )
+        raise InputError("a folder to write into", f"{shown(place)} where {shown(there)} is a file", "name a folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise FileFormatError(
-            f"expected a writable place, got no permission to write in {shown(there)}; choose another folder"
-        )
+        raise FileFormatError("a writable place", f"no permission to write in {shown(there)}", "choose another folder")
     return place
 
 
@@ -137,7 +135,7 @@ def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
     place = Path(path)
     if place.suffix and place.suffix.lower() not in suffixes and not _is_special(place):
         raise InputError(
-            f"expected a name that ends in {' or '.join(suffixes)} for {what}, got {shown(place.name)!r}; rename it"
+            f"a name that ends in {' or '.join(suffixes)} for {what}", f"{shown(place.name)!r}", "rename it"
         )
 
 
@@ -175,7 +173,7 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
             _write_special(place, content.getbuffer())
             return
         if target.is_dir():
-            raise FileFormatError(f"expected a file to write, got the folder {shown(place)}; name a file inside it")
+            raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
         _remove_leftovers(target)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target), suffix=".part")
         temporary = Path(name)
@@ -194,7 +192,7 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
 
 
 def _unwritable(place: Path, reason: str) -> FileFormatError:
-    return FileFormatError(f"expected a writable place, got {reason} for {shown(place)}; choose another output")
+    return FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output")
 
 
 def _refuse_inputs(place: Path, inputs: Sequence[PathLike]) -> None:
@@ -202,9 +200,7 @@ def _refuse_inputs(place: Path, inputs: Sequence[PathLike]) -> None:
         found = Path(name)
         parts = [found, *found.glob("*"), *found.glob("*/*.parquet")] if found.is_dir() else [found]
         if any(same_file(place, part) for part in parts):
-            raise InputError(
-                f"expected an output other than the input, got {shown(place)} for both; choose another output"
-            )
+            raise InputError("an output other than the input", f"{shown(place)} for both", "choose another output")
 
 
 def _target_of(place: Path) -> Path | None:
@@ -222,7 +218,7 @@ def _target_of(place: Path) -> Path | None:
         return None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise FileFormatError(f"expected a file to write, got {kind} at {shown(place)}; choose another output")
+        raise FileFormatError("a file to write", f"{kind} at {shown(place)}", "choose another output")
     target = Path(os.path.realpath(place))
     return target if target.exists() else place  # /dev/stdout of a file that was deleted
 
@@ -240,7 +236,7 @@ def _write_special(place: Path, content: memoryview) -> None:
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise FileFormatError(
-                f"expected a pipe that is read, got one without a reader at {shown(place)}; start the reader first"
+                "a pipe that is read", f"one without a reader at {shown(place)}", "start the reader first"
             ) from error
         raise
     os.set_blocking(handle, True)

@@ -309,7 +309,7 @@ def _refuse_targets(block: Tensor, sums: Tensor, start: int, looseness: float) -
 def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> None:
     """Raise unless the class weights match the logits' classes and device."""
     if weight.shape[0] != classes:
-        raise InputError(f"expected weight of shape ({classes},), got ({weight.shape[0]},); pass one a class")
+        raise InputError(f"weight of shape ({classes},)", f"({weight.shape[0]},)", "pass one a class")
     if weight.device != device:
         got = f"weight on {weight.device} and logits on {device}"
         raise refuse(
@@ -320,14 +320,15 @@ def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> 
 def no_soft_form(name: str) -> InputError:
     """Return the error for target probabilities passed to the loss ``name``, which takes labels only."""
     return InputError(
-        f"expected integer labels for {name}, got target probabilities; pass class indices, "
-        f"or use a loss with a soft form ({SOFT_LOSSES})"
+        f"integer labels for {name}",
+        "target probabilities",
+        f"pass class indices, or use a loss with a soft form ({SOFT_LOSSES})",
     )
 
 
 def no_weighted_targets() -> InputError:
     """Return the error for class weights with target probabilities."""
-    return InputError("expected class weights with integer labels only, got target probabilities; drop one")
+    return InputError("class weights with integer labels only", "target probabilities", "drop one")
 
 
 def kind_of(value: object) -> str:

@@ -69,7 +69,7 @@ class ArrayCalibrator:
             InputError: If they are not probabilities, or of another number of classes.
         """
         if self.fitted is None:
-            raise NotFittedError("expected a fitted ArrayCalibrator, got one before fit; call fit(p_cal, y_cal) first")
+            raise NotFittedError("a fitted ArrayCalibrator", "one before fit", "call fit(p_cal, y_cal) first")
         after = _predictions(p_test, None).calibrated_by(self.fitted, allow_fit_rows=True)
         return np.asarray(after.log_probs.double().exp().cpu().numpy(), dtype=np.float64)
 

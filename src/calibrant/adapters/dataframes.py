@@ -50,7 +50,7 @@ def from_table(
     if wrong := [name for name in columns if not isinstance(name, str | int)]:
         raise refuse("columns as names or numbers", shown(wrong[0]), "name one column of the table per class")
     if not columns:
-        raise InputError("expected the columns of the classes, got none; name one per class")
+        raise InputError("the columns of the classes", "none", "name one per class")
     known = _columns_of(table)
     features = check_sequence(features, name="features")
     for name in (*(one for one in (label, group, weight) if one is not None), *features):
@@ -58,7 +58,7 @@ def from_table(
             raise refuse("the name of a column", shown(name), "pass a string")
     missing = [name for name in [*columns, label, group, weight, *features] if name is not None and name not in known]
     if missing:
-        raise InputError(f"expected columns {shown(missing)}, got only {shown(known, most=200)}; rename them")
+        raise InputError(f"columns {shown(missing)}", f"only {shown(known, most=200)}", "rename them")
     values = np.stack([_column(table, name) for name in columns], axis=1)
     labels = None if label is None else _codes(_column(table, label), columns)
     groups = None if group is None else _column(table, group)
@@ -86,7 +86,7 @@ def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) 
     if not all(isinstance(name, str) for name in names):
         raise refuse("column names as text", shown(columns), "pass strings")
     if len(names) != predictions.classes:
-        raise InputError(f"expected {predictions.classes} column names, got {len(names)}; pass one per class")
+        raise InputError(f"{predictions.classes} column names", f"{len(names)}", "pass one per class")
     probs = predictions.probs
     data = {name: probs[:, k].cpu().numpy() for k, name in enumerate(names)}
     data["predicted"] = predictions.predicted.cpu().numpy()
@@ -119,5 +119,5 @@ def _codes(labels: Any, columns: Sequence[str]) -> Any:
     index = {name: code for code, name in enumerate(columns)}
     unknown = sorted({str(name) for name in labels} - set(index))
     if unknown:
-        raise InputError(f"expected labels among {list(columns)}, got {unknown[:3]}; check the label column")
+        raise InputError(f"labels among {list(columns)}", f"{unknown[:3]}", "check the label column")
     return np.array([index[str(name)] for name in labels])

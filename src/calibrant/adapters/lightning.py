@@ -67,7 +67,7 @@ def _pair(outputs: Any) -> tuple[Tensor, Tensor]:
         return outputs[0].detach(), outputs[1].detach()
     got = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
     raise InputError(
-        f"expected validation_step to return {{'logits': …, 'labels': …}} or (logits, labels), got {got}; return these"
+        "validation_step to return {'logits': …, 'labels': …} or (logits, labels)", f"{got}", "return these"
     )
 
 
@@ -130,8 +130,9 @@ class AdaFocalCallback(_Collector):
         loss = getattr(pl_module, self.attribute, None)
         if not isinstance(loss, nn.Module) or not isinstance(loss, Adaptive):
             raise InputError(
-                f"expected an adaptive loss such as AdaFocalLoss() in {type(pl_module).__name__}.{self.attribute}, got "
-                f"{type(loss).__name__}; name the attribute that holds it"
+                f"an adaptive loss such as AdaFocalLoss() in {type(pl_module).__name__}.{self.attribute}",
+                f"{type(loss).__name__}",
+                "name the attribute that holds it",
             )
         return loss
 

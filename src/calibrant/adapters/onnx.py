@@ -48,13 +48,13 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         raise refuse("example as a batch of at least one row", shown(example), "pass a tensor that the model takes")
     if example is None:
         if not isinstance(module, Calibrator | MultiLabelCalibrator):
-            raise InputError(f"expected an example input for {type(module).__name__}, got none; pass example=batch")
+            raise InputError(f"an example input for {type(module).__name__}", "none", "pass example=batch")
         module._need_fit()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
     program = _translate(module, example)
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:
-        raise FitError(f"expected standard ONNX operators only, got those of {', '.join(foreign)}; simplify the model")
+        raise FitError("standard ONNX operators only", f"those of {', '.join(foreign)}", "simplify the model")
     with atomic_write(path) as file:
         file.write(program.SerializeToString())
 

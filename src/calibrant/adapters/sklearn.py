@@ -157,12 +157,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, y = self._checked(X, y)
             weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
         if weight is not None and not np.isfinite(weight).all():
-            raise InputError("expected finite sample_weight, got NaN or infinity; drop those rows")
+            raise InputError("finite sample_weight", "NaN or infinity", "drop those rows")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(
-                f"expected at least 2 classes in y, got 1 class ({self.classes_[0]!r}); add data of the others"
-            )
+            raise InputError("at least 2 classes in y", f"1 class ({self.classes_[0]!r})", "add data of the others")
         codes_of_groups = check_groups(groups, rows=len(y))
         clusters = None if codes_of_groups is None else codes_of_groups.numpy()
         with _in_one_sentence():
@@ -264,7 +262,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         else:
             X, y = indexable(as_array(X, name="X") if isinstance(X, torch.Tensor) else X, _check_y(y))
             if not len(y):
-                raise InputError("expected at least 2 rows, got 0 (0 samples in y); pass data to fit on")
+                raise InputError("at least 2 rows", "0 (0 samples in y)", "pass data to fit on")
         check_classification_targets(y)
         return X, y
 
@@ -273,11 +271,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ) -> torch.Tensor:
         if isinstance(self.estimator, str):
             if self.estimator != "logits":
-                raise InputError(f"expected a classifier or 'logits', got {self.estimator!r}; pass one of these")
+                raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
             self.estimators_: list[Any] = []
             if X.shape[1] != len(self.classes_):
                 raise InputError(
-                    f"expected one column of logits per class ({len(self.classes_)}), got {X.shape[1]}; check X and y"
+                    f"one column of logits per class ({len(self.classes_)})", f"{X.shape[1]}", "check X and y"
                 )
             return torch.from_numpy(X).double()
         if isinstance(self.cv, str):
@@ -286,15 +284,13 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _prefit(self, X: Any) -> torch.Tensor:
         if self.cv != "prefit":
-            raise InputError(f"expected cv as a number, a splitter or 'prefit', got {self.cv!r}; choose one of these")
+            raise InputError("cv as a number, a splitter or 'prefit'", f"{self.cv!r}", "choose one of these")
         try:
             check_is_fitted(self.estimator)
         except (NotFittedError, TypeError) as error:
-            raise InputError("expected a fitted classifier with cv='prefit', got none; fit it first") from error
+            raise InputError("a fitted classifier with cv='prefit'", "none", "fit it first") from error
         if not np.isin(self.classes_, self.estimator.classes_).all():
-            raise InputError(
-                "expected labels that the fitted classifier knows, got others; calibrate on its own classes"
-            )
+            raise InputError("labels that the fitted classifier knows", "others", "calibrate on its own classes")
         self.estimators_ = [self.estimator]
         self.classes_ = np.asarray(self.estimator.classes_)
         return _logits_of(self.estimator, X)
@@ -302,9 +298,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _cross_fit(self, X: Any, y: Array, weight: Array | None, groups: Array | None) -> torch.Tensor:
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
-            raise InputError(
-                f"expected a classifier, got {type(estimator).__name__}; calibration is of class probabilities"
-            )
+            raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
         weighted = weight is not None and _takes_weights(estimator)
 
         def fitted(rows: Array | None) -> Any:
@@ -316,9 +310,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         smallest = int(np.unique(y, return_counts=True)[1].min())
         folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
         if smallest < 2:
-            raise InputError(
-                "expected at least 2 samples of every class, got 1 of some class; add data or drop the class"
-            )
+            raise InputError("at least 2 samples of every class", "1 of some class", "add data or drop the class")
         logits, models = torch.empty(len(y), len(self.classes_), dtype=torch.float64), []
         splitter = StratifiedGroupKFold(folds) if groups is not None and isinstance(folds, int) else folds
         with _in_one_sentence():
@@ -326,9 +318,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for train, test in parts:
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
-                raise InputError(
-                    "expected every class in every fold, got folds without some; use fewer or stratified folds"
-                )
+                raise InputError("every class in every fold", "folds without some", "use fewer or stratified folds")
             logits[test] = _logits_of(model, _safe_split(estimator, X, y, test)[0])
             models.append(model)
         averaged = _votes(estimator) if self.ensemble is None else self.ensemble
@@ -365,7 +355,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
             f"expected a calibrator or a name such as {', '.join(map(repr, NAMES))}, got {given!r}{hint or '; name one of these'}"
         )
     raise InputError(
-        f"expected a calibrator or its name, got {type(given).__name__}; pass an instance such as IsotonicCalibration()"
+        "a calibrator or its name", f"{type(given).__name__}", "pass an instance such as IsotonicCalibration()"
     )
 
 

@@ -94,7 +94,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         if (
             isinstance(self.logits, list) and not self.logits
         ):  # a list before torchmetrics gathers the processes, then a tensor
-            raise InputError("expected at least one batch before compute, got none; call update first")
+            raise InputError("at least one batch before compute", "none", "call update first")
         logits, labels = dim_zero_cat(self.logits), dim_zero_cat(self.labels)
         value = self.metric(Predictions.from_logits(logits, labels))
         return torch.tensor(value, dtype=torch.float64, device=logits.device)

@@ -90,7 +90,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, loss: Loss, *, predict: Callable[[], Predictions] | None = None) -> None:
         if predict is not None and not hasattr(loss, "update"):
-            raise InputError(f"expected an adaptive loss with predict, got {loss!r}; drop predict")
+            raise InputError("an adaptive loss with predict", f"{loss!r}", "drop predict")
         self.loss: nn.Module = loss
         self.predict = predict
         self._updated = False

@@ -187,9 +187,7 @@ class EqualMass(Binning):
             InputError: For sampling weights, which define no ranks to interpolate between.
         """
         if up_to.is_floating_point():
-            raise InputError(
-                "expected counted rows for interpolated bins, got sampling weights; use EqualMass(ties='together')"
-            )
+            raise InputError("counted rows for interpolated bins", "sampling weights", "use EqualMass(ties='together')")
         # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
         rows = int(up_to[-1])
         at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=value.device)
@@ -280,8 +278,9 @@ class MassSketch:
         if key.shape[0] > cls.CELLS:
             if binning.ties == "interpolated":
                 raise InputError(
-                    f"expected at most {cls.CELLS} distinct values to merge interpolated bins, got {key.shape[0]}; "
-                    "use ties='together', or call the metric on all rows at once"
+                    f"at most {cls.CELLS} distinct values to merge interpolated bins",
+                    f"{key.shape[0]}",
+                    "use ties='together', or call the metric on all rows at once",
                 )
             cell = (value * cls.CELLS).long().clamp_max(cls.CELLS - 1)
             _, code = torch.unique(cell, return_inverse=True)
@@ -295,12 +294,10 @@ class MassSketch:
 
     def __add__(self, other: "MassSketch") -> "MassSketch":
         if self.binning != other.binning:
-            raise InputError(
-                f"expected sketches for {self.binning}, got {other.binning}; merge those of one metric only"
-            )
+            raise InputError(f"sketches for {self.binning}", f"{other.binning}", "merge those of one metric only")
         if (self.squares is None) != (other.squares is None):
             raise InputError(
-                "expected sketches of one kind of weights, got sampling weights in one only; measure all parts with weights"
+                "sketches of one kind of weights", "sampling weights in one only", "measure all parts with weights"
             )
         names = ["value", "count", "sum_p", "sum_y"] + ["squares"] * (self.squares is not None)
         value, *sums = (torch.cat([getattr(self, name), getattr(other, name)]) for name in names)

@@ -66,12 +66,13 @@ class BinTable:
     def __add__(self, other: "BinTable") -> "BinTable":
         if (self.squares is None) != (other.squares is None):
             raise InputError(
-                "expected tables of one kind of weights, got sampling weights in one only; measure all parts with weights"
+                "tables of one kind of weights", "sampling weights in one only", "measure all parts with weights"
             )
         if self.count.shape != other.count.shape:
             raise InputError(
-                f"expected tables of equally many bins, got {self.count.shape[0]} and {other.count.shape[0]}; "
-                "merge tables of one binning only"
+                "tables of equally many bins",
+                f"{self.count.shape[0]} and {other.count.shape[0]}",
+                "merge tables of one binning only",
             )
         squares = None if self.squares is None or other.squares is None else self.squares + other.squares
         sums = (self.count + other.count, self.sum_p + other.sum_p, self.sum_y + other.sum_y)

@@ -105,7 +105,7 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
 def for_command_line(error: CalibrantError) -> str:
     """Return the sentence of ``error`` with the option in place of the argument, and a remedy that a person here can follow."""
     if error.got is None:
-        return for_files(str(error))
+        return str(error)
     expected, option = error.expected, f"--{error.argument.replace('_', '-')}"
     if error.argument and option in OPTIONS.get():
         expected = re.sub(rf"^{re.escape(error.argument)}\b", option, expected)
@@ -118,7 +118,11 @@ def for_command_line(error: CalibrantError) -> str:
 def _followed(remedy: Remedy) -> str:
     """Return what a person does at the command line: the typed command with more options, or words and the commands that have an option."""
     if remedy.reading:
-        return _typed_with(dict(remedy.reading))
+        return remedy.before + _typed_with(dict(remedy.reading))
+    if remedy.instead:
+        old, new = remedy.instead
+        typed = [new if word == old else word for word in ARGUMENTS.get()]
+        return f"{remedy.command} && calibrant {shlex.join(typed)}" if new in typed else remedy.python
     words = remedy.command or remedy.python
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():
         return words.replace(
@@ -137,9 +141,9 @@ def owners_of(option: str) -> list[str]:
 
 def _typed_with(arguments: Mapping[str, str | bool]) -> str:
     """Return "run: calibrant evaluate scores.csv --columns 'p*' --kind probs" for the arguments that would read a file."""
-    options: list[str] = []
+    options = ["--" + name.replace("_", "-") for name, value in arguments.items() if value is True]
     for name, value in arguments.items():
-        options += ["--" + name.replace("_", "-")] if value is True else ["--" + name.replace("_", "-"), str(value)]
+        options += [] if value is True else ["--" + name.replace("_", "-"), str(value)]
     typed = _without(ARGUMENTS.get(), [word for word in options if word.startswith("--")])
     return f"run: calibrant {shlex.join([*typed, *options])}" if typed else f"add {shlex.join(options)}"
 
@@ -153,41 +157,6 @@ def _without(typed: Sequence[str], names: Sequence[str]) -> list[str]:
             kept.append(word)
         skip = not skip and word in names
     return kept
-
-
-# Readers of files still write whole sentences: what Python's remedies are called here.
-_FILE_REMEDIES = (
-    (r"pass kind='probs', or kind='logits', to calibrant\.read", r"add --kind probs, or --kind logits"),
-    (r"call them by their kind, probs", r"use --kind probs --normalize"),
-    (r"leave (kind|normalize|columns|label|labels) out", r"leave --\1 out"),
-    (
-        r"pass class_names, one name a class in the order of the scores",
-        r"write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
-    ),
-    (r"(?<![-\w])class_names", r"--class-names"),
-)
-_NAMED = re.compile(
-    r", and name (?P<file>.+) for (?P<old>.+)$", re.DOTALL
-)  # at the end of what makes another file of the one named
-_READ = re.compile(r"pass ((?:\w+='[^']*'|normalize=True)(?:, (?:\w+='[^']*'|normalize=True))*) to calibrant\.read")
-
-
-def for_files(message: str) -> str:
-    """Return a sentence about a file with a remedy that a person at the command line can follow."""
-    for pattern, words in _FILE_REMEDIES:
-        message = re.sub(pattern, words, message)
-    return _NAMED.sub(_with_file, _READ.sub(_as_command, message))
-
-
-def _as_command(match: re.Match[str]) -> str:
-    arguments: dict[str, str | bool] = dict(re.findall(r"(\w+)='([^']*)'", match[1]))
-    return _typed_with(({"normalize": True} if "normalize=True" in match[1] else {}) | arguments)
-
-
-def _with_file(match: re.Match[str]) -> str:
-    """Return " && calibrant evaluate scores.csv" for the file that was converted from the typed one."""
-    typed = [match["file"] if word == match["old"] else word for word in ARGUMENTS.get()]
-    return f" && calibrant {shlex.join(typed)}" if match["file"] in typed else match[0]
 
 
 def fail(sentence: str, *, code: int = USER_ERROR) -> NoReturn:

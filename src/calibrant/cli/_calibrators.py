@@ -38,7 +38,7 @@ def make_calibrator(name: str, *, features: str | None = None, top_label: bool =
     """
     method = choose(SHORT_NAMES.get(name, name), family=calibrators, option="--method")
     if top_label and method != "AutoCalibrator":
-        raise InputError(f"expected --method auto with --top-label, got {method}; leave one of them out")
+        raise InputError("--method auto with --top-label", f"{method}", "leave one of them out")
     if features is not None:
         return _by_features(method, features, top_label=top_label)
     if top_label:
@@ -47,20 +47,21 @@ def make_calibrator(name: str, *, features: str | None = None, top_label: bool =
         return getattr(calibrators, method)()
     except (TypeError, InputError) as error:  # InputError: an argument without a default, which no option gives
         raise InputError(
-            f"expected a method that needs no arguments, got {method} ({error}); construct and save it in Python"
+            "a method that needs no arguments", f"{method} ({error})", "construct and save it in Python"
         ) from error
 
 
 def _by_features(method: str, features: str, *, top_label: bool) -> Calibrator:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
-        raise InputError(f"expected --features as names between commas, got {features!r}; write region,age, or all")
+        raise InputError("--features as names between commas", f"{features!r}", "write region,age, or all")
     if method == "AutoCalibrator":
         return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns, top_label=top_label)
     if method not in ("GroupScaling", "BoostedScaling", "FeatureScaling"):
         raise InputError(
-            "expected --method auto, GroupScaling, BoostedScaling or FeatureScaling with --features, "
-            f"got {method}; leave one of them out"
+            "--method auto, GroupScaling, BoostedScaling or FeatureScaling with --features",
+            f"{method}",
+            "leave one of them out",
         )
     made: Calibrator = getattr(calibrators, method)(None if columns == ["all"] else columns)
     return made
@@ -74,7 +75,7 @@ def choose(name: str, *, family: ModuleType, option: str) -> str:
     lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[close[0]]}?" if close else "`calibrant methods` describes them"
-    raise InputError(f"expected {option} to be one of {', '.join(known)}, got {name!r}; {hint}")
+    raise InputError(f"{option} to be one of {', '.join(known)}", f"{name!r}", hint)
 
 
 def with_logits(data: Data, *, file: str, split: str) -> Predictions:
@@ -86,8 +87,10 @@ def with_logits(data: Data, *, file: str, split: str) -> Predictions:
     if isinstance(data, Predictions):
         return data
     raise InputError(
-        f"{file}, split {split!r}: expected logits or probabilities of all classes, got top-label confidences only; "
-        "save the model's logits"
+        "logits or probabilities of all classes",
+        "top-label confidences only",
+        "save the model's logits",
+        place=f"{file}, split {split!r}",
     )
 
 

@@ -98,7 +98,7 @@ def readable(name: str) -> Iterator[str]:
         return
     content = sys.stdin.buffer.read()
     if not content:
-        raise FileFormatError("expected predictions on stdin, got nothing; pipe a file of predictions")
+        raise FileFormatError("predictions on stdin", "nothing", "pipe a file of predictions")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stdin" + _suffix(content))
         path.write_bytes(content)
@@ -140,7 +140,7 @@ def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Seque
     resolved = [os.path.realpath(place) for place in places]
     for index, place in enumerate(places):
         if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
-            raise InputError(f"expected an output a file, got {shown(place)} twice; name two")
+            raise InputError("an output a file", f"{shown(place)} twice", "name two")
     if folder is not None:
         check_folder(folder)
 

@@ -62,7 +62,7 @@ def one_file(files: Sequence[str] | str | None) -> str:
     """
     named = [files] if isinstance(files, str) else list(files or [])
     if len(named) != 1:
-        raise InputError(f"expected one FILE of predictions with --multilabel, got {len(named)}; name one")
+        raise InputError("one FILE of predictions with --multilabel", f"{len(named)}", "name one")
     return named[0]
 
 
@@ -101,7 +101,7 @@ def fit_labels(
 
     request.refuse("features", "top_label")
     if as_json and output == STREAM:
-        raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
+        raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     name = one_file(file)
     with readable(name) as path:
         splits = request.splits(path)

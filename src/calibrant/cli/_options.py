@@ -126,7 +126,7 @@ class Inputs:
     @property
     def _kind(self) -> str | None:
         if self.logits is not None and self.kind not in (None, "logits"):
-            raise InputError(f"expected logits in {shown(self.logits)}, got --kind {self.kind}; name the file as FILE")
+            raise InputError(f"logits in {shown(self.logits)}", f"--kind {self.kind}", "name the file as FILE")
         return "logits" if self.logits is not None else self.kind
 
     @property
@@ -174,7 +174,7 @@ class Inputs:
         if self.logits is not None:
             if named or example:
                 raise InputError(
-                    f"expected --logits or a FILE, got both: {shown(named[0] if named else str(example))}; leave one out"
+                    "--logits or a FILE", f"both: {shown(named[0] if named else str(example))}", "leave one out"
                 )
             named = [self.logits]
         found = [
@@ -186,12 +186,12 @@ class Inputs:
                 if not named and getattr(self, name) != getattr(type(self), name):
                     option = f"--{name.replace('_', '-')}"
                     raise InputError(
-                        f"expected no {option} beside an example, whose names say what it holds, got it; leave it out"
+                        f"no {option} beside an example, whose names say what it holds", "it", "leave it out"
                     )
             found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
         if not found:
             advice = ", or try --example cifar10" if examples else ""
-            raise InputError(f"expected a FILE of predictions, got none; name one{advice}")
+            raise InputError("a FILE of predictions", "none", f"name one{advice}")
         return found
 
     def named(self, source: Source, *, names_used: bool = False) -> Named:
@@ -208,9 +208,7 @@ class Inputs:
 
         found = read_named(source.path, self.layout)
         if self.class_names and not found.matched and not names_used:
-            raise InputError(
-                f"expected labels that are text beside --class-names, got numbers in {source.shown}; leave it out"
-            )
+            raise InputError("labels that are text beside --class-names", f"numbers in {source.shown}", "leave it out")
         for note in found.notes:
             typer.echo(f"note: {source.shown}: {note}", err=True)
         return found
@@ -269,7 +267,7 @@ class OneFile:
         """
         found = inputs.sources(self.file, self.example, examples=True)
         if len(found) > 1:
-            raise InputError(f"expected one file to {purpose}, got {found[0].shown} and --example; leave one out")
+            raise InputError(f"one file to {purpose}", f"{found[0].shown} and --example", "leave one out")
         return found[0]
 
 
@@ -327,7 +325,7 @@ def column_of(
         values = values[labels != inputs.ignore_index]
     if values.shape != (len(data),):
         raise InputError(
-            f"expected one value of {column!r} a row ({len(data):,}), got shape {values.shape}; name a column of the rows"
+            f"one value of {column!r} a row ({len(data):,})", f"shape {values.shape}", "name a column of the rows"
         )
     return values
 
@@ -342,9 +340,9 @@ def column_names(by: Sequence[str] | None) -> list[str] | None:
         return None
     names = [name.strip() for text in by for name in text.split(",")]
     if "" in names:
-        raise InputError(f"expected names of columns for --by, got {', '.join(by)!r}; write --by age,region")
+        raise InputError("names of columns for --by", f"{', '.join(by)!r}", "write --by age,region")
     if twice := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise InputError(f"expected each column once for --by, got {twice[0]!r} twice; name it once")
+        raise InputError("each column once for --by", f"{twice[0]!r} twice", "name it once")
     return names
 
 
@@ -396,7 +394,7 @@ def refuse_typed(context: typer.Context, names: Sequence[str], *, where: str, re
     """
     if found := typed(context, names):
         raise InputError(
-            f"expected only options that have an effect, got {' and '.join(found)} for {where}; {remedy or _leave_out(found)}"
+            "only options that have an effect", f"{' and '.join(found)} for {where}", remedy or _leave_out(found)
         )
 
 

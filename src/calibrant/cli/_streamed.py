@@ -92,7 +92,7 @@ class Execution:
                 self.options.address, workers=self.options.workers if typed(self.context, ["workers"]) else None
             )
         if self.options.address is not None:
-            raise InputError("expected --executor ray beside --address, got the local executor; name both")
+            raise InputError("--executor ray beside --address", "the local executor", "name both")
         return in_turn if self.options.workers == 1 else processes(self.options.workers)
 
 
@@ -125,24 +125,18 @@ def parts_of(file: str, split: str | None, context: typer.Context, *, option: st
     folders = split_places(home)
     flat = any(home.glob("*.parquet")) and not any(place.is_file() for place in folders.values())
     if folders and flat:
-        raise InputError(
-            f"expected Parquet files or folders of them in {shown(file)}, got both; name the folder that is meant"
-        )
+        raise InputError(f"Parquet files or folders of them in {shown(file)}", "both", "name the folder that is meant")
     if not folders:
         refuse_typed(context, [option], where=f"{shown(file)}, a folder without folders of splits")
         return {"all": home}
     names = [canonical_split(name) for name in folders]
     if len(set(names)) < len(names):
-        raise InputError(
-            f"expected one folder a split in {shown(file)}, got {sorted(folders)}; keep one spelling of each"
-        )
+        raise InputError(f"one folder a split in {shown(file)}", f"{sorted(folders)}", "keep one spelling of each")
     if split is None:
         return folders
     found = find_split(folders, split)
     if found is None:
-        raise FileFormatError(
-            f"expected the split {split!r}, got only {sorted(folders)} in {shown(file)}; name one of these"
-        )
+        raise FileFormatError(f"the split {split!r}", f"only {sorted(folders)} in {shown(file)}", "name one of these")
     return {split: folders[found]}
 
 
@@ -229,9 +223,7 @@ def apply_to_streamed(
     from calibrant.scale import ParquetRows, apply_streamed
 
     if output == STREAM:
-        raise InputError(
-            f"expected a folder to write calibrated files of {shown(file)} to, got -; name one by --output"
-        )
+        raise InputError(f"a folder to write calibrated files of {shown(file)} to", "-", "name one by --output")
     rows = ParquetRows(file)
     if rows.path.is_file():
         check_suffix(output, (".parquet",), what="a large Parquet file, which is streamed")
@@ -277,8 +269,12 @@ class FolderReport:
             elif self.fitting.method is not None:
                 fit_split, split_name, method = self.fitting.fit_split, self.fitting.split, self.fitting.method
                 raise InputError(
-                    f"expected folders {fit_split} and {split_name} in {shown(file)} to fit {method} on one and evaluate on "
-                    "the other, got none; fit it with `calibrant fit` on other rows and pass it as --calibrator"
+                    (
+                        f"folders {fit_split} and {split_name} in {shown(file)} to fit {method} on one and evaluate on "
+                        "the other"
+                    ),
+                    "none",
+                    "fit it with `calibrant fit` on other rows and pass it as --calibrator",
                 )
         name = Path(shown(Path(file).resolve()))
         with (

@@ -66,9 +66,7 @@ class Manner:
         check_choice(self.executor, name="executor", choices=("local", "ray"))
         check_choice(self.accelerator, name="accelerator", choices=("auto", "cpu", "cuda"))
         if self.address is not None and self.executor != "ray":
-            raise InputError(
-                f"expected --executor ray beside --address, got {self.executor!r}; add it or leave the address out"
-            )
+            raise InputError("--executor ray beside --address", f"{self.executor!r}", "add it or leave the address out")
 
 
 def load_study(name: str, *, scale: str | None = "cpu") -> Study:

@@ -161,7 +161,7 @@ def _calibrated(source: Source, calibrator: Calibrator, inputs: Inputs, *, what:
     from calibrant.data.splits import split_prefixes, stale_names
 
     if what in ("label", "top"):
-        raise InputError(f"expected a table for --as {what}, got {source.shown}; write probs or logits")
+        raise InputError(f"a table for --as {what}", f"{source.shown}", "write probs or logits")
     named: Named = inputs.named(source)
     arrays = dict(named.arrays)
     prefixes = split_prefixes(arrays, source.shown)

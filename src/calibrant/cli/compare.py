@@ -49,7 +49,7 @@ def compare(
 
     if inputs.logits is not None or (on is not None and example is not None):
         extra = "--logits" if inputs.logits is not None else "--example beside --on"
-        raise InputError(f"expected predictions as A and B, or one file to apply both to, got {extra}; leave it out")
+        raise InputError("predictions as A and B, or one file to apply both to", f"{extra}", "leave it out")
     base = None if on is None and example is None else inputs.sources(on, example, examples=True)[0]
     with working("comparing"):
         found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
@@ -67,7 +67,7 @@ def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predic
 
     if on is None:
         if name == UNCALIBRATED:
-            raise InputError(f"expected two files of predictions, got {name!r} without --on; add --on PREDICTIONS")
+            raise InputError("two files of predictions", f"{name!r} without --on", "add --on PREDICTIONS")
         return inputs.pick(Source(name, shown(name)), split)
     data = inputs.pick(on, split)
     if name == UNCALIBRATED:

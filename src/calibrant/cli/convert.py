@@ -50,13 +50,13 @@ def convert(
 
     *files, output = places
     if len(files) > 1:
-        raise InputError(f"expected one IN and one OUT, got {len(places)} places; convert them one by one")
+        raise InputError("one IN and one OUT", f"{len(places)} places", "convert them one by one")
     source = inputs.sources(files, example, examples=True)[0]
     beside = [source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if output != STREAM and not Path(output).suffix:
         check_folder(output)
         if Path(output).is_dir() and any(Path(output).iterdir()):
-            raise InputError(f"expected a new or empty folder, got {shown(output)}, which holds files; name another")
+            raise InputError("a new or empty folder", f"{shown(output)}, which holds files", "name another")
     if _in_pieces(source, output, inputs, split):
         said = _convert_in_pieces(source, output, inputs)
     else:
@@ -87,9 +87,7 @@ def _converted(source: Source, inputs: Inputs, split: str | None, suffix: str) -
         return arrays, ", ".join(f"{name} {len(data):,} rows" for name, data in splits.items())
     found = find_split(splits, split)
     if found is None:
-        raise FileFormatError(
-            f"expected the split {split!r}, got only {sorted(splits)} in {source.shown}; name one of these"
-        )
+        raise FileFormatError(f"the split {split!r}", f"only {sorted(splits)} in {source.shown}", "name one of these")
     prefixes = split_prefixes(arrays, source.shown)
     own, others = prefixes[found], [prefix for name, prefix in prefixes.items() if name != found and prefix]
     kept = {
@@ -139,9 +137,7 @@ def _convert_in_pieces(source: Source, output: str, inputs: Inputs) -> str:
     place = Path(source.path)
     for name in ("class_dim", "ignore_index"):
         if getattr(inputs, name) != getattr(Inputs, name):
-            raise InputError(
-                f"expected rows of one prediction each in a table, got --{name.replace('_', '-')}; leave it out"
-            )
+            raise InputError("rows of one prediction each in a table", f"--{name.replace('_', '-')}", "leave it out")
     if not place.is_dir():
         check_target(output, inputs=[place, *inputs.beside])
         rows, off = convert_tables(place, Path(output), inputs.layout)

@@ -69,7 +69,7 @@ class Outputs:
         """Refuse places that cannot be written, before any work is done."""
         check_outputs(self.output, self.curve, inputs=inputs)
         if self.output is not None and self.output.suffix != ".safetensors":
-            raise InputError(f"expected an output that ends in .safetensors, got {self.output.name}; rename it")
+            raise InputError("an output that ends in .safetensors", f"{self.output.name}", "rename it")
         if self.curve is not None:
             check_suffix(self.curve, PICTURES, what="a figure")
 
@@ -140,7 +140,7 @@ def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None
     from calibrant.operate.costs import weigh
 
     if curve is not None and data.classes != 2:
-        raise InputError(f"expected two classes for --curve, got {data.classes}; leave it out")
+        raise InputError("two classes for --curve", f"{data.classes}", "leave it out")
     found = weigh(rule, costs.actions, data)
     if curve is not None:
         from calibrant._core.paths import atomic_write

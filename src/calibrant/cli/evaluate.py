@@ -174,7 +174,7 @@ class Panel:
         """
         named = tuple(parse_metric(text) for text in texts)
         if bins is not None and named and not any(_binned(metric) for metric in named):
-            raise InputError(f"expected a metric with bins beside --bins, got {', '.join(texts)}; leave it out")
+            raise InputError("a metric with bins beside --bins", f"{', '.join(texts)}", "leave it out")
         return cls(named, bins)
 
     def metrics_for(self, data: Data) -> list[Metric]:
@@ -190,9 +190,7 @@ class Panel:
         for metric in chosen:
             if metric.needs_classes and isinstance(data, BinaryPairs):
                 name = type(metric).__name__
-                raise InputError(
-                    f"expected probabilities of all classes for {name}, got top-label confidences; measure ECE"
-                )
+                raise InputError(f"probabilities of all classes for {name}", "top-label confidences", "measure ECE")
         return [_rebinned(metric, self.bins) for metric in chosen]
 
     def sums(self, file: str) -> list[SumMetric[Any]]:
@@ -212,8 +210,9 @@ class Panel:
         for metric in chosen:
             if not isinstance(metric, SumMetric):
                 raise InputError(
-                    f"expected metrics that are sums for {file}, which is streamed, got {metric!r}; name one of "
-                    f"{', '.join(type(one).__name__ for one in sum_metrics())}"
+                    f"metrics that are sums for {file}, which is streamed",
+                    f"{metric!r}",
+                    f"name one of {', '.join(type(one).__name__ for one in sum_metrics())}",
                 )
             found.append(metric)
         return found
@@ -232,7 +231,7 @@ def parse_metric(text: str) -> Metric:
     if name not in known_names:
         close = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "`calibrant methods metrics` describes them"
-        raise InputError(f"expected --metric to be one of {', '.join(known_names)}, got {name!r}; {hint}")
+        raise InputError(f"--metric to be one of {', '.join(known_names)}", f"{name!r}", hint)
     cls = getattr(metrics, name)
     options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
     known = {field.name for field in dataclasses.fields(cls)}
@@ -246,13 +245,11 @@ def parse_metric(text: str) -> Metric:
     strange = sorted(set(options) - known)
     if strange:
         may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
-        raise InputError(f"expected options of {name} among {may}, got {strange[0]!r}; leave it out")
+        raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
     try:
         return cls(**options)  # type: ignore[no-any-return]
     except TypeError as error:
-        raise InputError(
-            f"expected options of {name} as it takes them, got {rest!r} ({error}); see its reference"
-        ) from error
+        raise InputError(f"options of {name} as it takes them", f"{rest!r} ({error})", "see its reference") from error
 
 
 def by_column(
@@ -272,7 +269,7 @@ def by_column(
         found, codes = np.unique(text, return_inverse=True)
         if len(found) > MOST_GROUPS:
             raise InputError(
-                f"expected at most {MOST_GROUPS} groups, got {len(found)} values of {column!r}; name a column of few values"
+                f"at most {MOST_GROUPS} groups", f"{len(found)} values of {column!r}", "name a column of few values"
             )
         for place, value in enumerate(found.tolist()):
             yield f"{column}={value}", data[torch.from_numpy(np.flatnonzero(codes == place))]
@@ -281,7 +278,7 @@ def by_column(
 def _option_of(part: str, name: str) -> tuple[str, Any]:
     key, sign, value = part.partition("=")
     if not sign or not key.strip():
-        raise InputError(f"expected options of {name} as option=value, got {part!r}; write {name}:bins=20")
+        raise InputError(f"options of {name} as option=value", f"{part!r}", f"write {name}:bins=20")
     try:
         return key.strip(), json.loads(value)
     except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits: text
@@ -293,7 +290,7 @@ def _binning(name: Any, bins: Any, metric: str) -> Any:
 
     binnings = {"EqualWidth": EqualWidth, "EqualMass": EqualMass}
     if name is not None and name not in binnings:
-        raise InputError(f"expected binning of {metric} as EqualWidth or EqualMass, got {name!r}; name one of them")
+        raise InputError(f"binning of {metric} as EqualWidth or EqualMass", f"{name!r}", "name one of them")
     make = binnings["EqualWidth" if name is None else name]
     return make() if bins is None else make(bins)
 

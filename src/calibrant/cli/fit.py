@@ -93,7 +93,7 @@ def fit(
         fit_labels(labels, given.file, output=output, method=chosen.method, split=chosen.split, as_json=as_json)
         return
     if as_json and output == STREAM:
-        raise InputError("expected a file for the calibrator beside --json, got - for both; name one by --output")
+        raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     execution = Execution(context, streaming)
     source = given.source(inputs, purpose="fit on")
     if execution.streams(source.path):

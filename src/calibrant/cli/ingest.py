@@ -128,7 +128,7 @@ def ingest(
     splits = {name: make(part) for name, part in parts.items()}
     if len({data.classes for data in splits.values()}) > 1:
         got = [data.classes for data in splits.values()]
-        raise InputError(f"expected as many options in val as in test, got {got}; leave --test out")
+        raise InputError("as many options in val as in test", f"{got}", "leave --test out")
     save_predictions(output, splits)
     said = _summary_of(splits) + ("; failed requests left out" if program.skip_failed else "")
     console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
@@ -141,8 +141,9 @@ def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
             check_source(place)
     if swapped is not None and same_file(swapped, log):
         raise InputError(
-            f"expected the judge's answers in the other order for --swapped, got the log itself, {shown(swapped)}; "
-            "name the log of the other order, or leave --swapped out"
+            "the judge's answers in the other order for --swapped",
+            f"the log itself, {shown(swapped)}",
+            "name the log of the other order, or leave --swapped out",
         )
 
 
@@ -152,15 +153,13 @@ def _check_output(output: str, inputs: list[str], test: float | None) -> None:
 
     if Path(output).suffix not in SUFFIXES:
         raise InputError(
-            f"expected OUT to end in {', '.join(SUFFIXES)}, got {shown(output)}; name it so, and use convert for more formats"
+            f"OUT to end in {', '.join(SUFFIXES)}", f"{shown(output)}", "name it so, and use convert for more formats"
         )
     check_target(output, inputs=inputs)
     if test is not None:
         check_number(test, name="--test", low=0, high=1, open_low=True, open_high=True)
         if output.endswith(".parquet"):
-            raise InputError(
-                "expected .npz or .safetensors for two splits, got .parquet; name it so, or leave --test out"
-            )
+            raise InputError(".npz or .safetensors for two splits", ".parquet", "name it so, or leave --test out")
 
 
 def _refuse_without_effect(context: typer.Context, source: str, kind: str) -> None:
@@ -197,9 +196,7 @@ def _spellings(text: str) -> dict[str, list[str]]:
     for part in text.split(","):
         name, _, spelled = part.partition("=")
         if not name.strip() or name.strip() in made:
-            raise InputError(
-                f"expected distinct names with commas between them for --options, got {text!r}; write A,B,C,D"
-            )
+            raise InputError("distinct names with commas between them for --options", f"{text!r}", "write A,B,C,D")
         made[name.strip()] = spelled.split("|") if spelled else [name]
     return made
 
@@ -213,7 +210,7 @@ def _divided(log: Log, share: float) -> dict[str, Log]:
     chosen = [in_test(one.id if one.question is None else one.question) for one in log]
     if len(set(chosen)) < 2:
         raise InputError(
-            f"expected questions for val and test, got {len(log)} that fall in one; choose another --test, or leave it out"
+            "questions for val and test", f"{len(log)} that fall in one", "choose another --test, or leave it out"
         )
     return {
         "val": log[[row for row, one in enumerate(chosen) if not one]],

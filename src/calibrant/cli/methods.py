@@ -67,7 +67,7 @@ def _pick_family(name: str) -> str:
             return family
     close = difflib.get_close_matches(name.lower(), FAMILIES, n=1)
     hint = f"did you mean {close[0]}?" if close else "choose one of these"
-    raise InputError(f"expected a family among {', '.join(FAMILIES)}, got {name!r}; {hint}")
+    raise InputError(f"a family among {', '.join(FAMILIES)}", f"{name!r}", hint)
 
 
 def _catalogue(family: str) -> list[Entry]:

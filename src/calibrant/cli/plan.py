@@ -62,7 +62,7 @@ def plan(
         with readable(source.path) as path:
             data = inputs.pick(at_path(source, path), split)
     elif inputs != Inputs():
-        raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
+        raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     else:
         refuse_typed(context, ["split"], where="a call without FILE")
         aim = replace(aim, accuracy=ACCURACY if aim.accuracy is None else aim.accuracy)

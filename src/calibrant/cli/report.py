@@ -163,7 +163,9 @@ class Decided:
         data = model.before if model.after is None else model.after
         if not isinstance(data, Predictions):
             raise InputError(
-                f"expected probabilities of all classes for decisions, got top-label pairs in {model.source}; save the model's logits"
+                "probabilities of all classes for decisions",
+                f"top-label pairs in {model.source}",
+                "save the model's logits",
             )
         found: list[Table | tuple[str, str]] = []
         if self.costs is not None:

@@ -138,7 +138,7 @@ def run(
         run_all(chosen_studies, kept, how)
         return
     if requested.name is None:
-        raise InputError("expected the name of a study, or --all, got neither; see calibrant study list")
+        raise InputError("the name of a study, or --all", "neither", "see calibrant study list")
     _refuse_scale(context, requested.name)
     chosen = _load(requested.name, scale, requested.data, seeds=requested.seeds, only=requested.only)
     _check(chosen, requested.name)
@@ -170,9 +170,7 @@ def claims(
     from calibrant.study.claims import claim_index, read_records
 
     if records is not None and not records.is_dir():
-        raise InputError(
-            f"expected a folder of records for --records, got {str(records)!r}; correct it or leave it out"
-        )
+        raise InputError("a folder of records for --records", f"{str(records)!r}", "correct it or leave it out")
     lines = claim_index(None if records is None else read_records(records))
     if as_json:
         found = {"claims": [line.plain() for line in lines], "verdicts": dict(Counter(line.verdict for line in lines))}
@@ -228,7 +226,7 @@ def init(
     from calibrant.study import write_template
 
     if file.suffix != ".toml":
-        raise InputError(f"expected a file that ends in .toml, got {str(file)!r}; rename it")
+        raise InputError("a file that ends in .toml", f"{str(file)!r}", "rename it")
     write_template(file)
     typer.echo(f"{file} is written; edit it, then: calibrant study run {file}")
 
@@ -343,12 +341,12 @@ def _load(
     name: str, scale: str, data: Path | None, *, seeds: int | None = None, only: list[str] | None = None
 ) -> Study:
     if data is not None and not data.is_dir():
-        raise InputError(f"expected a folder of data sets for --data, got {str(data)!r}; correct it or leave it out")
+        raise InputError("a folder of data sets for --data", f"{str(data)!r}", "correct it or leave it out")
     found = load_study(name, scale=scale)
     known = [objective.label for objective in found.objectives]
     for label in only or ():
         if label not in known:
-            raise InputError(f"expected objectives of {name} ({', '.join(known)}), got {label!r}; correct the name")
+            raise InputError(f"objectives of {name} ({', '.join(known)})", f"{label!r}", "correct the name")
     found = found.restricted(objectives=only or None, seeds=None if seeds is None else found.seeds[:seeds])
     if data is None:
         return found
@@ -356,8 +354,9 @@ def _load(
     if placed == found:
         wanted_sets = ", ".join(sorted({str(setting.data.get("name")) for setting in found.settings}))
         raise InputError(
-            f"expected --data to hold a folder of a data set of {name} ({wanted_sets}), got none of them in {str(data)!r}; put "
-            "one there, or leave --data out"
+            f"--data to hold a folder of a data set of {name} ({wanted_sets})",
+            f"none of them in {str(data)!r}",
+            "put one there, or leave --data out",
         )
     return placed
 
@@ -391,7 +390,7 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     report, figures = outputs.report, outputs.figures
     measured = collect(chosen, kept)
     if not measured:
-        raise InputError(f"expected finished runs of {chosen.name!r} in {kept.root}, got none; run the study first")
+        raise InputError(f"finished runs of {chosen.name!r} in {kept.root}", "none", "run the study first")
     verdicts = verdicts_on(chosen, measured)
     lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]

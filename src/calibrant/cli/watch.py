@@ -102,7 +102,7 @@ def watch(
     places = (state, outputs.refit, outputs.prometheus, outputs.html)
     check_outputs(*places, inputs=[name for name in read if name is not None])
     if inputs.logits is not None:
-        raise InputError(f"expected new predictions as FILE, got --logits; write {inputs.logits} --kind logits")
+        raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
     monitor = _start(state, start, calibrator, inputs)
     added = list(_added(monitor, new, calibrator, inputs))
     for other in merge or []:
@@ -135,7 +135,7 @@ def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, refer
         unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
         refuse_typed(context, unread, where="a call without FILE, which adds no rows")
         if not reference and inputs != Inputs():
-            raise InputError("expected a FILE beside options on what it holds, got none; name one, or leave them out")
+            raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
     if not reference:
         refuse_typed(context, ["reference_split", "by"], where="a call without --reference")
 
@@ -166,7 +166,7 @@ def _start(state: Path, start: Start, calibrator: str | None, inputs: Inputs) ->
     reference, split, by = start.reference, start.reference_split, column_names(start.by)
     if reference is None:
         if not state.exists():
-            raise InputError(f"expected a state, got none at {state}; start it with --reference FILE")
+            raise InputError("a state", f"none at {state}", "start it with --reference FILE")
         return Monitor.load(state)
     monitor = Monitor.load(state) if state.exists() else None
     columns = monitor.by if monitor is not None and by is None else tuple(by or ())
@@ -177,11 +177,11 @@ def _start(state: Path, start: Start, calibrator: str | None, inputs: Inputs) ->
     if set(columns) != set(monitor.by):
         started = ", ".join(monitor.by) or "no column"
         raise InputError(
-            f"expected --by as {state} was started ({started}), got {', '.join(columns)}; leave it out, or start a new state"
+            f"--by as {state} was started ({started})", f"{', '.join(columns)}", "leave it out, or start a new state"
         )
     if not monitor.watches(data):
         raise InputError(
-            f"expected the reference that {state} was started from, got another; leave --reference out, or start a new state"
+            f"the reference that {state} was started from", "another", "leave --reference out, or start a new state"
         )
     return monitor
 
@@ -221,7 +221,7 @@ def _moment(text: str) -> float | datetime:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(
-            f"expected --time as seconds or as 2026-01-31T12:00:00+00:00, got {text!r} ({error}); correct it"
+            "--time as seconds or as 2026-01-31T12:00:00+00:00", f"{text!r} ({error})", "correct it"
         ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 

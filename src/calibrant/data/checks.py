@@ -92,7 +92,7 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
     if isinstance(checked, Predictions):
         return checked
     raise InputError(
-        f"expected predictions over all classes for {metric}, got top-label pairs; use a top-label metric such as ECE()"
+        f"predictions over all classes for {metric}", "top-label pairs", "use a top-label metric such as ECE()"
     )
 
 
@@ -143,8 +143,12 @@ def repeated(data: Data, *, what: object) -> Data:
     values = count_of(data) * (data.classes if isinstance(data, Predictions) else 1)
     if values > MOST_REPEATED:
         raise NoIntervalError(
-            f"expected counts that add up to at most {MOST_REPEATED * count_of(data) // values:,} rows for the uncertainty of "
-            f"{what!r}, which needs each of them, got {count_of(data):,}; use ECE()"
+            (
+                f"counts that add up to at most {MOST_REPEATED * count_of(data) // values:,} rows for the "
+                f"uncertainty of {what!r}, which needs each of them"
+            ),
+            f"{count_of(data):,}",
+            "use ECE()",
         )
     places = torch.repeat_interleave(torch.arange(len(data), device=data.weights.device), data.weights)
     return replace(data, weights=None, weight_kind=None)[places]

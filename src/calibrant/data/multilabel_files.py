@@ -127,9 +127,7 @@ def multilabel_batches(
                 continue
             data = _of_table(pa.Table.from_batches([batch]), file, columns, label, kind)
             if names is not None and data.names != names:
-                raise FileFormatError(
-                    f"expected the same labels in every file, got others in {printed(file)}; read them apart"
-                )
+                raise FileFormatError("the same labels in every file", f"others in {printed(file)}", "read them apart")
             names = data.names
             yield data
 
@@ -214,7 +212,7 @@ def _of_table(
         if sorted(own) != sorted(parts) or len(held) != len(chosen):
             got = f"{', '.join(parts[:6])} and {', '.join(own[:6])}"
             raise InputError(
-                f"expected a column of labels for each of scores, got {got} in {printed(place)}; rename the columns"
+                "a column of labels for each of scores", f"{got} in {printed(place)}", "rename the columns"
             )
         held = [held[own.index(part)] for part in parts]
         arrays["labels"] = np.stack([column_array(table.column(name), name, place) for name in held], axis=1)
@@ -234,9 +232,7 @@ def _matrix(table: Any, kind: str, columns: str, names: Iterable[str], place: Pa
     parts = [column_array(table.column(name), name, place) for name in chosen]
     wrong = next((name for name, part in zip(chosen, parts, strict=True) if part.dtype.kind not in "fiu"), None)
     if wrong is not None:
-        raise InputError(
-            f"expected numbers in the columns of scores, got text in {wrong!r} of {printed(place)}; name others"
-        )
+        raise InputError("numbers in the columns of scores", f"text in {wrong!r} of {printed(place)}", "name others")
     return np.stack(parts, axis=1).astype(np.float64)
 
 
@@ -246,9 +242,7 @@ def _of_arrays(arrays: Mapping[str, Array], prefix: str, place: Path) -> MultiLa
     split = prefix.removesuffix("_")
     where = f"{printed(place)}, split {split!r}" if split else printed(place)
     if kind is None:
-        raise FileFormatError(
-            f"{where}: expected logits or probs (N, L), got top-label confidences; save the model's logits"
-        )
+        raise FileFormatError("logits or probs (N, L)", "top-label confidences", "save the model's logits", place=where)
     try:
         names = _names_of(arrays, prefix)
         labels = next((arrays[prefix + one] for one in ("labels", "label") if prefix + one in arrays), None)

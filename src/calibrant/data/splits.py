@@ -140,10 +140,10 @@ def read(
         tensor([ True, False])
     """
     if (path is None) == (logits is None):
-        raise InputError("expected a file as path, or logits=, got both or neither; name one")
+        raise InputError("a file as path, or logits=", "both or neither", "name one")
     if logits is not None:
         if kind not in (None, "logits"):
-            raise InputError(f"expected logits in {shown(as_path(logits))}, got kind={kind!r}; pass it as path")
+            raise InputError(f"logits in {shown(as_path(logits))}", f"kind={kind!r}", "pass it as path")
         path, kind = logits, "logits"
     layout = Layout.of(
         columns=columns,
@@ -186,12 +186,10 @@ def pick_name(splits: Iterable[str], split: str, path: str | os.PathLike[str]) -
         FileFormatError: If there is no such split.
     """
     if not isinstance(split, str):
-        raise InputError(f"expected split as a name, got {type(split).__name__}; name one of {sorted(splits)}")
+        raise InputError("split as a name", f"{type(split).__name__}", f"name one of {sorted(splits)}")
     found = find_split(splits, split)
     if found is None:
-        raise FileFormatError(
-            f"expected the split {split!r}, got only {sorted(splits)} in {shown(path)}; name one of these"
-        )
+        raise FileFormatError(f"the split {split!r}", f"only {sorted(splits)} in {shown(path)}", "name one of these")
     return found
 
 
@@ -207,9 +205,7 @@ def find_split(names: Iterable[str], split: str) -> str | None:
         return known.get(requested, known.get(UNNAMED))
     synonyms = [known[name] for group in _SYNONYMS if requested in group for name in group if name in known]
     if len(synonyms) > 1:
-        raise InputError(
-            f"expected the split {split!r}, got {' and '.join(map(repr, synonyms))}; name the one that is meant"
-        )
+        raise InputError(f"the split {split!r}", f"{' and '.join(map(repr, synonyms))}", "name the one that is meant")
     return synonyms[0] if synonyms else None
 
 
@@ -251,8 +247,9 @@ def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[s
         refuse_ambiguous(listed, stem, path)
     if not found:
         raise FileFormatError(
-            f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(listed)} in "
-            f"{shown(path)}; rename them"
+            "arrays named logits, probs or conf (val_logits, test_logits …)",
+            f"{sorted(listed)} in {shown(path)}",
+            "rename them",
         )
     return found
 
@@ -278,9 +275,12 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
     close = {name.rstrip("s") for name in (*_NAMELESS_WEIGHTS, *WEIGHT_NAMES)}
     if nameless := sorted(one for one in fields if one.casefold().rstrip("s") in close and one not in WEIGHT_NAMES):
         raise FileFormatError(
-            f"expected weights named frequency_weights or sampling_weights, got {prefix + nameless[0]} in {shown(path)}; "
-            "name the array or column by what it holds, since intervals differ: counts of repeated rows, or inverse "
-            "probabilities; or remove it"
+            "weights named frequency_weights or sampling_weights",
+            f"{prefix + nameless[0]} in {shown(path)}",
+            (
+                "name the array or column by what it holds, since intervals differ: counts of repeated rows, or "
+                "inverse probabilities; or remove it"
+            ),
         )
     for meanings in (_KINDS, *_NAMES.values()):
         if len(both := [prefix + one for one in meanings if one in fields]) > 1:
@@ -288,7 +288,7 @@ def refuse_ambiguous(names: Iterable[str], prefix: str, path: str | os.PathLike[
 
 
 def _ambiguous(names: Iterable[str], path: str | os.PathLike[str], remedy: str) -> FileFormatError:
-    return FileFormatError(f"expected one array of each meaning, got {' and '.join(names)} in {shown(path)}; {remedy}")
+    return FileFormatError("one array of each meaning", f"{' and '.join(names)} in {shown(path)}", remedy)
 
 
 def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predictions | BinaryPairs]) -> None:
@@ -300,19 +300,17 @@ def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predicti
     """
     as_path(path)
     if not isinstance(splits, Mapping) or not splits:
-        raise InputError(
-            f"expected splits as a dict of name → Predictions, got {type(splits).__name__}; pass {{'test': data}}"
-        )
+        raise InputError("splits as a dict of name → Predictions", f"{type(splits).__name__}", "pass {'test': data}")
     for name, data in splits.items():
         if not isinstance(name, str) or not name:
-            raise InputError(f"expected the names of splits as text, got {name!r}; name each, as 'test'")
+            raise InputError("the names of splits as text", f"{name!r}", "name each, as 'test'")
         if not isinstance(data, Predictions | BinaryPairs):
             raise InputError(
-                f"expected Predictions for the split {name!r}, got {type(data).__name__}; make it with from_logits"
+                f"Predictions for the split {name!r}", f"{type(data).__name__}", "make it with from_logits"
             )
     _refuse_spellings(splits)
     if str(path).endswith(".parquet") and set(splits) != {UNNAMED}:
-        raise InputError(f"expected one unnamed split for parquet, got {sorted(splits)}; write .npz or .safetensors")
+        raise InputError("one unnamed split for parquet", f"{sorted(splits)}", "write .npz or .safetensors")
     arrays: dict[str, Array] = {}
     for name, data in splits.items():
         prefix = "" if name == UNNAMED else f"{name}_"
@@ -326,7 +324,7 @@ def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predicti
 def _columns(data: Predictions | BinaryPairs, *, singular: bool) -> dict[str, torch.Tensor]:
     if isinstance(data, BinaryPairs):
         if data.predicted is None or data.labels is None:
-            raise InputError("expected top-label pairs with classes, got bare pairs; make them with from_top_label")
+            raise InputError("top-label pairs with classes", "bare pairs", "make them with from_top_label")
         columns = {"conf": data.p, "pred": data.predicted, "label": data.labels, "groups": data.groups}
     else:
         kind = "logits" if data.given_probs is None else "probs"
@@ -342,7 +340,7 @@ def _refuse_spellings(splits: Mapping[str, Any]) -> None:
     for name in splits:
         other = seen.setdefault(canonical_split(name), name)
         if other != name:
-            raise InputError(f"expected distinct splits, got {other!r} and {name!r}, which are one; rename one")
+            raise InputError("distinct splits", f"{other!r} and {name!r}, which are one", "rename one")
 
 
 def _load_split(
@@ -387,9 +385,9 @@ def _pairs(
     beside: dict[str, Any],
 ) -> BinaryPairs:
     if pred is None or label is None:
-        raise InputError(f"expected {stem}pred and {stem}label beside {stem}conf, got neither or one; add them")
+        raise InputError(f"{stem}pred and {stem}label beside {stem}conf", "neither or one", "add them")
     if axes["class_dim"] not in (1, -1):
-        raise InputError("expected logits or probs for a class axis, got conf, which has none; leave it out")
+        raise InputError("logits or probs for a class axis", "conf, which has none", "leave it out")
     if axes["ignore_index"] is not None and conf.shape == pred.shape == label.shape:
         kept = label != axes["ignore_index"]
         conf, pred, label = conf[kept], pred[kept], label[kept]

@@ -255,18 +255,16 @@ def _check_same_rows(a: Data, b: Data) -> None:
     for data in (a, b):
         need_rows(data, what="a comparison")
     if len(a) != len(b):
-        raise InputError(f"expected A and B on the same rows, got {len(a)} and {len(b)} of them; compare one test set")
+        raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
     equal = [data.weights is None for data in (a, b)] if a.weights is None or b.weights is None else []
     if (
         len(set(equal)) > 1
         or a.weight_kind != b.weight_kind
         or (a.weights is not None and b.weights is not None and not torch.equal(a.weights.cpu(), b.weights.cpu()))
     ):
-        raise InputError("expected A and B with the same weights, got others; compare one test set with its weights")
+        raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
     if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
-        raise InputError(
-            f"expected A and B over the same classes, got K = {a.classes} and {b.classes}; compare one task"
-        )
+        raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
     if (isinstance(a, Predictions) and a.labels is None) or (isinstance(b, Predictions) and b.labels is None):
         raise InputError(
             "labelled predictions of A and B",
@@ -277,6 +275,7 @@ def _check_same_rows(a: Data, b: Data) -> None:
     if a.labels is not None and b.labels is not None and not torch.equal(a.labels.cpu(), b.labels.cpu()):
         row = int(torch.nonzero(a.labels.cpu() != b.labels.cpu())[0])
         raise InputError(
-            f"expected A and B on the same rows in the same order, got label {int(a.labels[row])} and "
-            f"{int(b.labels[row])} in row {row}; sort them alike"
+            "A and B on the same rows in the same order",
+            f"label {int(a.labels[row])} and {int(b.labels[row])} in row {row}",
+            "sort them alike",
         )

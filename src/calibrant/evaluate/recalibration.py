@@ -79,7 +79,7 @@ def optimal_ece(
     for name, end in (("low", low), ("high", high)):
         check_number(end, name=name, low=0, open_low=True)
     if not low < high:
-        raise InputError(f"expected 0 < low < high, got {low} and {high}; choose a range of temperatures")
+        raise InputError("0 < low < high", f"{low} and {high}", "choose a range of temperatures")
     check_count(steps, name="steps", low=3, high=100_000)
     metric = ECE(EqualWidth(15) if binning is None else binning)
     _need_labelled(predictions, what="the optimal ECE")
@@ -193,7 +193,7 @@ def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
         _, units = torch.unique(predictions.groups.cpu(), return_inverse=True)
     count = int(units.max()) + 1
     if check_count(folds, name="folds", low=2) > count:
-        raise InputError(f"expected at most as many folds as rows or groups ({count}), got {folds}; use fewer folds")
+        raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(check_seed(seed)))
     return (order % folds)[units].to(predictions.logits.device)
 

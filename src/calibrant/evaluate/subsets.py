@@ -55,7 +55,7 @@ def panel_by(
     check_choice(by, name="by", choices=("groups", "labels", "predicted"))
     column = getattr(predictions, by)
     if column is None:
-        raise InputError(f"expected predictions with {by}, got none; pass them when making the predictions")
+        raise InputError(f"predictions with {by}", "none", "pass them when making the predictions")
     parts = {}
     for key in torch.unique(column).tolist():
         part = predictions[torch.nonzero(column == key)[:, 0]]

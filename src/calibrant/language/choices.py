@@ -141,8 +141,10 @@ def _row(one: Response, spellings: Mapping[str, tuple[str, ...]], source: str, m
     token = _first(one, source)
     if (whole := math.fsum(math.exp(value) for value in token.top.values())) > _WHOLE:
         raise InputError(
-            f"{source}: expected top log-probabilities of {one.id!r} that sum to at most 1, got {whole:.3g}; log natural logarithms "
-            "of one distribution, before a penalty or a filter of tokens"
+            f"top log-probabilities of {one.id!r} that sum to at most 1",
+            f"{whole:.3g}",
+            "log natural logarithms of one distribution, before a penalty or a filter of tokens",
+            place=source,
         )
     by_text: dict[str, list[float]] = {}
     for text, value in token.top.items():
@@ -200,7 +202,10 @@ def _first(one: Response, source: str) -> Token:
             return token
     got = "none" if not one.tokens else "its own tokens' alone"
     raise InputError(
-        f"{source}: expected top log-probabilities of {one.id!r}, got {got}; ask the server for logprobs with top_logprobs=20"
+        f"top log-probabilities of {one.id!r}",
+        f"{got}",
+        "ask the server for logprobs with top_logprobs=20",
+        place=source,
     )
 
 
@@ -220,7 +225,7 @@ def _scored(log: Log, labels: Any, normalize: str) -> Predictions:
     for one in log:
         if not one.options:
             remedy = "name the options of top tokens, or use sequences or verbalized for free answers"
-            raise InputError(f"{log.source}: expected scored options of {one.id!r}, got a free answer; {remedy}")
+            raise InputError(f"scored options of {one.id!r}", "a free answer", remedy, place=log.source)
     names = [tuple(option.text.strip() for option in one.options) for one in log]
     most = max(map(len, names))
     logits = torch.full((len(log), most), -math.inf, dtype=torch.float64)

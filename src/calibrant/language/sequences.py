@@ -59,15 +59,22 @@ def sequences(log: Log, *, labels: Any = None, score: str = "mean") -> Predictio
 
 def _log_prob(one: Response, source: str) -> float:
     if one.options:
-        raise InputError(f"{source}: expected a free answer in {one.id!r}, got scored options; use choices(log)")
+        raise InputError(f"a free answer in {one.id!r}", "scored options", "use choices(log)", place=source)
     if not one.tokens:
         raise InputError(
-            f"{source}: expected log-probabilities of the answer {one.id!r}, got none; ask the server for logprobs, or for a stated "
-            "confidence, which verbalized reads (generation logs of lm-evaluation-harness have no other score)"
+            f"log-probabilities of the answer {one.id!r}",
+            "none",
+            (
+                "ask the server for logprobs, or for a stated confidence, which verbalized reads (generation "
+                "logs of lm-evaluation-harness have no other score)"
+            ),
+            place=source,
         )
     if math.isinf(one.log_prob):
         raise InputError(
-            f"{source}: expected a log-probability for every token of {one.id!r}, got −9999, which servers write where they have "
-            "none; ask again, or select the other answers"
+            f"a log-probability for every token of {one.id!r}",
+            "−9999, which servers write where they have none",
+            "ask again, or select the other answers",
+            place=source,
         )
     return one.log_prob

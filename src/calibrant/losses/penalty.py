@@ -64,7 +64,7 @@ class Penalty(Loss):
             raise refuse("base as a loss of calibrant.losses", type(base).__name__, "pass one, or None")
         elif not _agree(base, reduction, weight, ignore_index):
             raise InputError(
-                "expected reduction, weight and ignore_index on the base, got others next to it; give them to the base"
+                "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
             )
         self.base = base
         self.reduction = base.reduction
@@ -72,8 +72,9 @@ class Penalty(Loss):
         self.ignore_index = base.ignore_index
         if self.reduction == "none" and not self.has_row_terms:
             raise InputError(
-                f"expected reduction='mean' or 'sum' for {type(self).__name__}, got 'none'; "
-                "a penalty on the whole batch has no term per sample"
+                f"reduction='mean' or 'sum' for {type(self).__name__}",
+                "'none'",
+                "a penalty on the whole batch has no term per sample",
             )
 
     def of_base(self, logits: Tensor, batch: Batch) -> Tensor:

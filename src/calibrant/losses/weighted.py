@@ -32,9 +32,7 @@ class Weighted(Loss):
             )
         first = pairs[0][1]
         if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in pairs):
-            raise InputError(
-                "expected terms of one reduction and one ignore_index, got several; give all losses the same"
-            )
+            raise InputError("terms of one reduction and one ignore_index", "several", "give all losses the same")
         super().__init__(reduction=first.reduction, weight=first.weight, ignore_index=first.ignore_index)
         self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
         self.terms = nn.ModuleList(loss for _, loss in pairs)

@@ -69,9 +69,7 @@ class ECE(BinnedMetric):
         """
         check_sampling(draws=draws, seed=seed, level=level)
         if self.norm != 1:
-            raise NoIntervalError(
-                f"expected norm 1, got {self!r}, for which no interval is known to cover; use null_band"
-            )
+            raise NoIntervalError("norm 1", f"{self!r}, for which no interval is known to cover", "use null_band")
         data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return cells_interval(self.cells(data), groups=data.groups, level=level, draws=draws, seed=seed, null=null)

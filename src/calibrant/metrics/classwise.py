@@ -125,8 +125,12 @@ class ClasswiseECE(SumMetric[ClassTables]):
         cells, wide = table.count.shape[0], weight.double()
         if 8 * draws * cells > _DENSE_BYTES:
             raise NoIntervalError(
-                f"expected at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of weighted "
-                f"rows, got {cells:,}; use fewer bins, or ECE()"
+                (
+                    f"at most {_DENSE_BYTES // 8 // draws:,} bins of all classes for the uncertainty of {self!r} of "
+                    "weighted rows"
+                ),
+                f"{cells:,}",
+                "use fewer bins, or ECE()",
             )
         sums = torch.zeros(draws * cells, dtype=torch.float64, device=wide.device)
         offset = torch.arange(draws, device=wide.device) * cells
@@ -172,8 +176,9 @@ class ClasswiseECE(SumMetric[ClassTables]):
         count, cells, labels = int(code.max()) + 1, predictions.classes * self.binning.bins, predictions.need_labels()
         if count * cells > _MOST_CLUSTER_SUMS:
             raise NoIntervalError(
-                f"expected at most {_MOST_CLUSTER_SUMS:,} sums of groups and bins for {self!r}, got {count * cells:,}; "
-                "use fewer bins, or ECE()"
+                f"at most {_MOST_CLUSTER_SUMS:,} sums of groups and bins for {self!r}",
+                f"{count * cells:,}",
+                "use fewer bins, or ECE()",
             )
         sums = torch.zeros(count * cells, dtype=torch.float64, device=code.device)
         once = sums.new_ones(len(predictions)) if predictions.weights is None else predictions.weights.double()

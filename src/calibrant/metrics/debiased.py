@@ -102,9 +102,7 @@ class SquaredGaps(BinnedMetric):
             level: Coverage of the interval of b − a.
         """
         if len(need_rows(a, what=self)) != len(need_rows(b, what=self)):
-            raise InputError(
-                f"expected a and b on the same rows, got {len(a)} and {len(b)} of them; compare one test set"
-            )
+            raise InputError("a and b on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
         a, b = (repeated(need_rows(data, what=self), what=self) for data in (a, b))
         return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
 
@@ -157,8 +155,9 @@ class DebiasedECE(BinnedMetric):
         square, error = squared_error(table), square_error(table)
         if bool(few_bins_decide(table, square, error, level=level)):
             raise NoIntervalError(
-                f"expected a squared error well above chance, or one that many bins share, got neither for {self!r}; "
-                "use the interval of ECE(), or measure on more rows"
+                "a squared error well above chance, or one that many bins share",
+                f"neither for {self!r}",
+                "use the interval of ECE(), or measure on more rows",
             )
         low, high = rooted_interval(float(square), float(error), level=level)
         return Interval(float(square.clamp_min(0).sqrt()), low, high, level, "normal for the square, rooted")

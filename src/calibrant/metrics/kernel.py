@@ -175,7 +175,7 @@ def _vectors(predictions: Predictions, *, metric: Metric) -> tuple[Tensor, Tenso
     if weight is not None and not weight.is_floating_point():
         counted = int(weight.sum())
     if counted < 2:
-        raise InputError(f"expected at least two rows for {metric}, got {counted}; it compares rows in pairs")
+        raise InputError(f"at least two rows for {metric}", f"{counted}", "it compares rows in pairs")
     p = predictions.given_probs.double() if predictions.given_probs is not None else predictions.log_probs.exp()
     hot = torch.zeros_like(p).scatter_(1, labels[:, None], 1.0)
     return p, hot

@@ -48,7 +48,7 @@ class _SplitMean(SumMetric[MeanState]):
     def value(self, state: MeanState) -> float:
         """Return the mean."""
         if state.count == 0:
-            raise InputError(f"expected at least one {self.where} row, got none; use where='all'")
+            raise InputError(f"at least one {self.where} row", "none", "use where='all'")
         return state.total / state.count
 
 

@@ -67,7 +67,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         data = need_rows(data, what=self)
         predicted, weight = data.predicted, data.weights
         if predicted is None:
-            raise InputError("expected pairs with predicted classes, got bare pairs; make them with from_top_label")
+            raise InputError("pairs with predicted classes", "bare pairs", "make them with from_top_label")
         classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
         p, bins = confidence_for(self.binning, data), self.binning.bins
         index = torch.empty_like(predicted)
@@ -87,7 +87,7 @@ class TopLabelECE(SumMetric[TopLabelTable]):
             InputError: For equal-mass bins, whose edges within each class depend on all data.
         """
         if isinstance(self.binning, EqualMass):
-            raise InputError(f"expected equal-width bins to merge, got {self.binning}; call the metric on all rows")
+            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
         return TopLabelTable(self.cells(data).table())
 
     def value(self, state: TopLabelTable) -> float:

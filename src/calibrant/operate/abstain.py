@@ -118,7 +118,7 @@ class Abstention(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
         if self.by == "group":
-            raise InputError("expected the groups of the rows, got logits alone; use decide(predictions, features)")
+            raise InputError("the groups of the rows", "logits alone", "use decide(predictions, features)")
         need_logits(logits, classes=len(self.parts) if self.by == "class" else None, home=self.levels)
         p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
         level = self.levels[best] if self.by == "class" else self.levels

@@ -257,8 +257,9 @@ def _check_limit(kind: Kind, name: str, limit: float) -> float:
     known = (*LIMITED, "nll") if kind == "no_worse" else LIMITED
     if name == "nll" and kind != "no_worse":
         raise InputError(
-            f"expected a bounded metric to limit ({', '.join(LIMITED)}), got nll, whose mean has no bound that holds for "
-            "every model; compare it with a baseline (no_worse, in the shell --no-worse), or limit brier"
+            f"a bounded metric to limit ({', '.join(LIMITED)})",
+            "nll, whose mean has no bound that holds for every model",
+            "compare it with a baseline (no_worse, in the shell --no-worse), or limit brier",
         )
     if metric not in known or (kind == "no_worse" and name != metric):
         worst = "" if kind == "no_worse" else f", or {WORST} before one of them"

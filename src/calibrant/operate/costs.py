@@ -114,8 +114,9 @@ class Costs:
         numbers = all(name.isdigit() for name in self.classes)
         if self.classes and (known or numbers) and self.classes != expected:
             raise FileFormatError(
-                f"expected a line of costs for each class in their order ({', '.join(expected[:8])}), got "
-                f"{', '.join(self.classes[:8])} in {self.file}; put the lines in that order"
+                f"a line of costs for each class in their order ({', '.join(expected[:8])})",
+                f"{', '.join(self.classes[:8])} in {self.file}",
+                "put the lines in that order",
             )
 
 
@@ -144,18 +145,16 @@ def read_costs(path: str | os.PathLike[str], *, file: str | None = None) -> Cost
     if not cells or {len(line) for line in cells} != {len(cells[0])} or len(cells[0]) < 2:
         counts = ", ".join(str(len(line)) for line in cells) or "no line"
         raise FileFormatError(
-            f"expected a line for each class and equally many costs in each, got {counts} in {file}; fill the table"
+            "a line for each class and equally many costs in each", f"{counts} in {file}", "fill the table"
         )
     for line in cells:
         for cell in line:
             if not _is_number(cell):
-                raise FileFormatError(f"expected numbers as costs in {file}, got {cell!r}; correct it")
+                raise FileFormatError(f"numbers as costs in {file}", f"{cell!r}", "correct it")
     table = [[float(cell) for cell in line] for line in cells]
     actions = lines[0][-len(table[0]) :] if header else [str(one) for one in range(len(table[0]))]
     if len(actions) != len(table[0]):
-        raise FileFormatError(
-            f"expected a name for each action in the first line of {file}, got {len(actions)}; fill it"
-        )
+        raise FileFormatError(f"a name for each action in the first line of {file}", f"{len(actions)}", "fill it")
     if len({*actions, "abstain"}) != len(actions) + 1:
         raise FileFormatError(
             f"expected different names of actions other than abstain in {file}, got {', '.join(actions)}"

@@ -110,9 +110,7 @@ class Deployed(nn.Module):
         )
         place = as_path(path)
         if read_metadata(place).get("format") != FORMAT:
-            raise FileFormatError(
-                f"expected a saved Deployed, got another kind of file: {shown(place)}; make it with save"
-            )
+            raise FileFormatError("a saved Deployed", f"another kind of file: {shown(place)}", "make it with save")
         try:
             content = read_arrays(place)["calibrator"]
             rule = _built(json.loads(read_metadata(place)["rule"]))
@@ -122,7 +120,7 @@ class Deployed(nn.Module):
                 return cls(load(inner, classes=known), rule)
         except (CalibrantError, KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
             raise FileFormatError(
-                f"expected a whole calibrator and rule, got a broken one in {shown(place)} ({reason_of(error)}); save it again"
+                "a whole calibrator and rule", f"a broken one in {shown(place)} ({reason_of(error)})", "save it again"
             ) from error
 
 

@@ -66,9 +66,7 @@ class Policy:
         try:
             found = tomllib.loads(check_text(text, name="a policy"))
         except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
-            raise FileFormatError(
-                f"expected TOML in {name}, got {error}; correct it (a number is 0.03, not .03)"
-            ) from error
+            raise FileFormatError(f"TOML in {name}", f"{error}", "correct it (a number is 0.03, not .03)") from error
         unknown = sorted(set(found) - {*_TABLES, "by"})
         if unknown:
             tables = ", ".join(f"[{table}]" for table in _TABLES)
@@ -103,13 +101,13 @@ def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
     for text in texts:
         name, equals, number = text.partition("=")
         if name.strip() in limits:
-            raise InputError(f"expected one {option} of {name.strip()}, got two; keep one of them")
+            raise InputError(f"one {option} of {name.strip()}", "two", "keep one of them")
         try:
             limits[name.strip()] = float(number)
         except ValueError:
             equals = ""
         if not equals or not name.strip() or not math.isfinite(limits[name.strip()]):
-            raise InputError(f"expected {option} METRIC=NUMBER, got {text!r}; write for example {option} ece=0.03")
+            raise InputError(f"{option} METRIC=NUMBER", f"{text!r}", f"write for example {option} ece=0.03")
     return limits
 
 

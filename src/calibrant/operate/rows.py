@@ -26,8 +26,9 @@ def need_window(data: Data, *, name: str) -> None:
     need_unweighted(data, what=name)
     if data.groups is not None and len(data.groups.unique()) < len(data):
         raise InputError(
-            f"expected independent rows in {name}, got {len(data):,} rows of {len(data.groups.unique()):,} groups; keep one "
-            "row of each group"
+            f"independent rows in {name}",
+            f"{len(data):,} rows of {len(data.groups.unique()):,} groups",
+            "keep one row of each group",
         )
 
 

@@ -114,7 +114,7 @@ class State:
 def save_state(path: str | os.PathLike[str], state: State) -> None:
     """Write ``state`` to ``path``, which ends in .safetensors, atomically."""
     if as_path(path).suffix != ".safetensors":
-        raise InputError(f"expected a state file that ends in .safetensors, got {shown(path)!r}; rename it")
+        raise InputError("a state file that ends in .safetensors", f"{shown(path)!r}", "rename it")
     table = [
         [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
         for block in state.blocks
@@ -140,13 +140,11 @@ def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state that ``save_state`` wrote."""
     if as_path(path).suffix != ".safetensors":
         raise FileFormatError(
-            f"expected a monitor's state (.safetensors), got {shown(path)}; name the state first, then the file"
+            "a monitor's state (.safetensors)", f"{shown(path)}", "name the state first, then the file"
         )
     metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
-        raise FileFormatError(
-            f"expected a monitor's state, got another kind of file: {shown(path)}; make it with Monitor.save"
-        )
+        raise FileFormatError("a monitor's state", f"another kind of file: {shown(path)}", "make it with Monitor.save")
     try:
         arrays = read_arrays(path)
         numbers = json.loads(metadata["numbers"])
@@ -168,7 +166,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(
-            f"expected a whole state, got a broken one in {shown(path)} ({reason_of(error)}); restore it from a copy"
+            "a whole state", f"a broken one in {shown(path)} ({reason_of(error)})", "restore it from a copy"
         ) from error
 
 

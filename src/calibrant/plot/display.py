@@ -161,8 +161,9 @@ class CalibrationDisplay:
         """
         if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "classes_"):
             raise InputError(
-                f"expected a fitted classifier with predict_proba, got {type(estimator).__name__}; calibrate its decision "
-                "function with CalibratedClassifier first"
+                "a fitted classifier with predict_proba",
+                f"{type(estimator).__name__}",
+                "calibrate its decision function with CalibratedClassifier first",
             )
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
@@ -173,9 +174,7 @@ class CalibrationDisplay:
             positive = classes[1] if pos_label is None else _one_label(pos_label)
             column = int(np.flatnonzero(classes == positive)[0]) if np.isin(positive, classes) else -1
             if column < 0:
-                raise InputError(
-                    f"expected pos_label among {classes.tolist()}, got {shown(pos_label)}; name one of them"
-                )
+                raise InputError(f"pos_label among {classes.tolist()}", f"{shown(pos_label)}", "name one of them")
             return cls.from_predictions(y, probs[:, column], pos_label=positive, name=title, **look)
         return cls.from_predictions(y, probs, classes=classes, name=title, **look)
 

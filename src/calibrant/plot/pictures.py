@@ -243,7 +243,7 @@ def classwise(
     """
     if not isinstance(predictions, Predictions):
         raise InputError(
-            f"expected predictions over all classes, got {type(predictions).__name__}; draw reliability(...) instead"
+            "predictions over all classes", f"{type(predictions).__name__}", "draw reliability(...) instead"
         )
     check_axes(ax)
     check_count(most, name="most")
@@ -276,9 +276,7 @@ def temperature_path(
         2.89
     """
     if not isinstance(predictions, Predictions):
-        raise InputError(
-            f"expected predictions over all classes, got {type(predictions).__name__}; a temperature needs logits"
-        )
+        raise InputError("predictions over all classes", f"{type(predictions).__name__}", "a temperature needs logits")
     check_axes(ax)
     numbers: TemperaturePath = path_of(predictions, temperatures=temperatures)
     chosen = axes_of(ax, height=3.2)
@@ -287,11 +285,9 @@ def temperature_path(
 
 def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
     if not isinstance(models, Mapping):
-        raise InputError(
-            f'expected names and predictions, got {type(models).__name__}; pass {{"before": a, "after": b}}'
-        )
+        raise InputError("names and predictions", f"{type(models).__name__}", 'pass {"before": a, "after": b}')
     if not models:
-        raise InputError("expected at least one model to draw, got none; pass a name and its predictions")
+        raise InputError("at least one model to draw", "none", "pass a name and its predictions")
     for data in models.values():
         check_data(data, weighted=True)
     return models

@@ -58,7 +58,7 @@ class LabelReport:
         if self.after is not None:
             after = check_kind(self.after, MultiLabelPredictions, name="after", remedy=remedy)
             if len(after) != len(self.before) or after.names != self.before.names:
-                raise InputError("expected the same rows and labels before and after, got others; use calibrated_by")
+                raise InputError("the same rows and labels before and after", "others", "use calibrated_by")
 
 
 def write_label_report(

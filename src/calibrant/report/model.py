@@ -88,13 +88,12 @@ class Model(Calibrated):
             check_names(self.class_names, classes=classes, of=self.name)
         if self.after is not None and len(self.after) != len(self.before):
             raise InputError(
-                f"expected equally many rows before and after for {self.name}, got {len(self.before)} and "
-                f"{len(self.after)}; calibrate the same predictions"
+                f"equally many rows before and after for {self.name}",
+                f"{len(self.before)} and {len(self.after)}",
+                "calibrate the same predictions",
             )
         if self.after is not None and not _same_weights(self.before, self.after):
-            raise InputError(
-                f"expected the same weights before and after for {self.name}, got others; use calibrated_by"
-            )
+            raise InputError(f"the same weights before and after for {self.name}", "others", "use calibrated_by")
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
@@ -148,7 +147,7 @@ class Table:
         wrong = [row for row in rows if len(row) != len(header)]
         if wrong:
             raise InputError(
-                f"expected {len(self.header)} cells in every row of {self.title!r}, got {len(wrong[0])}; fill the row"
+                f"{len(self.header)} cells in every row of {self.title!r}", f"{len(wrong[0])}", "fill the row"
             )
 
 

@@ -71,7 +71,7 @@ def write_report(
     """
     given = check_sequence(models, name="models")
     if not given:
-        raise InputError("expected at least one model to report on, got none; pass a list of Model")
+        raise InputError("at least one model to report on", "none", "pass a list of Model")
     for model in given:
         if not isinstance(model, Model | Section):
             raise refuse("models as Model or Section", shown(model), "pass a list such as [Model('mine', predictions)]")

@@ -119,8 +119,9 @@ class DistributedRows(RowSource):
             distributed.all_gather_object(found, mine, group=self.group)
         except RuntimeError as error:  # a rank has ended, or did not answer in time
             raise WorkerError(
-                f"expected every rank to answer, got a lost one ({str(error).splitlines()[0]}); see what the other ranks say, "
-                "and start all of them again"
+                "every rank to answer",
+                f"a lost one ({str(error).splitlines()[0]})",
+                "see what the other ranks say, and start all of them again",
             ) from error
         return found
 

@@ -106,7 +106,7 @@ class RowSource(ABC):
         """
         found = self.part(work, join, *parameters)
         if found is None:
-            raise InputError("expected at least one row, got none that is selected; use more rows")
+            raise InputError("at least one row", "none that is selected", "use more rows")
         return found
 
     @abstractmethod
@@ -172,7 +172,7 @@ class RowSource(ABC):
         chosen.rough = self.rough
         chosen.count = int(self.total(_selected_count, select, parameters))
         if not chosen.count:
-            raise InputError("expected at least one row, got none that is selected; use more rows")
+            raise InputError("at least one row", "none that is selected", "use more rows")
         return chosen
 
     def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
@@ -187,8 +187,12 @@ class RowSource(ABC):
         """
         if self.count * self.classes > values:
             raise InputError(
-                f"expected at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}, which "
-                f"needs all of them at once, got {self.count}; fit it on a random sample of so many"
+                (
+                    f"at most {values // self.classes} rows of {self.classes} classes for {why or 'this method'}, "
+                    "which needs all of them at once"
+                ),
+                f"{self.count}",
+                "fit it on a random sample of so many",
             )
         return _concatenated(self.collected(_itself))
 

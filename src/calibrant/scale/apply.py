@@ -156,23 +156,22 @@ def _is_finished(job: _Job, *, replace: bool) -> bool:
         found = (parquet.schema_arrow.metadata or {}).get(_MARK)
     if found != job.mark.encode():
         raise FileFormatError(
-            f"expected {job.target} to be missing or written by this calibrator from these data, got another file; choose "
-            "an empty folder"
+            f"{job.target} to be missing or written by this calibrator from these data",
+            "another file",
+            "choose an empty folder",
         )
     return True
 
 
 def _check_folder(folder: Path, rows: ParquetRows, *, shown: str | os.PathLike[str]) -> None:
     if same_file(folder, rows.folder):
-        raise InputError(f"expected a folder other than the input's, got {shown} for both; choose another output")
+        raise InputError("a folder other than the input's", f"{shown} for both", "choose another output")
     if folder.exists() and not folder.is_dir():
-        raise FileFormatError(f"expected a folder to write to, got the file {shown}; choose another output")
+        raise FileFormatError("a folder to write to", f"the file {shown}", "choose another output")
 
 
 def _make(folder: Path, *, shown: str | os.PathLike[str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileFormatError(
-            f"expected a folder to write to, got {error.strerror!r} for {shown}; choose another"
-        ) from error
+        raise FileFormatError("a folder to write to", f"{error.strerror!r} for {shown}", "choose another") from error

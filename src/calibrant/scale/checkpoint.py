@@ -37,11 +37,11 @@ def read_checkpoint(path: Path, identity: dict[str, Any], *, keys: Sequence[str]
         content: dict[str, Any] = json.loads(path.read_text())
         missing = [key for key in ("identity", *keys) if key not in content]
     except (ValueError, TypeError, RecursionError) as error:
-        raise FileFormatError(f"expected a checkpoint, got something else in {path}; delete it") from error
+        raise FileFormatError("a checkpoint", f"something else in {path}", "delete it") from error
     if missing or not isinstance(content, dict):
-        raise FileFormatError(f"expected a checkpoint, got something else in {path}; delete it")
+        raise FileFormatError("a checkpoint", f"something else in {path}", "delete it")
     if content["identity"] != json.loads(json.dumps(identity)):
-        raise FileFormatError(f"expected a checkpoint of these data and metrics, got another in {path}; delete it")
+        raise FileFormatError("a checkpoint of these data and metrics", f"another in {path}", "delete it")
     return content
 
 

@@ -179,8 +179,9 @@ class RayCluster:
                 ray.init(address=self.address, **quiet)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"expected a Ray cluster at {self.address!r}, got none ({reason_of(error)}); start one with "
-                    "`ray start --head`"
+                    f"a Ray cluster at {self.address!r}",
+                    f"none ({reason_of(error)})",
+                    "start one with `ray start --head`",
                 ) from error
         self._own = True
         weakref.finalize(self, ray.shutdown)
@@ -212,8 +213,9 @@ def _check_importable(function: Callable[[Any], Any], error: Exception) -> None:
         pickle.dumps(function)
     except (AttributeError, TypeError, pickle.PicklingError):
         raise InputError(
-            f"expected functions that worker processes can import, got another ({reason_of(error)}); move the function to "
-            "the top of its file, and pass what it needs as parameters"
+            "functions that worker processes can import",
+            f"another ({reason_of(error)})",
+            "move the function to the top of its file, and pass what it needs as parameters",
         ) from error
 
 
@@ -236,8 +238,9 @@ def _on_ray(ray: Any, function: Callable[[Any], Any], shards: Sequence[Any]) -> 
             raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
         except ray.exceptions.WorkerCrashedError as error:
             raise WorkerError(
-                f"expected every worker to finish, got one that died {RETRIES + 1} times on the same rows; check memory, and "
-                "run it again: what was finished is kept"
+                "every worker to finish",
+                f"one that died {RETRIES + 1} times on the same rows",
+                "check memory, and run it again: what was finished is kept",
             ) from error
         yield result
 

@@ -150,7 +150,7 @@ class Passes:
                 if not has_fields(plain):
                     state_from_plain(plain)
         except (AttributeError, TypeError, ValueError, KeyError) as error:
-            raise FileFormatError(f"expected a checkpoint, got something else in {journal}; delete it") from error
+            raise FileFormatError("a checkpoint", f"something else in {journal}", "delete it") from error
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class LabelledChunks:
         start = 0
         for piece in rows.read(shard):
             if piece.labels is None:
-                raise InputError("expected a column label to fit on, got none; add it")
+                raise InputError("a column label to fit on", "none", "add it")
             weight = None if piece.weights is None else piece.weights.double()
             place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
             whole = Chunk(piece.logits, piece.labels, weight, piece.groups, piece.features or {}, start, place)
@@ -369,9 +369,7 @@ def state_from_plain(plain: Any, like: Any = None) -> Any:
     try:
         return _rebuilt(plain, like)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise FileFormatError(
-            f"expected a saved sum of the same kind, got another ({error}); delete the checkpoint"
-        ) from error
+        raise FileFormatError("a saved sum of the same kind", f"another ({error})", "delete the checkpoint") from error
 
 
 def _rebuilt(plain: Any, like: Any) -> Any:

@@ -81,7 +81,7 @@ class ParquetRows:
         if not files or not os.path.lexists(files[0]):
             inside = ", ".join(sorted({file.parent.name for file in self.path.glob("*/*.parquet")})[:10])
             remedy = f"there are some in its folders ({inside}): name one of these" if inside else "check the path"
-            raise FileFormatError(f"expected a parquet file or a folder of them, got none at {shown(path)}; {remedy}")
+            raise FileFormatError("a parquet file or a folder of them", f"none at {shown(path)}", remedy)
         self.files = files
         self.kind, self.classes = "", 0
         self.beside: tuple[str, ...] | None = None
@@ -89,7 +89,7 @@ class ParquetRows:
         for file in files:
             self._add(file)
         if not self.rows:
-            raise InputError(f"expected at least one row, got none in {path}; check how the data were selected")
+            raise InputError("at least one row", f"none in {path}", "check how the data were selected")
 
     @property
     def rows(self) -> int:
@@ -135,8 +135,9 @@ class ParquetRows:
         _check_unchanged(file, shard)
         if offset != shard.rows:
             raise FileFormatError(
-                f"expected {shard.rows} rows in row group {shard.row_group}, got {offset} in {self.folder / shard.file}; "
-                "write it again"
+                f"{shard.rows} rows in row group {shard.row_group}",
+                f"{offset} in {self.folder / shard.file}",
+                "write it again",
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -155,25 +156,28 @@ class ParquetRows:
             kind = _kind_of(schema, file)
             if "split" in schema.names:
                 raise FileFormatError(
-                    f"expected rows of one split to stream, got a column split in {shown(file)}; write each split to a file "
-                    "of its own, called as the split is, in one folder"
+                    "rows of one split to stream",
+                    f"a column split in {shown(file)}",
+                    "write each split to a file of its own, called as the split is, in one folder",
                 )
             classes = schema.field(kind).type.list_size
             if not 2 <= classes <= MOST_CLASSES:
                 raise FileFormatError(
-                    f"expected 2 to {MOST_CLASSES} classes, got K = {classes} in {file}; write one column entry a class"
+                    f"2 to {MOST_CLASSES} classes", f"K = {classes} in {file}", "write one column entry a class"
                 )
             if (self.kind, self.classes) not in (("", 0), (kind, classes)):
                 raise FileFormatError(
-                    f"expected {self.kind} over {self.classes} classes as in the first file, got {kind} over {classes} in "
-                    f"{file}; keep one model's outputs in a folder"
+                    f"{self.kind} over {self.classes} classes as in the first file",
+                    f"{kind} over {classes} in {file}",
+                    "keep one model's outputs in a folder",
                 )
             beside = tuple(name for name in schema.names if name in WEIGHT_NAMES or is_beside(name))
             first = beside if self.beside is None else self.beside  # its order, as in memory: trees break ties by it
             if sorted(first) != sorted(beside):
                 raise FileFormatError(
-                    f"expected weights and features {sorted(first)} as in the first file, got {sorted(beside)} in "
-                    f"{file}; give all files of a folder the same columns"
+                    f"weights and features {sorted(first)} as in the first file",
+                    f"{sorted(beside)} in {file}",
+                    "give all files of a folder the same columns",
                 )
             self.kind, self.classes, self.beside = kind, classes, first
             meta = parquet.metadata
@@ -185,7 +189,7 @@ class ParquetRows:
         values = columns[self.kind]
         where = f"{self.folder / shard.file}, row group {shard.row_group}, rows {offset}–{offset + batch.num_rows - 1}"
         if values.null_count or values.flatten().null_count:
-            raise InputError(f"{where}: expected no nulls, got some; fill or drop them")
+            raise InputError("no nulls", "some", "fill or drop them", place=where)
         matrix = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.classes)
         try:
             labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
@@ -227,7 +231,7 @@ def _kind_of(schema: Any, file: Path) -> str:
 
 def _plain(column: Any) -> Any:
     if column.null_count:
-        raise InputError("expected weights and features without nulls, got some; fill or drop them")
+        raise InputError("weights and features without nulls", "some", "fill or drop them")
     return column.to_numpy(zero_copy_only=False)
 
 
@@ -236,7 +240,7 @@ def _integers(column: Any) -> Any:
         remedy = _SEVERAL_LABELS
         raise InputError("one label, group or decision a row", str(column.type), remedy)
     if column.null_count:
-        raise InputError("expected labels, groups and decisions without nulls, got some; fill or drop them")
+        raise InputError("labels, groups and decisions without nulls", "some", "fill or drop them")
     return np.array(column.to_numpy(zero_copy_only=False))
 
 
@@ -246,7 +250,7 @@ def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
             batch = next(batches, None)
         except Exception as error:  # Arrow's errors share no public base class
             raise FileFormatError(
-                f"expected a readable parquet file, got a broken one: {file} ({reason_of(error)}); write it again"
+                "a readable parquet file", f"a broken one: {file} ({reason_of(error)})", "write it again"
             ) from error
         if batch is None:
             return
@@ -263,7 +267,7 @@ def _files_of(folder: Path) -> list[Path]:
     first: dict[tuple[int, int], Path] = {}
     for file in named:
         if file.suffix != ".parquet":
-            raise FileFormatError(f"expected shards that end in .parquet, got {shown(file)}; rename it")
+            raise FileFormatError("shards that end in .parquet", f"{shown(file)}", "rename it")
         try:
             found = file.stat()
         except OSError:  # a dangling link, which its reading reports
@@ -271,8 +275,9 @@ def _files_of(folder: Path) -> list[Path]:
         other = first.setdefault((found.st_dev, found.st_ino), file)
         if other is not file:
             raise FileFormatError(
-                f"expected each shard once, got {shown(other.name)} and {shown(file.name)} in {shown(folder)}, which are one "
-                "file; leave one out"
+                "each shard once",
+                f"{shown(other.name)} and {shown(file.name)} in {shown(folder)}, which are one file",
+                "leave one out",
             )
     return named
 
@@ -300,8 +305,9 @@ def open_parquet(file: Path) -> Any:
         )
     except Exception as error:  # Arrow's errors share no public base class
         raise FileFormatError(
-            f"expected a readable parquet file, got a broken or truncated one: {shown(file)} ({reason_of(error)}); write it "
-            "again"
+            "a readable parquet file",
+            f"a broken or truncated one: {shown(file)} ({reason_of(error)})",
+            "write it again",
         ) from error
 
 
@@ -350,6 +356,7 @@ def _mark_of(file: Path) -> tuple[int, ...]:
 def _check_unchanged(file: Path, shard: Shard) -> None:
     if shard.mark and _mark_of(file) != shard.mark:
         raise FileFormatError(
-            f"expected {shown(file)} to stay as it was when it was listed, got a changed or missing file; run it again when "
-            "nothing writes to it"
+            f"{shown(file)} to stay as it was when it was listed",
+            "a changed or missing file",
+            "run it again when nothing writes to it",
         )

@@ -71,7 +71,7 @@ def _start(ray: Any, address: str | None, *, cpus: int) -> None:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"expected a Ray cluster at {address!r}, got none ({error}); start one with `ray start --head`"
+            f"a Ray cluster at {address!r}", f"none ({error})", "start one with `ray start --head`"
         ) from error
 
 
@@ -101,8 +101,9 @@ def _result(ray: Any, reference: Any, cell: Cell) -> None:
         raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
     except ray.exceptions.WorkerCrashedError as error:
         raise FitError(
-            f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to finish, got a worker that died "
-            f"{RETRIES + 1} times; check memory, then run the study again: finished runs are kept"
+            f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish",
+            f"a worker that died {RETRIES + 1} times",
+            "check memory, then run the study again: finished runs are kept",
         ) from error
 
 

@@ -29,8 +29,9 @@ def units_of(
     if weight is not None and groups is None and not weight.is_floating_point():
         if int(weight.sum()) > _MOST_REPEATED:
             raise NoIntervalError(
-                f"expected counts that add up to at most {_MOST_REPEATED:,} for a bootstrap, got {int(weight.sum()):,}; use "
-                "interval"
+                f"counts that add up to at most {_MOST_REPEATED:,} for a bootstrap",
+                f"{int(weight.sum()):,}",
+                "use interval",
             )
         values, sizes = values.repeat(weight.cpu().numpy(), axis=0), np.ones(int(weight.sum()))
     elif weight is not None:

@@ -207,9 +207,12 @@ def error_interval(
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
     if bool(chance_decides(table, found, level=level)):
         raise NoIntervalError(
-            f"expected chance to be a small part of the error, got {float(found.plug_in) * scale:.4f} of which about "
-            f"{float(found.plug_in - found.corrected) * scale:.4f} is chance; use fewer bins or a coarser metric such as "
-            "ECE(), or measure on more rows"
+            "chance to be a small part of the error",
+            (
+                f"{float(found.plug_in) * scale:.4f} of which about "
+                f"{float(found.plug_in - found.corrected) * scale:.4f} is chance"
+            ),
+            "use fewer bins or a coarser metric such as ECE(), or measure on more rows",
         )
     # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this
     # keeps the coverage at and near a true error of 0, where the normal approximation fails

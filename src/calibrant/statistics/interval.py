@@ -89,13 +89,14 @@ def _finite_rows(metric: object, predictions: Data) -> Tensor:
         if not callable(metric) or isinstance(metric, type):
             raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
         raise NoIntervalError(
-            f"expected a metric that is a mean over rows or knows its interval, got {shown(metric, most=200)}, for which none is known "
-            "to cover; compare it with null_band"
+            "a metric that is a mean over rows or knows its interval",
+            f"{shown(metric, most=200)}, for which none is known to cover",
+            "compare it with null_band",
         )
     rows = metric.rows(predictions)
     if not bool(torch.isfinite(rows).all()):
         raise NoIntervalError(
-            f"expected a finite value in every row, got an infinite {shown(metric, most=200)}; give the calibrator a floor"
+            "a finite value in every row", f"an infinite {shown(metric, most=200)}", "give the calibrator a floor"
         )
     return rows
 
@@ -127,9 +128,7 @@ def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int
     predictions = need_rows(predictions, what=metric)
     rows = _finite_rows(metric, predictions)
     if count_units(rows, predictions.groups) < 2:
-        raise NoIntervalError(
-            "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
-        )
+        raise NoIntervalError("at least two rows, or groups of rows, for an interval", "one", "measure on more data")
     need_errors(predictions, what=metric)
     weight = predictions.weights
     drawn = resampled_means(rows[:, None], groups=predictions.groups, draws=draws, seed=seed, weight=weight)

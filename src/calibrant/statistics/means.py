@@ -190,9 +190,7 @@ def mean_interval(
     if groups is None and weight is not None and weight.is_floating_point():
         spread = replace(spread, error=_sampled_error(rows, weight, found, spread.error))
     if spread.units < 2:
-        raise NoIntervalError(
-            "expected at least two rows, or groups of rows, for an interval, got one; measure on more data"
-        )
+        raise NoIntervalError("at least two rows, or groups of rows, for an interval", "one", "measure on more data")
     mean = mean_of(rows, weight)
     return Interval(mean, *_ends(mean, spread, level=level), level, "Student's t, corrected for skewness (Hall 1992)")
 
@@ -295,7 +293,7 @@ def test_of(mean: float, spread: Spread, *, level: float) -> PairedTest:
     from scipy.special import stdtr
 
     if spread.units < 2:
-        raise InputError("expected at least two rows, or groups of rows, to compare on, got one; compare on more data")
+        raise InputError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
     if spread.error == 0:  # equal differences have no variance to test with, but all have one sign: the sign test
         p_value = 1.0 if mean == 0 else 2.0 ** (1 - min(spread.units, 1000))
         undecided = p_value >= 1 - level
@@ -342,8 +340,9 @@ def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = F
         more = f"about {math.ceil(rows * least * 1.6 / fewest):,} rows" if fewest else "many more rows"
         worth = " (the rows of equal weight that theirs are worth)" if data.weight_kind == "sampling" else ""
         raise NoIntervalError(
-            f"expected at least {least} {kind} decisions for an interval of {shown(what, most=200)}, got {fewest:.3g}{worth} of {rows:,}; "
-            f"measure on {more}, or read the interval of Accuracy()"
+            f"at least {least} {kind} decisions for an interval of {shown(what, most=200)}",
+            f"{fewest:.3g}{worth} of {rows:,}",
+            f"measure on {more}, or read the interval of Accuracy()",
         )
 
 
@@ -398,8 +397,9 @@ def need_groups(groups: Tensor | None, *, what: object) -> None:
     if (effective := Clusters.of(sizes).effective) < FEWEST - 1e-6:
         worth = "" if len(sizes) < FEWEST else f" that are worth {effective:.1f} of equal size"
         raise NoIntervalError(
-            f"expected at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}, got {len(sizes)}{worth}; "
-            "measure on more groups"
+            f"at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}",
+            f"{len(sizes)}{worth}",
+            "measure on more groups",
         )
 
 
@@ -415,8 +415,9 @@ def need_independent(data: Predictions | BinaryPairs, *, what: object) -> None:
     """
     if need_rows(data, what=what).groups is not None:
         raise NoIntervalError(
-            f"expected independent rows for the uncertainty of {shown(what, most=200)}, got groups, for which no method is known to hold; "
-            "use ECE()"
+            f"independent rows for the uncertainty of {shown(what, most=200)}",
+            "groups, for which no method is known to hold",
+            "use ECE()",
         )
 
 

@@ -52,7 +52,7 @@ def paired_bootstrap(
     check_rows(differences, groups, name="differences", dims=(1, 2))
     units = count_units(differences, groups)
     if units < 2:
-        raise InputError("expected at least two rows, or groups of rows, to compare on, got one; compare on more data")
+        raise InputError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
     columns = differences if differences.dim() == 2 else differences[:, None]
     drawn = resampled_means(columns, groups=groups, draws=draws, seed=seed)
     means = columns.double().mean(dim=0).tolist()

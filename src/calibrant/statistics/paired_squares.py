@@ -96,10 +96,10 @@ def _check_pair(a: Any, b: Any, groups: Any) -> None:
         count = int(torch.unique(groups).shape[0])
         if count < FEWEST_GROUPS:
             raise NoIntervalError(
-                f"expected at least {FEWEST_GROUPS} groups of rows to test squared gaps on, got {count}; measure on more groups"
+                f"at least {FEWEST_GROUPS} groups of rows to test squared gaps on", f"{count}", "measure on more groups"
             )
     if a.p.shape[0] < 2:
-        raise NoIntervalError("expected at least two rows to compare on, got one; compare on more")
+        raise NoIntervalError("at least two rows to compare on", "one", "compare on more")
 
 
 def _tail(drawn: Floats, value: float) -> float:

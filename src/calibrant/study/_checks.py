@@ -35,7 +35,7 @@ def check_optimizer(plan: Any) -> None:
 def check_seed_of_study(seed: Any) -> None:
     """Raise unless ``seed`` is an integer that every random generator accepts."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
-        raise InputError(f"expected seeds in 0 … 2⁶³ − 1, got {shown(seed)}; choose another")
+        raise InputError("seeds in 0 … 2⁶³ − 1", f"{shown(seed)}", "choose another")
 
 
 def check_file_name(value: Any, *, name: str) -> None:
@@ -129,7 +129,7 @@ def check_once(values: Sequence[Any], *, name: str) -> None:
     """
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise InputError(f"expected each of {name} once, got {twice!r} twice; leave one out or rename it")
+        raise InputError(f"each of {name} once", f"{twice!r} twice", "leave one out or rename it")
 
 
 def check_sizes_of_data(model: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimi
     missing = [group["prefix"] for group in groups if not group["params"]]
     if missing:
         known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
-        raise InputError(f"expected rates for parts among {', '.join(known)}, got {missing[0]!r}; correct the name")
+        raise InputError(f"rates for parts among {', '.join(known)}", f"{missing[0]!r}", "correct the name")
     rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
     plain = [group for group in groups if group["prefix"] in plan.plain]
     groups = [group for group in groups if group["prefix"] not in plan.plain]

@@ -19,18 +19,18 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
         InputError: Stating the table, the accepted names or type, and what was got.
     """
     if not isinstance(table, Mapping):
-        raise InputError(f"expected a table for {where}, got {shown(table)}; write it in braces or under a heading")
+        raise InputError(f"a table for {where}", f"{shown(table)}", "write it in braces or under a heading")
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     unknown = set(table) - set(known)
     if unknown:
-        raise InputError(f"expected {', '.join(known)} in {where}, got {', '.join(sorted(unknown))}; correct the name")
+        raise InputError(f"{', '.join(known)} in {where}", f"{', '.join(sorted(unknown))}", "correct the name")
     missing = [
         name
         for name, item in known.items()
         if item.default is MISSING and item.default_factory is MISSING and name not in table
     ]
     if missing:
-        raise InputError(f"expected {', '.join(missing)} in {where}, got a table without; add {_these(missing)}")
+        raise InputError(f"{', '.join(missing)} in {where}", "a table without", f"add {_these(missing)}")
     hints = typing.get_type_hints(cls)
     values = {key: _typed(value, hints[key], where=f"{key} of {where}") for key, value in table.items()}
     return cls(**values)
@@ -46,7 +46,7 @@ def _typed(value: Any, hint: Any, *, where: str) -> Any:
         return None if value is None else _typed(value, inner[0], where=where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise InputError(f"expected a list for {where}, got {shown(value)}; write it in brackets")
+            raise InputError(f"a list for {where}", f"{shown(value)}", "write it in brackets")
         return tuple(_typed(item, inner[0], where=where) for item in value)
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         return from_table(hint, value, where=where)
@@ -54,7 +54,5 @@ def _typed(value: Any, hint: Any, *, where: str) -> Any:
         return check_number(value, name=where)
     expected = Mapping if origin is not None else hint
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
-        raise InputError(
-            f"expected {getattr(expected, '__name__', expected)} for {where}, got {shown(value)}; correct it"
-        )
+        raise InputError(f"{getattr(expected, '__name__', expected)} for {where}", f"{shown(value)}", "correct it")
     return value

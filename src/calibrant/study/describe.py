@@ -64,9 +64,7 @@ def describe(study: Study) -> list[Choice]:
     found = []
     for paper in study.papers:
         if paper not in known:
-            raise InputError(
-                f"expected papers of {', '.join(known)} in {study.name}, got {paper!r}; choose among these"
-            )
+            raise InputError(f"papers of {', '.join(known)} in {study.name}", f"{paper!r}", "choose among these")
         for entry in known[paper]["choices"]:
             ours = here.get(entry["choice"], "")
             found.append(

@@ -50,10 +50,10 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
     try:
         table = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise FileFormatError(f"expected a TOML file, got {name} ({error}); correct it there") from error
+        raise FileFormatError("a TOML file", f"{name} ({error})", "correct it there") from error
     except RecursionError as error:
         raise FileFormatError(
-            f"expected a study's tables, got values nested hundreds of levels deep in {name}; compare it with a preset"
+            "a study's tables", f"values nested hundreds of levels deep in {name}", "compare it with a preset"
         ) from error
     try:
         return _laid_over(table, name, scale=scale)
@@ -63,8 +63,9 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
-            f"expected a study's tables as the presets have them, got a value of another kind in {name} "
-            f"({reason_of(error)}); compare it with a preset"
+            "a study's tables as the presets have them",
+            f"a value of another kind in {name} ({reason_of(error)})",
+            "compare it with a preset",
         ) from error
 
 
@@ -88,7 +89,7 @@ def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) ->
     for given in scales:
         check_choice(given, name=f"scales of {name}", choices=SCALES)
     if scales and scale is not None and scale not in scales:
-        raise InputError(f"expected scale to be one of {', '.join(scales)} for {name}, got {scale!r}; choose one")
+        raise InputError(f"scale to be one of {', '.join(scales)} for {name}", f"{scale!r}", "choose one")
     study = _study({**table, **_overlay(table, scales.get(scale or "", {}))}, where=str(name))
     _check_names(study, _labels(table, scales, "objectives"), _labels(table, scales, "settings"), where=str(name))
     return study
@@ -105,7 +106,7 @@ def _read(name: str | Path) -> str:
     if str(name).endswith(".toml"):
         return read_text(name)
     if str(name) not in presets():
-        raise InputError(f"expected a study of {', '.join(presets())} or a .toml file, got {shown(name)}; choose one")
+        raise InputError(f"a study of {', '.join(presets())} or a .toml file", f"{shown(name)}", "choose one")
     return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -118,9 +119,7 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
             known = [entry.get("label") for entry in table[family]]
             for label in value:
                 if label not in known:
-                    raise InputError(
-                        f"expected labels of {', '.join(map(str, known))} in {key}, got {label!r}; correct it"
-                    )
+                    raise InputError(f"labels of {', '.join(map(str, known))} in {key}", f"{label!r}", "correct it")
             merged[family] = [entry for entry in table[family] if entry.get("label") in value]
         elif isinstance(value, Mapping):
             merged[key] = {**table.get(key, {}), **value}
@@ -142,9 +141,9 @@ def _study(table: Plain, *, where: str) -> Study:
     study = from_table(Study, values, where=where)
     for required in ("seeds", "objectives"):
         if not getattr(study, required):
-            raise InputError(f"expected at least one entry in {required} of {where}, got none; add one")
+            raise InputError(f"at least one entry in {required} of {where}", "none", "add one")
     if not {cell.recipe.fingerprint for cell in study.cells()}:  # constructs every recipe
-        raise InputError(f"expected at least one training in {where}, got none; raise folds to 1 or more")
+        raise InputError(f"at least one training in {where}", "none", "raise folds to 1 or more")
     return study
 
 
@@ -175,14 +174,16 @@ class Printed:
         for setting, groups in self.rows.items():
             if len(groups) != len(self.objectives):
                 raise InputError(
-                    f"expected {len(self.objectives)} groups in row {setting!r} of {self.source} in {where}, "
-                    f"got {len(groups)}; write [] for a missing one"
+                    f"{len(self.objectives)} groups in row {setting!r} of {self.source} in {where}",
+                    f"{len(groups)}",
+                    "write [] for a missing one",
                 )
             for objective, group in zip(self.objectives, groups, strict=True):
                 if group and len(group) != len(self.measures):
                     raise InputError(
-                        f"expected {len(self.measures)} numbers for {objective!r} in row {setting!r} of {self.source} "
-                        f"in {where}, got {group}; give one for each measure"
+                        f"{len(self.measures)} numbers for {objective!r} in row {setting!r} of {self.source} in {where}",
+                        f"{group}",
+                        "give one for each measure",
                     )
                 for measure, value in zip(self.measures, group, strict=False):
                     check_number(value, name=f"{measure} of {objective!r} in row {setting!r} of {self.source}")
@@ -213,12 +214,12 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     named += [name for setting in study.settings for name in (*setting.losses, *setting.trainings)]
     for name in named:
         if name not in objectives:
-            raise InputError(f"expected an objective of {where}, got {name!r}; add it or correct the name")
+            raise InputError(f"an objective of {where}", f"{name!r}", "add it or correct the name")
     like = {s.like for s in study.settings}
     for name in like - {"", *settings} - {p.setting for p in study.published}:
-        raise InputError(f"expected like of {where} as a setting with published figures, got {name!r}; correct it")
+        raise InputError(f"like of {where} as a setting with published figures", f"{name!r}", "correct it")
     settings = settings | like | {"", *(s.label for s in study.settings)}
     named = [p.setting for p in study.published] + [name for claim in study.claims for name in claim.but]
     for name in [*named, *(figure.setting for figure in study.figures)]:
         if name not in settings:
-            raise InputError(f"expected a setting of {where}, got {name!r}; add it or correct the name")
+            raise InputError(f"a setting of {where}", f"{name!r}", "add it or correct the name")

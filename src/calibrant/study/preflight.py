@@ -71,8 +71,9 @@ def check_folders(cells: Iterable[Cell]) -> None:
     """
     for place, setting in missing_folders(cells):
         raise FileFormatError(
-            f"expected the data of setting {setting!r}, got no such folder: {place}; put them there or give --data "
-            "(in Python: study.with_data_from)"
+            f"the data of setting {setting!r}",
+            f"no such folder: {place}",
+            "put them there or give --data (in Python: study.with_data_from)",
         )
 
 
@@ -87,7 +88,7 @@ def _check_batches(recipe: Recipe) -> None:
     count = recipe.data.get("train", 400 if recipe.data["name"] == "digits" else None)
     plan = recipe.training
     if plan.drop_last and count is not None and count < plan.batch:
-        raise InputError(f"expected batch of at most {count} with drop_last, got {plan.batch}; lower it")
+        raise InputError(f"batch of at most {count} with drop_last", f"{plan.batch}", "lower it")
 
 
 def _check_network(cell: Cell) -> None:
@@ -117,14 +118,13 @@ def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name
         raise
     except Exception as error:  # torch raises many types for shapes that do not match
         raise InputError(
-            f"expected a network for samples of shape {tuple(batch.shape[1:])}, got {name!r}, which does not "
-            f"({reason_of(error)}); choose another"
+            f"a network for samples of shape {tuple(batch.shape[1:])}",
+            f"{name!r}, which does not ({reason_of(error)})",
+            "choose another",
         ) from error
     if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch), classes):
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InputError(
-            f"expected logits of shape {(len(batch), classes)} from {name!r}, got {got}; correct the network"
-        )
+        raise InputError(f"logits of shape {(len(batch), classes)} from {name!r}", f"{got}", "correct the network")
 
 
 def _check_loss(cell: Cell) -> None:
@@ -140,9 +140,12 @@ def _check_loss(cell: Cell) -> None:
             raise
         except Exception as error:  # a class of the user's own may raise anything
             raise InputError(
-                f"expected a loss of logits (N, K) and labels (N,), got {type(error).__name__} from "
-                f"{cell.recipe.loss.get('type')!r} ({str(error).splitlines()[0] if str(error) else 'no text'}); "
-                "correct the class or its arguments"
+                "a loss of logits (N, K) and labels (N,)",
+                (
+                    f"{type(error).__name__} from {cell.recipe.loss.get('type')!r} ("
+                    f"{str(error).splitlines()[0] if str(error) else 'no text'})"
+                ),
+                "correct the class or its arguments",
             ) from error
 
 

@@ -110,7 +110,7 @@ class Training:
             if not isinstance(prefix, str) or prefix not in self.rates:
                 raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
         if prefixes and (self.clip is not None or self.devices > 1):
-            raise InputError("expected plain without clip on one device, got either; leave one of them out")
+            raise InputError("plain without clip on one device", "either", "leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -392,6 +392,6 @@ def _folds(setting: Setting) -> int:
     folds = setting.data.get("folds", 1)
     if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MOST_FOLDS:
         raise InputError(
-            f"expected folds in 1 … {MOST_FOLDS} in the data of setting {setting.label!r}, got {folds!r}; choose another"
+            f"folds in 1 … {MOST_FOLDS} in the data of setting {setting.label!r}", f"{folds!r}", "choose another"
         )
     return folds

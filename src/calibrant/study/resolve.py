@@ -61,12 +61,10 @@ def _check_arguments(cls: Any, name: str, arguments: Mapping[str, Any], *, whole
         return
     unknown = [key for key in arguments if key not in known]
     if unknown:
-        raise InputError(
-            f"expected arguments of {name} ({', '.join(known) or 'none'}), got {unknown[0]!r}; correct the name"
-        )
+        raise InputError(f"arguments of {name} ({', '.join(known) or 'none'})", f"{unknown[0]!r}", "correct the name")
     missing = [key for key, item in known.items() if item.default is inspect.Parameter.empty and key not in arguments]
     if whole and missing and known[missing[0]].kind is not inspect.Parameter.VAR_POSITIONAL:
-        raise InputError(f"expected the argument {missing[0]!r} of {name}, got none; add it")
+        raise InputError(f"the argument {missing[0]!r} of {name}", "none", "add it")
 
 
 def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
@@ -79,7 +77,7 @@ def _build(table: Mapping[str, Any], *, family: ModuleType, what: str) -> Any:
     except CalibrantError:
         raise
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"expected arguments of {name}, got {arguments} ({error}); see its documentation") from error
+        raise InputError(f"arguments of {name}", f"{arguments} ({error})", "see its documentation") from error
 
 
 def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
@@ -95,7 +93,7 @@ def _find(name: Any, *, family: ModuleType, what: str) -> Any:
         try:
             return getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"expected {what} {name!r} to be importable, got: {error}; check the name") from error
+            raise InputError(f"{what} {name!r} to be importable", f"{error}", "check the name") from error
     if name not in family.__all__:
-        raise InputError(f"expected {what} type to be one of {', '.join(family.__all__)}, got {name!r}; choose one")
+        raise InputError(f"{what} type to be one of {', '.join(family.__all__)}", f"{name!r}", "choose one")
     return getattr(family, name)

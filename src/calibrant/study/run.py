@@ -107,7 +107,7 @@ def refuse_several_devices(cells: Iterable[Cell], remedy: str) -> None:
     most = max((cell.recipe.training.devices for cell in cells), default=1)
     if most > 1:
         raise InputError(
-            f"expected devices = 1 with several workers, got {most}; run it with {remedy}, which starts the processes"
+            "devices = 1 with several workers", f"{most}", f"run it with {remedy}, which starts the processes"
         )
 
 
@@ -187,8 +187,9 @@ def _count_attempt(left: dict[str, Cell], attempts: dict[str, int], store: Store
             attempts[name] -= 1
         if not attempts[name]:
             raise FitError(
-                f"expected the run of {cell.objective!r}, seed {cell.recipe.seed} to finish, got a process that died "
-                f"{ATTEMPTS} times; check memory, then run the study again: finished runs are kept"
+                f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish",
+                f"a process that died {ATTEMPTS} times",
+                "check memory, then run the study again: finished runs are kept",
             ) from error
 
 

@@ -30,8 +30,9 @@ def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) 
     needed, free = bytes_of(network, fold, optimizer=optimizer), shutil.disk_usage(folder).free
     if needed > free:
         raise FileFormatError(
-            f"expected {_megabytes(needed)} free for the files of one training, got {_megabytes(free)} on the disk of "
-            f"{folder}; free some, or choose another --store: finished trainings are kept"
+            f"{_megabytes(needed)} free for the files of one training",
+            f"{_megabytes(free)} on the disk of {folder}",
+            "free some, or choose another --store: finished trainings are kept",
         )
 
 

@@ -68,7 +68,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileFormatError(
-                f"expected a writable store, got {error.strerror!r} for {folder}; choose another --store"
+                "a writable store", f"{error.strerror!r} for {folder}", "choose another --store"
             ) from error
         return folder / "checkpoint.pt"
 
@@ -119,7 +119,7 @@ class Store:
                 raise ValueError("no entries")
         except (ValueError, RecursionError) as error:
             raise FileFormatError(
-                f"expected a whole trajectory, got a broken one in {place} ({reason_of(error)}); delete that folder"
+                "a whole trajectory", f"a broken one in {place} ({reason_of(error)})", "delete that folder"
             ) from error
         return entries
 
@@ -136,8 +136,9 @@ class Store:
         arrays = read_arrays(self.folder(recipe) / "learned.npz")
         if "max_logits" not in arrays:
             raise FileFormatError(
-                f"expected max_logits in {self.folder(recipe) / 'learned.npz'}, got a run of an older version without them; "
-                "run it again"
+                f"max_logits in {self.folder(recipe) / 'learned.npz'}",
+                "a run of an older version without them",
+                "run it again",
             )
         return torch.from_numpy(arrays["max_logits"])
 
@@ -154,7 +155,7 @@ class Store:
             return json.loads(_read_text(folder / "record.json"))
         except (ValueError, RecursionError) as error:
             raise FileFormatError(
-                f"expected a whole record, got a broken one in {folder} ({error}); delete that folder"
+                "a whole record", f"a broken one in {folder} ({error})", "delete that folder"
             ) from error
 
 
@@ -165,7 +166,7 @@ def _write_text(path: Path, text: str) -> None:
 
 def _read_text(path: Path) -> str:
     if not path.is_file():
-        raise FileFormatError(f"expected a finished run, got no {path}; run the study first")
+        raise FileFormatError("a finished run", f"no {path}", "run the study first")
     return read_text(path)
 
 

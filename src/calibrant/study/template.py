@@ -19,7 +19,7 @@ def write_template(path: str | os.PathLike[str]) -> None:
         InputError: If the file exists.
     """
     if (path := as_path(path)).exists():
-        raise InputError(f"expected a new file, got one that exists: {shown(path)}; choose another name")
+        raise InputError("a new file", f"one that exists: {shown(path)}", "choose another name")
     text = resources.files("calibrant.study").joinpath("template.toml").read_text(encoding="utf-8")
     with atomic_write(path) as file:
         file.write(text.encode())

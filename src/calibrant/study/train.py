@@ -166,7 +166,7 @@ def make_fabric(plan: Training, accelerator: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("lightning", extra="study") from error
     if accelerator == "cuda" and not torch.cuda.is_available():
-        raise InputError("expected a CUDA device for accelerator 'cuda', got none; choose 'auto' or 'cpu'")
+        raise InputError("a CUDA device for accelerator 'cuda'", "none", "choose 'auto' or 'cpu'")
     strategy = "ddp" if plan.devices > 1 else "auto"
     fabric = Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
     if plan.devices > 1:
@@ -248,14 +248,13 @@ def _mean_loss(total: float, steps: int, recipe: Recipe, *, epoch: int, samples:
     """
     if not steps:
         raise InputError(
-            f"expected at least one whole batch per epoch, got {samples} samples for batch = {recipe.training.batch}; lower "
-            "batch, or leave drop_last out"
+            "at least one whole batch per epoch",
+            f"{samples} samples for batch = {recipe.training.batch}",
+            "lower batch, or leave drop_last out",
         )
     mean = total / steps
     if not math.isfinite(mean):
-        raise FitError(
-            f"expected a finite loss, got {mean} in epoch {epoch + 1} of {recipe.loss}; lower the learning rate"
-        )
+        raise FitError("a finite loss", f"{mean} in epoch {epoch + 1} of {recipe.loss}", "lower the learning rate")
     return mean
 
 
@@ -330,7 +329,7 @@ def _restore(path: Path, recipe: Recipe, network: Any, optimizers: Any, loss: An
         return Progress(**json.loads(content["progress"]), kept=content["kept"])
     except Exception as error:  # unpickling raises many types; each means that the file is unusable
         reason = str(error).split("\n")[0][:120]
-        raise FileFormatError(f"expected a whole checkpoint, got a broken one: {path} ({reason}); delete it") from error
+        raise FileFormatError("a whole checkpoint", f"a broken one: {path} ({reason})", "delete it") from error
 
 
 @contextmanager

@@ -211,12 +211,13 @@ def learned_epoch(correct: Tensor | Sequence[Any]) -> Tensor:
     try:
         seen = torch.as_tensor(correct)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"expected correct (…, epochs) of booleans, got {type(correct).__name__}; pass one") from error
+        raise InputError("correct (…, epochs) of booleans", f"{type(correct).__name__}", "pass one") from error
     check_dense(seen, name="correct")
     if seen.ndim < 1 or not seen.shape[-1] or not bool(((seen == 0) | (seen == 1)).all()):
         raise InputError(
-            f"expected correct (…, epochs) of booleans or 0 and 1, got shape {tuple(seen.shape)} {seen.dtype}; "
-            "pass predicted == labels of every epoch, epochs last"
+            "correct (…, epochs) of booleans or 0 and 1",
+            f"shape {tuple(seen.shape)} {seen.dtype}",
+            "pass predicted == labels of every epoch, epochs last",
         )
     tail = seen.bool().flip(-1).long().cumprod(dim=-1).sum(dim=-1)  # (…) epochs at the end without an error
     return torch.where(tail > 0, seen.shape[-1] - tail + 1, 0)

@@ -43,7 +43,7 @@ def check_loss(loss: Loss) -> None:
     if not isinstance(loss, Loss):
         raise refuse("a loss that extends losses.Loss", type(loss).__name__, "subclass losses.RowLoss")
     if loss.ignore_index != -100 or loss.weight is not None:
-        raise InputError("expected a loss without class weights and with ignore_index=-100, got others; leave them out")
+        raise InputError("a loss without class weights and with ignore_index=-100", "others", "leave them out")
     for clause in CLAUSES:
         clause(copy.deepcopy(loss))
 

@@ -110,8 +110,9 @@ class Search:
         end = int(concave[0, 0]) if len(concave) else len(table) - 1
         if bool(falls[end:][_FINE[end:-1] < 14].any()):
             raise RangeError(
-                f"expected φ convex up to some p and not beyond, got {score}, convex again above p = "
-                f"{torch.sigmoid(_FINE[end]):.3g}; minimise its expected loss directly"
+                "φ convex up to some p and not beyond",
+                f"{score}, convex again above p = {torch.sigmoid(_FINE[end]):.3g}",
+                "minimise its expected loss directly",
             )
         linear = not bool(falls[:end].any())
         self.logits = _FINE[: 1 if linear else end + 1].numpy()
@@ -122,8 +123,9 @@ class Search:
         kept = torch.isfinite(log_eta)
         if not self.decreasing and not bool(kept.all()):
             raise RangeError(
-                f"expected η_j > 0 for every class, since {self.score} increases somewhere, got η_j = 0; a class that "
-                "never occurs would take probability at no cost, so leave it out"
+                f"η_j > 0 for every class, since {self.score} increases somewhere",
+                "η_j = 0",
+                "a class that never occurs would take probability at no cost, so leave it out",
             )
         eta = log_normalise(log_eta[kept])
         best = self._lowest(eta)

@@ -117,8 +117,9 @@ def require_bijection(score: Sloped, what: str) -> None:
     found = examine(score)
     if not found.bijective:
         raise RangeError(
-            f"expected a score inside the range of {what} (φ decreasing and strictly convex, −φ′(p) → ∞ as p → 0), got "
-            f"{score}, where {found.reason()}; choose a parameter inside the range, or use minimiser, which needs none"
+            f"a score inside the range of {what} (φ decreasing and strictly convex, −φ′(p) → ∞ as p → 0)",
+            f"{score}, where {found.reason()}",
+            "choose a parameter inside the range, or use minimiser, which needs none",
         )
 
 
@@ -127,8 +128,9 @@ def require_map(score: Sloped) -> None:
     found = examine(score)
     if not (found.decreasing and found.steep):
         raise RangeError(
-            f"expected a score inside the range of the calibration map (φ decreasing, −φ′(p) → ∞ as p → 0), got {score}, "
-            f"where {found.reason()}; choose a parameter inside the range"
+            "a score inside the range of the calibration map (φ decreasing, −φ′(p) → ∞ as p → 0)",
+            f"{score}, where {found.reason()}",
+            "choose a parameter inside the range",
         )
 
 

@@ -222,8 +222,9 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise InputError(
-                "expected first derivatives of FusedLinearLoss only, got create_graph=True; for second ones call the loss "
-                "on the logits"
+                "first derivatives of FusedLinearLoss only",
+                "create_graph=True",
+                "for second ones call the loss on the logits",
             )
         saved = ctx.saved_tensors
         if ctx.reduced:

@@ -163,7 +163,7 @@ class ShardedLogits:
         own = self.at(labels)
         if bool((excluded := torch.isinf(own)).any()):
             row = int(_first(excluded))
-            raise InputError(f"expected a finite logit for every label, got −inf in row {row}; unmask or drop the row")
+            raise InputError("a finite logit for every label", f"−inf in row {row}", "unmask or drop the row")
         below = own - self.row_max.double()
         return TemperatureScaling.from_passes(_ShardedPasses(self, float(below.mean())), classes=self.classes)
 
@@ -264,7 +264,7 @@ class _LogOdds(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():
             raise InputError(
-                "expected first derivatives of sharded losses only, got create_graph=True; for second ones gather the logits"
+                "first derivatives of sharded losses only", "create_graph=True", "for second ones gather the logits"
             )
         logits, column, rest = ctx.saved_tensors
         gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)

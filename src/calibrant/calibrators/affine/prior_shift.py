@@ -90,8 +90,9 @@ def by_confusion(decisions: Tensor, confusion: Tensor) -> Priors:
     smallest = float(torch.linalg.matrix_norm(table, ord=-2))
     if smallest < _SMALLEST:
         raise InputError(
-            f"expected a confusion matrix that tells the classes apart, got one of smallest singular value {smallest:.1g}; "
-            'use method="em", or fit on more rows'
+            "a confusion matrix that tells the classes apart",
+            f"one of smallest singular value {smallest:.1g}",
+            'use method="em", or fit on more rows',
         )
     count = len(decisions)
     seen = torch.bincount(decisions.cpu(), minlength=len(table)).double() / count
@@ -258,7 +259,7 @@ class PriorShift(Calibrator):
             NotFittedError: Before ``adapt``.
         """
         if not self.low.numel():
-            raise NotFittedError("expected estimated priors, got none; call adapt(new_logits) first")
+            raise NotFittedError("estimated priors", "none", "call adapt(new_logits) first")
         ends = zip(self.new_priors.tolist(), self.low.tolist(), self.high.tolist(), strict=True)
         return [Interval(q, min(low, q), max(high, q), 0.95, f"normal ({self.method})") for q, low, high in ends]
 
@@ -284,7 +285,7 @@ class PriorShift(Calibrator):
         z = unweighted_logits(logits)
         if z.shape[1] != self._columns:
             raise InputError(
-                f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(z.shape)}; pass outputs of the same model"
+                f"logits of shape (N, {self._columns}) as in fit", f"{tuple(z.shape)}", "pass outputs of the same model"
             )
         _check_seen(self.source_priors)
         source = self.source_priors.cpu()
@@ -316,7 +317,7 @@ class PriorShift(Calibrator):
         for values in (self.priors, self.rates):
             if values is not None and len(values) != classes:
                 raise InputError(
-                    f"expected {classes} priors or rates, one a class, got {len(values)}; pass one for every logit"
+                    f"{classes} priors or rates, one a class", f"{len(values)}", "pass one for every logit"
                 )
         if self.priors is not None:
             _check_seen(self.source_priors)
@@ -404,6 +405,4 @@ def _check_seen(source: Tensor) -> None:
     missing = torch.nonzero(source == 0)[:, 0].tolist()
     if missing:
         names = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-        raise InputError(
-            f"expected labels of every class in fit, got none of {names}; fit on rows that hold each class"
-        )
+        raise InputError("labels of every class in fit", f"none of {names}", "fit on rows that hold each class")

@@ -218,8 +218,9 @@ class AutoCalibrator(Calibrator):
         self._usual = [config_of(one) for one in tried] == [config_of(one) for one in pool]
         if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
             raise InputError(
-                f"expected candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}, got "
-                f"{[type(one).__name__ for one in tried]}; name at least one, and none that is top-label only"
+                f"candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}",
+                f"{[type(one).__name__ for one in tried]}",
+                "name at least one, and none that is top-label only",
             )
         self.members = nn.ModuleList([Identity(), *tried])
         self._declare("weights", "losses", "errors", "counts", "floor", "top_edges", "top_values")
@@ -481,8 +482,9 @@ def as_calibrator(one: object) -> Calibrator:
     made = build(one, families=[family, binning]) if isinstance(one, Mapping) else one
     if not isinstance(made, Calibrator):
         raise InputError(
-            f"expected calibrators such as TemperatureScaling() as candidates, got {described(one)}; pass a list of instances, or of "
-            "configurations such as {'type': 'TemperatureScaling'}"
+            "calibrators such as TemperatureScaling() as candidates",
+            f"{described(one)}",
+            "pass a list of instances, or of configurations such as {'type': 'TemperatureScaling'}",
         )
     return made
 

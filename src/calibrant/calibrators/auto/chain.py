@@ -35,9 +35,7 @@ class Chain(Calibrator):
         super().__init__()
         if not stages or not all(isinstance(stage, Calibrator) for stage in stages):
             got = shown(stages[0] if len(stages) == 1 else stages)
-            raise InputError(
-                f"expected at least one calibrator, got {got}; pass each as an argument, Chain(first, second)"
-            )
+            raise InputError("at least one calibrator", f"{got}", "pass each as an argument, Chain(first, second)")
         self.stages = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)

@@ -71,7 +71,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
 
     def _need_fit(self) -> None:
         if not self.fitted:
-            raise NotFittedError(f"expected a fitted {type(self).__name__}, got an unfitted one; call fit first")
+            raise NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
 
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
@@ -103,7 +103,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
                 self._buffers[name] = torch.empty_like(incoming, device=buffer.device)
         rows = state_dict.pop(prefix + "fit_rows", torch.empty(0, dtype=torch.int64))
         if rows.dtype != torch.int64 or rows.dim() != 1:
-            raise InputError(f"expected fit_rows of int64 (N,), got {rows.dtype} {tuple(rows.shape)}; save it again")
+            raise InputError("fit_rows of int64 (N,)", f"{rows.dtype} {tuple(rows.shape)}", "save it again")
         super()._load_from_state_dict(state_dict, prefix, *args)
         self.fit_rows = rows.cpu()
         self._columns = int(self.classes)
@@ -253,8 +253,9 @@ class Calibrator(Learned):
             raise refuse(f"logits on {home}, as the calibrator", str(logits.device), "move one with .to(device)")
         if logits.dim() != 2 or logits.shape[1] != self._columns:
             raise InputError(
-                f"expected logits of shape (N, {self._columns}) as in fit, got {tuple(logits.shape)}; "
-                "fit on outputs of the same model"
+                f"logits of shape (N, {self._columns}) as in fit",
+                f"{tuple(logits.shape)}",
+                "fit on outputs of the same model",
             )
         kind = logits.device.type
         if (
@@ -300,7 +301,7 @@ class Calibrator(Learned):
             InputError: If this calibrator is no affine map of the logits.
         """
         raise InputError(
-            f"expected an affine calibrator, got {type(self).__name__}; deploy torch.nn.Sequential(model, calibrator)"
+            "an affine calibrator", f"{type(self).__name__}", "deploy torch.nn.Sequential(model, calibrator)"
         )
 
     def fold_into(self, linear: nn.Linear) -> nn.Linear:
@@ -317,8 +318,9 @@ class Calibrator(Learned):
         check_linear(linear)
         if linear.out_features != self._columns:
             raise InputError(
-                f"expected a linear layer with {self._columns} outputs as in fit, got {linear.out_features}; "
-                "pass the model's last layer"
+                f"a linear layer with {self._columns} outputs as in fit",
+                f"{linear.out_features}",
+                "pass the model's last layer",
             )
         scale, shift = self.affine()
         scale, shift = scale.to(linear.weight.device), shift.to(linear.weight.device)

@@ -40,7 +40,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         InputError: If the path does not end so.
     """
     if not str(path := as_path(path)).endswith(".safetensors"):
-        raise InputError(f"expected a path that ends in .safetensors, got {shown(path)!r}; rename it")
+        raise InputError("a path that ends in .safetensors", f"{shown(path)!r}", "rename it")
     state = {name: value for name, value in calibrator.state_dict().items() if not name.endswith("fit_rows")}
     arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in state.items()}
     arrays["fit_rows"] = calibrator.fit_rows.cpu().numpy()
@@ -71,7 +71,7 @@ def load_calibrator(
     known = _check_classes(classes)
     metadata = files.read_metadata(path)
     if metadata.get("format") not in (_FORMAT, _FORMAT_0_1_0):
-        raise FileFormatError(f"expected a saved calibrator, got another kind of file: {path}; make it with save")
+        raise FileFormatError("a saved calibrator", f"another kind of file: {path}", "make it with save")
     name = metadata.get("type", "")
     if name not in family.__all__ and name not in known:
         more = f" or one of {', '.join(sorted(known))}" if known else ""
@@ -97,7 +97,7 @@ def load_calibrator(
             _check_learned(part)
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
-            f"expected a whole calibrator, got a broken one in {path} ({files.reason_of(error)}); save it again"
+            "a whole calibrator", f"a broken one in {path} ({files.reason_of(error)})", "save it again"
         ) from error
     return calibrator
 
@@ -118,7 +118,7 @@ def _check_classes(classes: Any) -> dict[str, type[Calibrator]]:
     wrong = [one for one in given if not (isinstance(one, type) and issubclass(one, Calibrator))]
     if wrong:
         raise InputError(
-            f"expected classes as a list of Calibrator classes, got {check.shown(wrong[0])}; pass classes=[MyMethod]"
+            "classes as a list of Calibrator classes", f"{check.shown(wrong[0])}", "pass classes=[MyMethod]"
         )
     return {cls.__name__: cls for cls in given}
 

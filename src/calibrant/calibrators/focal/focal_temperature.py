@@ -102,15 +102,16 @@ class FocalTemperatureScaling(Calibrator):
         self.binning = check_binning(binning)
         self.gammas = sorted({float(FocalScore(gamma).gamma) for gamma in as_list(gammas, name="gammas")})
         if not self.gammas:
-            raise InputError("expected at least one of gammas, got none; name some")
+            raise InputError("at least one of gammas", "none", "name some")
         self.grid = check_grid(grid)
         self.search = check_choice(search, name="search", choices=("full", "line", "continuous"))
         self.prior = check_prior(prior)
         by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
         if self.prior is not None and (self.search, by) != ("continuous", "nll"):
             raise InputError(
-                f"expected criterion 'nll' and search 'continuous' with a prior, got {by!r} and {self.search!r}; "
-                "leave out the prior, or set both"
+                "criterion 'nll' and search 'continuous' with a prior",
+                f"{by!r} and {self.search!r}",
+                "leave out the prior, or set both",
             )
         self._declare("log_temperature", "exponent", "reached")
 

@@ -107,7 +107,7 @@ def certified_root(data: Passes, *, start: float, pull: float = 0.0) -> Root:
         # so there is no root to search for
         root = _search(data, start, pull, torch.float64) if pull or data.margin < 0 else _separable(data)
     except ArithmeticError as error:
-        raise FitError(f"expected the temperature search to end, got: {error}; check the logits' range") from error
+        raise FitError("the temperature search to end", f"{error}", "check the logits' range") from error
     if root.bound is not None:
         why = "every row is right" if root.bound == "low" else "the logits say no more than chance"
         warn_user(

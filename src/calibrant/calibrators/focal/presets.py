@@ -45,7 +45,7 @@ def check_grid(grid: Grid) -> list[float] | str | None:
         return check_choice(grid, name="grid", choices=PRESETS)
     values = sorted({check_number(t, name="grid", low=0, open_low=True) for t in as_list(grid, name="grid")})
     if not values:
-        raise InputError("expected at least one temperature in grid, got none; name some, or a preset")
+        raise InputError("at least one temperature in grid", "none", "name some, or a preset")
     return values
 
 
@@ -72,12 +72,12 @@ def check_weights_count(binning: Binning) -> None:
     """Refuse weighted rows with bins of equal mass: their parts differ by a row, which a row of weight 2.5 cannot split."""
     if isinstance(binning, EqualMass):
         raise InputError(
-            "expected no sample_weight with bins of equal mass, got one; use binning=EqualWidth(15), or repeat the rows"
+            "no sample_weight with bins of equal mass", "one", "use binning=EqualWidth(15), or repeat the rows"
         )
 
 
 def check_binning(binning: Binning | None) -> Binning | None:
     """Return ``binning`` if it is None or a binning."""
     if binning is not None and not isinstance(binning, Binning):
-        raise InputError(f"expected a binning such as EqualWidth(15), got {shown(binning)}; see calibrant.binning")
+        raise InputError("a binning such as EqualWidth(15)", f"{shown(binning)}", "see calibrant.binning")
     return binning

@@ -55,7 +55,7 @@ class TemperatureMixture(Calibrator):
     def __init__(self, mixing: str | float = "laplace", *, prior: float | None = None) -> None:
         super().__init__()
         if isinstance(mixing, str) and mixing not in {"laplace", "fit"}:
-            raise InputError(f"expected mixing to be 'laplace', 'fit' or a number, got {mixing!r}; choose one of these")
+            raise InputError("mixing to be 'laplace', 'fit' or a number", f"{mixing!r}", "choose one of these")
         self.mixing = (
             mixing if isinstance(mixing, str) else check_number(mixing, name="mixing", low=0, high=1, open_high=True)
         )

@@ -59,7 +59,7 @@ class VennAbers(OneVsRest):
         self._need_fit()
         check_row_tensor(logits, name="logits", dims=2, floating=True)
         if logits.shape[1] != int(self.classes):
-            raise InputError(f"expected logits of shape (N, {int(self.classes)}), got {tuple(logits.shape)}; pass such")
+            raise InputError(f"logits of shape (N, {int(self.classes)})", f"{tuple(logits.shape)}", "pass such")
         low, high = self._bounds(log_odds(logits))
         if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)

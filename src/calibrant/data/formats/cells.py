@@ -28,8 +28,12 @@ def refuse_empty(column: Any, name: str, path: Path, *, first: int = 0) -> None:
     row = first + int(np.flatnonzero(np.asarray(column.is_null()))[0])
     others = f" and {column.null_count - 1:,} more" if column.null_count > 1 else ""
     raise FileFormatError(
-        f"expected a value in every row, got an empty cell in the column {name!r} at {_place(row, path)} of {shown(path)}"
-        f"{others} (columns without nulls are needed); fill in the values or drop these rows"
+        "a value in every row",
+        (
+            f"an empty cell in the column {name!r} at {_place(row, path)} of {shown(path)}{others} (columns "
+            "without nulls are needed)"
+        ),
+        "fill in the values or drop these rows",
     )
 
 
@@ -49,8 +53,9 @@ def refuse_text(column: Any, name: str, path: Path, *, first: int = 0) -> None:
     rows = [row for row, cell in enumerate(cells) if not _is_number(cell)]
     where = f" ({str(cells[rows[0]])[:40]!r} at {_place(first + rows[0], path)})" if rows else ""
     raise InputError(
-        f"expected numbers in the class columns, got {column.type} in {name!r} of {shown(path)}{where}; correct the cells, "
-        "or name the columns of the classes alone"
+        "numbers in the class columns",
+        f"{column.type} in {name!r} of {shown(path)}{where}",
+        "correct the cells, or name the columns of the classes alone",
     )
 
 

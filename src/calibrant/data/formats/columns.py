@@ -14,7 +14,7 @@ from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.cells import refuse_empty, refuse_text
 from calibrant.data.formats.layout import LABELS, SCORES, Layout, stem_and_name
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 _ROLES = {
     *SCORES,
@@ -68,8 +68,12 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     for kind, group in spread.items():
         if not kind:
             raise InputError(
-                f"expected the kind of the columns {_some(group)} in {shown(path)}, got none; pass kind='probs', or "
-                "kind='logits', to calibrant.read"
+                f"the kind of the columns {_some(group)} in {shown(path)}",
+                "none",
+                Remedy(
+                    "pass kind='probs', or kind='logits', to calibrant.read",
+                    command="add --kind probs, or --kind logits",
+                ),
             )
         arrays[kind], own = _scores(table, group, path, first)
         classes = own if own.names else classes
@@ -117,9 +121,7 @@ def match_columns(patterns: Sequence[str], names: Sequence[str], path: Path) -> 
             found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
             found = _by_number(found)
         if not found:
-            raise InputError(
-                f"expected the columns {pattern!r} in {shown(path)}, got {_some(names)}; name some of these"
-            )
+            raise InputError(f"the columns {pattern!r} in {shown(path)}", f"{_some(names)}", "name some of these")
         chosen += [name for name in found if name not in chosen]
         parts += [_under_star(pattern, name) for name in found]
     return chosen, tuple(parts) if len(parts) == len(chosen) else tuple(chosen)
@@ -146,8 +148,9 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
         if matrix is not None or strict:
             if matrix is None:
                 raise FileFormatError(
-                    f"expected lists of one length, one entry a class, got several lengths in the column {name!r} of "
-                    f"{shown(path)}; write a row for every class"
+                    "lists of one length, one entry a class",
+                    f"several lengths in the column {name!r} of {shown(path)}",
+                    "write a row for every class",
                 )
             return matrix
     if pa.types.is_decimal(column.type):
@@ -187,8 +190,7 @@ def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes
     fields = {field.name for field in column.type.value_type}
     if not {"label", "score"} <= fields or any(row is None for row in rows):
         raise InputError(
-            f"expected lists of {{label, score}} in the column {name!r} of {shown(path)}, got {sorted(fields)}; write these "
-            "two"
+            f"lists of {{label, score}} in the column {name!r} of {shown(path)}", f"{sorted(fields)}", "write these two"
         )
     found = {one["label"] for row in rows for one in row}
     numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in found)
@@ -201,8 +203,9 @@ def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes
     if np.isnan(scores).any():
         place = int(np.isnan(scores).any(axis=1).argmax())
         raise InputError(
-            f"expected a score for each of the {len(names)} classes in every row, got {len(rows[place])} in row {place} of "
-            f"{shown(path)}; write all of them (top_k=None in a pipeline)"
+            f"a score for each of the {len(names)} classes in every row",
+            f"{len(rows[place])} in row {place} of {shown(path)}",
+            "write all of them (top_k=None in a pipeline)",
         )
     numbers = tuple(int(one[6:]) for one in names) if numbered else ()
     return scores, Classes(tuple(str(one) for one in names), (), numbers)
@@ -257,8 +260,9 @@ def _matrix(column: Any, name: str, path: Path) -> Array | None:
     flat = column.flatten()
     if flat.null_count:
         raise FileFormatError(
-            f"expected a number in every list (columns without nulls), got empty ones in the column {name!r} of "
-            f"{shown(path)}; fill or drop them"
+            "a number in every list (columns without nulls)",
+            f"empty ones in the column {name!r} of {shown(path)}",
+            "fill or drop them",
         )
     if _is_list(flat.type):
         inner = _matrix(flat, name, path)
@@ -274,8 +278,9 @@ def _parsed(values: Array, name: str, path: Path) -> Array:
         found = np.array(rows, dtype=np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise FileFormatError(
-            f"expected numbers, or lists such as [0.1, 0.9], in the column {name!r} of {shown(path)}, got "
-            f"{str(values[0])[:40]!r}; write one column a class"
+            f"numbers, or lists such as [0.1, 0.9], in the column {name!r} of {shown(path)}",
+            f"{str(values[0])[:40]!r}",
+            "write one column a class",
         ) from error
     return found
 

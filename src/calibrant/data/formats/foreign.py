@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from calibrant._core.paths import shown
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, Remedy
 
 _UNPACK = {".gz": "gunzip -k", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd -k"}
 _SHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
@@ -13,7 +13,7 @@ _SHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".ods": "od
 def refuse_foreign(place: Path) -> None:
     """Raise for a compressed file, or a spreadsheet, with the commands that make a file that is read.
 
-    The remedy ends in ``and name NEW for OLD``, which the command line writes out as its own command.
+    The command line writes out its own command with the new file in place of the old one.
 
     Raises:
         FileFormatError: If ``place`` is one.
@@ -29,7 +29,9 @@ def refuse_foreign(place: Path) -> None:
     else:
         return
     raise FileFormatError(
-        f"expected a file of predictions, got {kind}, {shown(place.name)!r}; run: {make}, and name {new} for {shown(place)}"
+        "a file of predictions",
+        f"{kind}, {shown(place.name)!r}",
+        Remedy(f"run: {make}, and name {new} for {shown(place)}", command=f"run: {make}", instead=(shown(place), new)),
     )
 
 

@@ -70,8 +70,9 @@ def align(arrays: Mapping[str, Array], labels: Labels, *, scores: str, on: str |
     missing = [name for name in ours if name not in place]
     if missing:
         raise InputError(
-            f"expected a label for every {key!r} of {shown(path)}, got none for {len(missing):,} of {len(ours):,} rows "
-            f"({missing[0]!r}) in {shown(labels.path)}; add them, or remove these rows"
+            f"a label for every {key!r} of {shown(path)}",
+            f"none for {len(missing):,} of {len(ours):,} rows ({missing[0]!r}) in {shown(labels.path)}",
+            "add them, or remove these rows",
         )
     spare = len(theirs) - len(ours)
     more = f"; {spare:,} of its rows have no scores" if spare else ""
@@ -84,8 +85,9 @@ def _key(arrays: Mapping[str, Array], labels: Labels, on: str | None, path: Path
         for columns, file in ((arrays, path), (labels.columns, labels.path)):
             if on not in columns:
                 raise InputError(
-                    f"expected the column {on!r} in {shown(file)}, got {', '.join(sorted(columns)[:12]) or 'none'}; name a "
-                    "column that both files have as on"
+                    f"the column {on!r} in {shown(file)}",
+                    f"{', '.join(sorted(columns)[:12]) or 'none'}",
+                    "name a column that both files have as on",
                 )
             _refuse_repeats(columns[on], on, file)
         return on
@@ -121,8 +123,9 @@ def _refuse_repeats(values: Array, name: str, path: Path) -> None:
     twice = [one for one, count in counts.items() if count > 1]
     if twice:
         raise InputError(
-            f"expected each {name!r} once in {shown(path)}, got {len(twice):,} that occur more than once ({twice[0]!r}); name "
-            "a column that is distinct as on, or remove the repeated rows"
+            f"each {name!r} once in {shown(path)}",
+            f"{len(twice):,} that occur more than once ({twice[0]!r})",
+            "name a column that is distinct as on, or remove the repeated rows",
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from calibrant._core.files import Array
 from calibrant._core.paths import shown
 from calibrant.data.formats.layout import KINDS, TOLERANCE, Layout, stem_and_name
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 
 def refuse_other_kinds(arrays: dict[str, Array], layout: Layout, place: Path) -> None:
@@ -29,8 +29,9 @@ def refuse_log_probs(arrays: dict[str, Array], place: Path) -> None:
     for name in arrays:
         if name.endswith("log_probs"):
             raise FileFormatError(
-                f"expected logits or probs, got {name} in {shown(place)}; name it {name.removesuffix('log_probs')}logits: "
-                "log-probabilities are logits"
+                "logits or probs",
+                f"{name} in {shown(place)}",
+                f"name it {name.removesuffix('log_probs')}logits: log-probabilities are logits",
             )
 
 
@@ -53,13 +54,17 @@ def _refuse_probs_as_logits(arrays: dict[str, Array], layout: Layout, place: Pat
         if stem_and_name(name)[1] == "logits" and single and len(values) and values.dtype.kind == "f":
             if (values >= 0).all() and (values <= 1).all():  # logits of a classifier lie on both sides of 0
                 raise InputError(
-                    f"expected logits, got one number between 0 and 1 a row in {shown(place)}; call them by their kind, probs"
+                    "logits",
+                    f"one number between 0 and 1 a row in {shown(place)}",
+                    Remedy("call them by their kind, probs", command="use --kind probs --normalize"),
                 )
     for name, values in arrays.items():
         if stem_and_name(name)[1] == "logits" and values.ndim == 2 and len(values) and values.dtype.kind == "f":
             if (values >= 0).all() and (values <= 1).all() and (np.abs(values.sum(axis=1) - 1) <= TOLERANCE).all():
                 raise InputError(
-                    f"expected logits, got rows between 0 and 1 that sum to 1 in {shown(place)}; call them by their kind, probs"
+                    "logits",
+                    f"rows between 0 and 1 that sum to 1 in {shown(place)}",
+                    Remedy("call them by their kind, probs", command="use --kind probs --normalize"),
                 )
 
 
@@ -68,6 +73,7 @@ def _refuse_percentages(arrays: dict[str, Array], place: Path) -> None:
     for name, values in arrays.items():
         if stem_and_name(name)[1] in KINDS and are_percentages(values):
             raise InputError(
-                f"expected probabilities that sum to 1, or logits, got rows that sum to 100 in {shown(place)}; divide these "
-                "percentages by 100"
+                "probabilities that sum to 1, or logits",
+                f"rows that sum to 100 in {shown(place)}",
+                "divide these percentages by 100",
             )

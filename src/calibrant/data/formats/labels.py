@@ -56,8 +56,9 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     wanted = next((one for one in values if one.casefold() == positive.casefold()), None) if wanted is None else wanted
     if wanted is None or len(values) > 2:
         raise InputError(
-            f"expected labels of two values, {positive!r} one of them, got {', '.join(map(repr, values[:4]))} in "
-            f"{shown(path)}; name the positive one of two"
+            f"labels of two values, {positive!r} one of them",
+            f"{', '.join(map(repr, values[:4]))} in {shown(path)}",
+            "name the positive one of two",
         )
     coded: Array = (texts == wanted).astype(np.int64)
     return coded
@@ -104,12 +105,20 @@ def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path) -> Arr
     strange = sorted(set(labels.reshape(-1).tolist()) - set(known))[:3]
     if not known:
         raise InputError(
-            f"expected names of the classes beside labels that are text, got none for {', '.join(map(repr, strange))} in "
-            f"{shown(path)}; pass class_names, one name a class in the order of the scores"
+            "names of the classes beside labels that are text",
+            f"none for {', '.join(map(repr, strange))} in {shown(path)}",
+            Remedy(
+                "pass class_names, one name a class in the order of the scores",
+                command="write them to names.txt, one a line in the order of the scores, and add --class-names names.txt",
+            ),
         )
     raise InputError(
-        f"expected labels among the classes {', '.join(known[:8])}{' …' if len(known) > 8 else ''}, got "
-        f"{', '.join(map(repr, strange))} in {shown(path)}; name the columns as the labels are, or pass class_names"
+        f"labels among the classes {', '.join(known[:8])}{' …' if len(known) > 8 else ''}",
+        f"{', '.join(map(repr, strange))} in {shown(path)}",
+        Remedy(
+            "name the columns as the labels are, or pass class_names",
+            command="name the columns as the labels are, or pass --class-names",
+        ),
     )
 
 
@@ -118,8 +127,9 @@ def _by_number(labels: Array, numbers: Sequence[int], path: Path) -> Array:
     strange = np.setdiff1d(labels, np.array(numbers))
     if strange.size:
         raise InputError(
-            f"expected labels among the numbers of the columns, {numbers[0]} … {numbers[-1]}, got {int(strange[0])} in "
-            f"{shown(path)}; rename the columns to count from 0 if the labels do"
+            f"labels among the numbers of the columns, {numbers[0]} … {numbers[-1]}",
+            f"{int(strange[0])} in {shown(path)}",
+            "rename the columns to count from 0 if the labels do",
         )
     return _coded(labels, {number: place for place, number in enumerate(numbers)})
 
@@ -136,9 +146,7 @@ def encode_pair(pred: Array, labels: Array, layout: Layout) -> tuple[Array, Arra
     names = layout.class_names or tuple(sorted(set(both.tolist())))
     strange = sorted(set(both.tolist()) - set(names))[:3]
     if strange:
-        raise InputError(
-            f"expected classes among class_names, got {', '.join(map(repr, strange))}; add them to the names"
-        )
+        raise InputError("classes among class_names", f"{', '.join(map(repr, strange))}", "add them to the names")
     index = {name: place for place, name in enumerate(names)}
     return _coded(pred.astype(str), index), _coded(labels.astype(str), index)
 

@@ -119,7 +119,7 @@ def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -
         there = next((one for one in (f"{split}_{name}", name) if one in named.arrays), None)
         if there is None:
             raise InputError(
-                f"expected the column {name!r} in {file}, got {', '.join(sorted(named.arrays))}; name one of these"
+                f"the column {name!r} in {file}", f"{', '.join(sorted(named.arrays))}", "name one of these"
             )
         found[name] = named.arrays[there]
     return found
@@ -159,8 +159,9 @@ def _checked(place: Path) -> Path:
     refuse_foreign(place)
     if place.suffix.lower() not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
         raise FileFormatError(
-            f"expected a file named {', '.join('*' + suffix for suffix in READABLE)}, got {shown(place.name)!r}; convert it "
-            "to one of them"
+            f"a file named {', '.join('*' + suffix for suffix in READABLE)}",
+            f"{shown(place.name)!r}",
+            "convert it to one of them",
         )
     return check_source(place)
 
@@ -171,8 +172,12 @@ def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
     if arrays_only:
         if layout.columns:
             raise InputError(
-                f"expected a table for columns, got {shown(place)}, which holds arrays; leave columns out, or name the kind "
-                "of the one array"
+                "a table for columns",
+                f"{shown(place)}, which holds arrays",
+                Remedy(
+                    "leave columns out, or name the kind of the one array",
+                    command="leave --columns out, or name the kind of the one array",
+                ),
             )
         return read_tensors(place), Classes()
     table = read_table(place)
@@ -190,9 +195,9 @@ def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
             )
         if advice := suggest.for_table(table, place):
             raise FileFormatError(
-                f"expected columns that say what they hold (logits, probs, probs_0 …), got "
-                f"{', '.join(table.column_names[:12])} in {shown(place)}; {suggest.for_pairs(table.column_names)}pass {advice} to "
-                "calibrant.read"
+                "columns that say what they hold (logits, probs, probs_0 …)",
+                f"{', '.join(table.column_names[:12])} in {shown(place)}",
+                advice.after(suggest.for_pairs(table.column_names)),
             )
     return arrays, classes
 
@@ -203,8 +208,9 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
         if _from_trainer(arrays):  # transformers.Trainer.predict: predictions are the model's logits
             if twice := [name for name in LABELS if name in arrays]:
                 raise FileFormatError(
-                    f"expected one array of each meaning, got {twice[0]} and label_ids in {shown(place)}; keep the one that "
-                    "is meant"
+                    "one array of each meaning",
+                    f"{twice[0]} and label_ids in {shown(place)}",
+                    "keep the one that is meant",
                 )
             arrays = _renamed(arrays, {"predictions": "logits", "label_ids": "labels"})
         elif _top_label(arrays):
@@ -212,8 +218,9 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
     if layout.kind is None:
         if not _stems(arrays) and (advice := suggest.for_arrays(arrays)) and place.suffix.lower() not in TABLES:
             raise FileFormatError(
-                f"expected arrays named logits, probs or conf (val_logits, test_logits …), got {sorted(arrays)} in "
-                f"{shown(place)}; pass {advice} to calibrant.read"
+                "arrays named logits, probs or conf (val_logits, test_logits …)",
+                f"{sorted(arrays)} in {shown(place)}",
+                advice,
             )
         return arrays
     other = "probs" if layout.kind == "logits" else "logits"
@@ -221,15 +228,17 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
     if stems:
         if not any(stem + layout.kind in arrays for stem in stems):
             raise InputError(
-                f"expected {layout.kind}, as kind says, got {', '.join(sorted(_scores(arrays)))} in {shown(place)}; leave "
-                "kind out, or rename the array"
+                f"{layout.kind}, as kind says",
+                f"{', '.join(sorted(_scores(arrays)))} in {shown(place)}",
+                Remedy("leave kind out, or rename the array", command="leave --kind out, or rename the array"),
             )
         return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
     found = suggest.candidates(arrays)
     if len(found) != 1:
         raise InputError(
-            f"expected one array of {layout.kind}, got {', '.join(found) or 'none'} in {shown(place)}; name the one that is "
-            f"meant {layout.kind}"
+            f"one array of {layout.kind}",
+            f"{', '.join(found) or 'none'} in {shown(place)}",
+            f"name the one that is meant {layout.kind}",
         )
     return _renamed(arrays, {found[0]: layout.kind})
 
@@ -240,8 +249,9 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple
         stems = [stem for stem in ("", *_stems(arrays)) if stem + layout.label in arrays]
         if not stems:
             raise InputError(
-                f"expected the label {layout.label!r}, got {', '.join(sorted(arrays)[:20])} in {shown(place)}; name one of "
-                "these"
+                f"the label {layout.label!r}",
+                f"{', '.join(sorted(arrays)[:20])} in {shown(place)}",
+                "name one of these",
             )
         kept = {
             n: v for n, v in arrays.items() if stem_and_name(n)[1] not in (*LABELS, "label_ids") or n == layout.label
@@ -251,7 +261,7 @@ def _with_labels(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple
         there = [name for name in arrays if stem_and_name(name)[1] in (*LABELS, "label_ids")]
         if there or len(_stems(arrays)) > 1:
             got = f"{', '.join(there)} in {shown(place)} too" if there else f"several splits in {shown(place)}"
-            raise InputError(f"expected one place of the labels, got {got}; leave one out")
+            raise InputError("one place of the labels", f"{got}", "leave one out")
         stem = next(iter(_stems(arrays)), "")
         labels = _read_labels(as_path(layout.labels), layout)
         values, joined = align(arrays, labels, scores=stem, on=layout.on, path=place)
@@ -264,7 +274,9 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     suffix = place.suffix.lower()
     if layout.label is not None and suffix in (".npy", ".txt", ".labels", ""):
         raise InputError(
-            f"expected a table of labels beside label, got {shown(place)}, which holds one column; leave label out"
+            "a table of labels beside label",
+            f"{shown(place)}, which holds one column",
+            Remedy("leave label out", command="leave --label out"),
         )
     if suffix == ".npy":
         return Labels(read_npy(check_source(place)), {}, place)
@@ -278,9 +290,7 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     if not named and not layout.label:
         named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
     if len(named) != 1:
-        raise InputError(
-            f"expected one column of labels, got {', '.join(sorted(arrays))} in {shown(place)}; name it label"
-        )
+        raise InputError("one column of labels", f"{', '.join(sorted(arrays))} in {shown(place)}", "name it label")
     return Labels(arrays[named[0]], {name: one for name, one in arrays.items() if name != named[0]}, place)
 
 
@@ -330,8 +340,9 @@ def _refuse_positive_of_several(arrays: dict[str, Array], place: Path) -> None:
             stem_and_name(name)[1] in ("logits", "probs") and not _is_single(values)
         ):
             raise InputError(
-                f"expected one score a row beside positive, got {name} of shape {values.shape} in {shown(place)}; leave "
-                "positive out"
+                "one score a row beside positive",
+                f"{name} of shape {values.shape} in {shown(place)}",
+                Remedy("leave positive out", command="leave --positive out"),
             )
 
 
@@ -363,8 +374,10 @@ def _check_count(names: tuple[str, ...], arrays: dict[str, Array], place: Path) 
         classes = values.shape[1] if values.ndim == 2 else 2
         if len(names) != classes:
             raise InputError(
-                f"expected {classes} class_names, one a class, got {len(names)} for {shown(place)}; name each class once, in "
-                "the order of the scores"
+                f"class_names for {classes} classes",
+                f"{len(names)} for {shown(place)}",
+                "name each class once, in the order of the scores",
+                argument="class_names",
             )
 
 
@@ -374,22 +387,29 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
         return arrays, None
     names = [name for name in arrays if stem_and_name(name)[1] == "probs"]
     if not names:
-        raise InputError(f"expected probabilities to normalize, got none in {shown(place)}; leave normalize out")
+        raise InputError(
+            "probabilities to normalize",
+            f"none in {shown(place)}",
+            Remedy("leave normalize out", command="leave --normalize out"),
+        )
     worst = 0.0
     found = dict(arrays)
     for name in names:
         values = arrays[name].astype(np.float64)
         if values.ndim != 2:
             raise InputError(
-                f"expected probabilities (N, K) to normalize, got shape {values.shape} in {shown(place)}; leave normalize out"
+                "probabilities (N, K) to normalize",
+                f"shape {values.shape} in {shown(place)}",
+                Remedy("leave normalize out", command="leave --normalize out"),
             )
         sums = values.sum(axis=1, keepdims=True)
         off = np.abs(sums - 1)
         if not bool((off <= TOLERANCE).all()):
             row = int(np.argmax(np.where(np.isnan(off), np.inf, off).reshape(len(off), -1).max(axis=1)))
             raise InputError(
-                f"expected rows that sum to 1 within {TOLERANCE} to normalize, got {float(sums[row].flat[0]):.4g} in row "
-                f"{row} of {shown(place)}; check that these are probabilities of all classes"
+                f"rows that sum to 1 within {TOLERANCE} to normalize",
+                f"{float(sums[row].flat[0]):.4g} in row {row} of {shown(place)}",
+                "check that these are probabilities of all classes",
             )
         worst = max(worst, float(off.max(initial=0.0)))
         found[name] = values / sums

@@ -110,7 +110,7 @@ def calibrated_columns(
     gone = given.columns if instead else ()
     if taken := [name for name in found if name in given.table.column_names and name not in gone]:
         raise InputError(
-            f"expected new names of columns, got {taken[0]!r}, which {shown(given.path)} has; name another ending by --suffix"
+            "new names of columns", f"{taken[0]!r}, which {shown(given.path)} has", "name another ending by --suffix"
         )
     return found
 
@@ -148,8 +148,9 @@ def _write_text(
     header, body = rows[0], rows[1:]
     if len(body) != given.table.num_rows or header != given.table.column_names:
         raise InputError(
-            f"expected {given.table.num_rows:,} rows under {len(given.table.column_names)} names in {shown(given.path)}, got "
-            f"{len(body):,} in its text; write .parquet"
+            f"{given.table.num_rows:,} rows under {len(given.table.column_names)} names in {shown(given.path)}",
+            f"{len(body):,} in its text",
+            "write .parquet",
         )
 
     def cells(row: Sequence[str], new: Callable[[str], str]) -> list[str]:

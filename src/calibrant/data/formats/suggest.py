@@ -12,13 +12,14 @@ from calibrant._core.files import Array
 from calibrant.data.formats.columns import column_array, numbers_of
 from calibrant.data.formats.kinds import are_percentages
 from calibrant.data.formats.layout import LABELS, SCORES, TOLERANCE, stem_and_name
+from calibrant.errors import Remedy
 
 _PREDICTED = {"y_pred", "y_hat", "predicted_label", "predicted_class", "pred_label", "pred_class", "pred_labels"}
 _TRUTHS = {"y", "y_true", "target", "targets", "true", "truth", "gold", "class", "true_label", "label_id", "answer"}
 
 
-def for_table(table: Any, path: Path) -> str | None:
-    """Return "columns='p*', label='y', kind='probs'" as far as the columns allow it, or None."""
+def for_table(table: Any, path: Path) -> Remedy | None:
+    """Return the remedy to read columns='p*', label='y', kind='probs', as far as the columns allow it, or None."""
     chosen, others, values = _candidate_scores(table, path)
     if not chosen:
         return None
@@ -56,8 +57,8 @@ def for_pairs(names: Sequence[str]) -> str:
     return "if these are confidences of predicted classes, rename the columns to confidence, prediction, label; else "
 
 
-def for_arrays(arrays: Mapping[str, Array]) -> str | None:
-    """Return "kind='logits'" where one array can hold the scores, or None."""
+def for_arrays(arrays: Mapping[str, Array]) -> Remedy | None:
+    """Return the remedy to read kind='logits' where one array can hold the scores, or None."""
     found = candidates(arrays)
     if len(found) != 1:
         return None
@@ -127,7 +128,7 @@ def _label_among(names: Sequence[str], others: Sequence[str]) -> str | None:
     return named[0] if named else others[0] if len(others) == 1 else None
 
 
-def _joined(pattern: str | None, label: str | None, values: Array) -> str | None:
+def _joined(pattern: str | None, label: str | None, values: Array) -> Remedy | None:
     if values.dtype.kind not in "fiu":
         return None
     inside = bool(values.size and (values >= 0).all() and (values <= 1).all())
@@ -136,9 +137,10 @@ def _joined(pattern: str | None, label: str | None, values: Array) -> str | None
     if are_one_vs_rest(values):
         return None
     kind = "probs" if (inside and off <= TOLERANCE) or are_percentages(values) else "logits"
-    said = [f"columns='{pattern}'"] if pattern else []
-    said += [f"label='{label}'"] if label else []
-    said.append(f"kind='{kind}'")
+    said: dict[str, str | bool] = {"columns": pattern} if pattern else {}
+    if label:
+        said["label"] = label
+    said["kind"] = kind
     if inside and kind == "probs" and off > PROBABILITY_TOLERANCE:
-        said.append("normalize=True")
-    return ", ".join(said)
+        said["normalize"] = True
+    return Remedy.read(**said)

@@ -33,8 +33,9 @@ def table_files(path: Path) -> list[Path]:
             f"there are some in its folders ({', '.join(inside)}): name one of these" if inside else "check the path"
         )
         raise FileFormatError(
-            f"expected tables of one format in the folder {shown(path)}, got {' and '.join(suffixes) or 'none'}; "
-            f"{'name the file that is meant' if suffixes else remedy}"
+            f"tables of one format in the folder {shown(path)}",
+            f"{' and '.join(suffixes) or 'none'}",
+            "name the file that is meant" if suffixes else remedy,
         )
     return [check_source(file) for file in files]
 
@@ -61,17 +62,16 @@ def read_table(path: Path) -> Any:
     for file, table in zip(files, tables, strict=True):
         if table.column_names != tables[0].column_names:
             raise FileFormatError(
-                f"expected the same columns in every file of {shown(path)}, got {table.column_names[:8]} in "
-                f"{shown(file.name)}, others in {shown(files[0].name)}; read them one by one"
+                f"the same columns in every file of {shown(path)}",
+                f"{table.column_names[:8]} in {shown(file.name)}, others in {shown(files[0].name)}",
+                "read them one by one",
             )
         if len(set(table.column_names)) != len(table.column_names):
             twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
-            raise FileFormatError(
-                f"expected distinct column names, got {twice!r} twice in {shown(file)}; rename one of them"
-            )
+            raise FileFormatError("distinct column names", f"{twice!r} twice in {shown(file)}", "rename one of them")
     whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
     if whole.num_rows == 0:
-        raise FileFormatError(f"expected at least one row, got none in {shown(path)}; save one row a prediction")
+        raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
     return whole
 
 
@@ -137,7 +137,7 @@ def _read(path: Path) -> Any:
     except CalibrantError:
         raise
     except MemoryError as error:
-        raise FileFormatError(f"expected a table that fits in memory, got more in {shown(path)}; split it") from error
+        raise FileFormatError("a table that fits in memory", f"more in {shown(path)}", "split it") from error
     except Exception as error:
         raise _broken(path, error) from error
 
@@ -157,8 +157,12 @@ def _check_delimiter(path: Path) -> None:
         header = file.readline(1 << 16)
     if header.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in header:
         raise FileFormatError(
-            f"expected text in UTF-8, got UTF-16 in {shown(path)}; save it as UTF-8, or rewrite it in Python: "
-            "pandas.read_csv(old, encoding='utf-16').to_csv(new, index=False)"
+            "text in UTF-8",
+            f"UTF-16 in {shown(path)}",
+            (
+                "save it as UTF-8, or rewrite it in Python: pandas.read_csv(old, encoding='utf-16').to_csv(new, "
+                "index=False)"
+            ),
         )
     _check_header(header, path)
     wanted, name = (b"\t", "tabs") if path.suffix.lower() == ".tsv" else (b",", "commas")
@@ -181,8 +185,9 @@ def _check_header(header: bytes, path: Path) -> None:
         sum("." in word for word in words) > 1
     ):
         raise FileFormatError(
-            f"expected the names of the columns in the first line, got numbers in {shown(path)}; put a line such as "
-            "logits_0,logits_1,label above them"
+            "the names of the columns in the first line",
+            f"numbers in {shown(path)}",
+            "put a line such as logits_0,logits_1,label above them",
         )
 
 
@@ -212,14 +217,15 @@ def _read_json(path: Path) -> Any:
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         return pa.table(found)
     raise FileFormatError(
-        f"expected rows as a JSON list of objects in {shown(path)}, got {type(found).__name__}; write one object a row"
+        f"rows as a JSON list of objects in {shown(path)}", f"{type(found).__name__}", "write one object a row"
     )
 
 
 def _broken(path: Path, error: Exception) -> FileFormatError:
     if isinstance(error, UnicodeEncodeError):  # Arrow takes names of files in UTF-8 alone
-        return FileFormatError(f"expected a file name in UTF-8, got {shown(path)}; rename the file")
+        return FileFormatError("a file name in UTF-8", f"{shown(path)}", "rename the file")
     return FileFormatError(
-        f"expected a readable {path.suffix} file, got a broken or truncated one: {shown(path)} ({reason_of(error)}); write "
-        "it again"
+        f"a readable {path.suffix} file",
+        f"a broken or truncated one: {shown(path)} ({reason_of(error)})",
+        "write it again",
     )

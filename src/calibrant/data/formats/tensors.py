@@ -49,8 +49,9 @@ def read_npy(path: Path) -> Array:
         raise _too_large(path) from error
     except Exception as error:  # whatever the parser raises means that the file is broken
         raise FileFormatError(
-            f"expected a readable .npy file of numbers, got a broken one, or pickled objects: {shown(path)} "
-            f"({reason_of(error)}); write it with numpy.save from an array of numbers"
+            "a readable .npy file of numbers",
+            f"a broken one, or pickled objects: {shown(path)} ({reason_of(error)})",
+            "write it with numpy.save from an array of numbers",
         ) from error
     return found
 
@@ -69,8 +70,9 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
 
 def _too_large(path: Path) -> FileFormatError:
     return FileFormatError(
-        f"expected data of at most half of the memory this process may use, got more in {shown(path)}; convert tables to a "
-        "folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet"
+        "data of at most half of the memory this process may use",
+        f"more in {shown(path)}",
+        ("convert tables to a folder of .parquet files, which is streamed: calibrant convert IN OUT.parquet"),
     )
 
 
@@ -80,15 +82,17 @@ def _read_torch(path: Path) -> dict[str, Array]:
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _SAFE_TORCH:
         raise FileFormatError(
-            f"expected torch 2.6 or newer to read {shown(path)} safely, got {torch.__version__}; upgrade it, or save the "
-            "tensors with safetensors.torch.save_file"
+            f"torch 2.6 or newer to read {shown(path)} safely",
+            f"{torch.__version__}",
+            "upgrade it, or save the tensors with safetensors.torch.save_file",
         )
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler's errors, and those of a broken archive, share no base
         raise FileFormatError(
-            f"expected tensors alone in {shown(path)}, got a broken file, or objects that only executed code could restore; "
-            "save a dict of tensors: torch.save({'logits': logits, 'labels': labels}, path)"
+            f"tensors alone in {shown(path)}",
+            "a broken file, or objects that only executed code could restore",
+            "save a dict of tensors: torch.save({'logits': logits, 'labels': labels}, path)",
         ) from error
     return _named(found, path)
 
@@ -114,15 +118,16 @@ def _named(found: Any, path: Path) -> dict[str, Array]:
         if tensors:
             return tensors
     raise FileFormatError(
-        f"expected a tensor, a pair of logits and labels, or a dict of tensors in {shown(path)}, got "
-        f"{type(found).__name__}; save a dict: torch.save({{'logits': logits, 'labels': labels}}, path)"
+        f"a tensor, a pair of logits and labels, or a dict of tensors in {shown(path)}",
+        f"{type(found).__name__}",
+        "save a dict: torch.save({'logits': logits, 'labels': labels}, path)",
     )
 
 
 def _array(tensor: Any) -> Array:
     tensor = tensor.detach()
     if tensor.is_sparse or tensor.is_quantized:
-        raise FileFormatError("expected dense tensors, got a sparse or quantized one; save tensor.to_dense()")
+        raise FileFormatError("dense tensors", "a sparse or quantized one", "save tensor.to_dense()")
     if str(tensor.dtype) == "torch.bfloat16" or (tensor.is_floating_point() and tensor.itemsize < 2):
         tensor = tensor.float()
     found: Array = tensor.resolve_conj().resolve_neg().contiguous().numpy()

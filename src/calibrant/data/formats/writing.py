@@ -13,7 +13,7 @@ from calibrant.data.formats.columns import arrays_of_table, is_text
 from calibrant.data.formats.layout import SCORES, Layout, stem_and_name
 from calibrant.data.formats.reading import SPLIT, named_of
 from calibrant.data.formats.tables import batches_of
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 
 _TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
@@ -41,8 +41,9 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
         write_arrays(place, {name: _plain(values, name, suffix) for name, values in arrays.items()})
     else:
         raise FileFormatError(
-            f"expected an output named {', '.join('*' + one for one in WRITABLE)}, or a folder of .npy files, got "
-            f"{shown(place.name)!r}; name one of these"
+            f"an output named {', '.join('*' + one for one in WRITABLE)}, or a folder of .npy files",
+            f"{shown(place.name)!r}",
+            "name one of these",
         )
 
 
@@ -71,9 +72,7 @@ def convert_tables(source: Path, target: Path, layout: Layout) -> tuple[int, flo
             rows += table.num_rows
             offs += [] if off is None else [off]
         if write is None:
-            raise InputError(
-                f"expected at least one row, got none in {shown(source)}; check how the rows were selected"
-            )
+            raise InputError("at least one row", f"none in {shown(source)}", "check how the rows were selected")
         write(None)
     return rows, max(offs, default=None)
 
@@ -89,12 +88,13 @@ def table_of(arrays: Mapping[str, Array], suffix: str, place: Path) -> Any:
     stems = list(dict.fromkeys(stem_and_name(name)[0] for name in arrays if stem_and_name(name)[1] in SCORES))
     if any(stem_and_name(name)[1] in SCORES and values.ndim > 2 for name, values in arrays.items()):
         raise InputError(
-            f"expected columns of one length for {suffix[1:]}, got scores of more than two axes for {shown(place)}; write .npz "
-            "or .safetensors"
+            f"columns of one length for {suffix[1:]}",
+            f"scores of more than two axes for {shown(place)}",
+            "write .npz or .safetensors",
         )
     if len(stems) > 1 and suffix == ".parquet":
         names = ", ".join(stem.removesuffix("_") for stem in stems)
-        raise InputError(f"expected one split for .parquet, got {names}; name one by --split, or write .arrow or .npz")
+        raise InputError("one split for .parquet", f"{names}", "name one by --split, or write .arrow or .npz")
     tables = []
     for stem in stems or [""]:
         others = [one for one in stems if one and one != stem]
@@ -121,8 +121,9 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
             continue  # names of classes are no column of rows
         if values.ndim == 0 or values.ndim > 2 or (rows is not None and len(values) != rows):
             raise InputError(
-                f"expected columns of one length for {suffix[1:]}, got {name} of shape {values.shape} for {shown(place)}; write "
-                ".npz or .safetensors"
+                f"columns of one length for {suffix[1:]}",
+                f"{name} of shape {values.shape} for {shown(place)}",
+                "write .npz or .safetensors",
             )
         if name in ("logits", "probs"):
             values = two_columns(values, name)
@@ -160,8 +161,9 @@ def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any,
         named = named_of(source, opened, classes, layout)
         if "pred" in named.arrays and is_text(opened.get("pred", np.empty(0))) and not layout.class_names:
             raise InputError(
-                f"expected class_names for classes that are text in a table that is converted in pieces, got none for "
-                f"{shown(source)}; pass class_names"
+                "class_names for classes that are text in a table that is converted in pieces",
+                f"none for {shown(source)}",
+                Remedy("pass class_names", command="pass --class-names"),
             )
         arrays = dict(named.arrays)
         if SPLIT + "s" in arrays:
@@ -206,7 +208,7 @@ def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
                 file.write(json.dumps(row, allow_nan=False, default=str).encode() + b"\n")
             except ValueError as error:
                 raise InputError(
-                    f"expected finite numbers for .jsonl, got −inf or NaN for {shown(place)}; write .parquet or .csv"
+                    "finite numbers for .jsonl", f"−inf or NaN for {shown(place)}", "write .parquet or .csv"
                 ) from error
 
     return write
@@ -215,9 +217,7 @@ def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
 def _write_npy_folder(place: Path, arrays: Mapping[str, Array]) -> None:
     check_folder(place)
     if place.is_dir() and any(place.iterdir()):
-        raise InputError(
-            f"expected a new or empty folder for .npy files, got {shown(place)}, which holds some; name another"
-        )
+        raise InputError("a new or empty folder for .npy files", f"{shown(place)}, which holds some", "name another")
     plain = {name: _plain(values, name, ".npy") for name, values in arrays.items()}
     place.mkdir(parents=True, exist_ok=True)
     for name, values in plain.items():
@@ -241,12 +241,11 @@ def _plain(values: Array, name: str, suffix: str) -> Array:
     if values.dtype == object or values.dtype.kind in "US":
         if not is_text(values) or suffix not in (".npz", ".npy"):
             raise InputError(
-                f"expected arrays of numbers for {suffix}, got {name!r}, which holds others; write .parquet, .csv or .npz, or "
-                "leave that column out"
+                f"arrays of numbers for {suffix}",
+                f"{name!r}, which holds others",
+                "write .parquet, .csv or .npz, or leave that column out",
             )
         return values.astype(str)
     if values.dtype.kind not in "fiub":
-        raise InputError(
-            f"expected numbers or text for {suffix}, got {values.dtype} in {name!r}; write .parquet or .csv"
-        )
+        raise InputError(f"numbers or text for {suffix}", f"{values.dtype} in {name!r}", "write .parquet or .csv")
     return values

@@ -400,9 +400,7 @@ def read_records(folder: Path) -> dict[str, Record]:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise FileFormatError(
-                f"expected JSON in {path}, got something else ({error}); write the record again"
-            ) from error
+            raise FileFormatError(f"JSON in {path}", f"something else ({error})", "write the record again") from error
         if isinstance(record, dict) and ("objectives" in record or "sets" in record):
             found[path.stem] = record
     return found

@@ -82,8 +82,7 @@ class RawSplit:
             return PIL.Image.open(io.BytesIO(found["bytes"]) if found["bytes"] else found["path"]).convert("RGB")
         except Exception as error:  # decoders raise many kinds; each means that the image is broken
             raise FileFormatError(
-                f"expected a whole image, got a broken one in row {row} of {self.where} ({reason_of(error)}); "
-                "get the data again"
+                "a whole image", f"a broken one in row {row} of {self.where} ({reason_of(error)})", "get the data again"
             ) from error
 
 
@@ -112,14 +111,14 @@ def raw_split(source: Source, split: str, folder: str | None) -> RawSplit:
         chosen = next((name for name in names_of_split if name in names), None)
         if chosen is None:
             raise FileFormatError(
-                f"expected the split {names_of_split[0]!r} of {where}, got only {', '.join(names)}; add its files"
+                f"the split {names_of_split[0]!r} of {where}", f"only {', '.join(names)}", "add its files"
             )
         table = datasets.load_dataset(path, name=config, split=chosen)
     except FileFormatError:
         raise
     except Exception as error:  # the library raises many kinds: no network, no files, a broken file, a full disk
         raise FileFormatError(
-            f"expected the split {names_of_split[0]!r} of {where}, got: {reason_of(error)}; check it, or name a folder"
+            f"the split {names_of_split[0]!r} of {where}", f"{reason_of(error)}", "check it, or name a folder"
         ) from error
     column = _column(IMAGE_COLUMNS, table.column_names, where)
     _column((source.label,), table.column_names, where)
@@ -134,7 +133,7 @@ def check_classes(labels: npt.NDArray[np.int64], classes: int, where: str) -> np
     """Return ``labels``, or raise ``FileFormatError`` if one is not in [0, K)."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise FileFormatError(
-            f"expected labels in 0 … {classes - 1}, got {labels.min()} … {labels.max()} in {where}; check which data it is"
+            f"labels in 0 … {classes - 1}", f"{labels.min()} … {labels.max()} in {where}", "check which data it is"
         )
     return labels
 
@@ -159,8 +158,9 @@ def _check_shards(folder: Path, splits: Sequence[str]) -> None:
         missing = sorted(set(range(total)) - parts)
         if missing:
             raise FileFormatError(
-                f"expected {total} files of the split {split!r} in {place}, got {len(parts)} (the first missing: {split}-"
-                f"{missing[0]:05d}-of-{total:05d}.parquet); get the data again"
+                f"{total} files of the split {split!r} in {place}",
+                f"{len(parts)} (the first missing: {split}-{missing[0]:05d}-of-{total:05d}.parquet)",
+                "get the data again",
             )
 
 
@@ -168,6 +168,6 @@ def _column(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:
     found = next((name for name in accepted if name in columns), None)
     if found is None:
         raise FileFormatError(
-            f"expected a column {' or '.join(accepted)} in {where}, got {', '.join(columns)}; rename it as on the hub"
+            f"a column {' or '.join(accepted)} in {where}", f"{', '.join(columns)}", "rename it as on the hub"
         )
     return found

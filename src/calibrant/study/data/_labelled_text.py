@@ -24,7 +24,7 @@ def read_texts(folder: Path, name: str, *, classes: int) -> tuple[list[str], npt
 
     files = sorted(folder.glob(f"{name}*.parquet"))
     if not files:
-        raise FileFormatError(f"expected {name}*.parquet in {folder}, got none; name the folder that holds them")
+        raise FileFormatError(f"{name}*.parquet in {folder}", "none", "name the folder that holds them")
     texts: list[str] = []
     labels = []
     for file in files:
@@ -37,11 +37,9 @@ def read_texts(folder: Path, name: str, *, classes: int) -> tuple[list[str], npt
             labels.append(table["label"].to_numpy().astype(np.int64))
         except Exception as error:  # the reader's errors share no base class; each means that the file does not serve
             raise FileFormatError(
-                f"expected the columns text and label in {file}, got: {reason_of(error)}; write it again"
+                f"the columns text and label in {file}", f"{reason_of(error)}", "write it again"
             ) from error
     found = np.concatenate(labels)
     if not all(isinstance(text, str) for text in texts) or not 0 <= found.min() <= found.max() < classes:
-        raise FileFormatError(
-            f"expected texts with labels in 0 … {classes - 1} in {folder}, got others; check the files"
-        )
+        raise FileFormatError(f"texts with labels in 0 … {classes - 1} in {folder}", "others", "check the files")
     return texts, found

@@ -29,7 +29,7 @@ def split_rows(
     """
     check_choice(rule, name="split", choices=RULES)
     if not 0 < validation < rows:
-        raise InputError(f"expected validation in 1 … {rows - 1} samples, got {validation}; ask for fewer")
+        raise InputError(f"validation in 1 … {rows - 1} samples", f"{validation}", "ask for fewer")
     if rule == "per-class":
         return _per_class(np.zeros(rows, dtype=np.int64) if labels is None else labels, validation, seed)
     if rule == "mukhoti":
@@ -50,8 +50,9 @@ def _per_class(labels: Indices, validation: int, seed: int) -> tuple[Indices, In
     each, odd = divmod(validation, len(classes))
     if odd or each >= counts.min():
         raise InputError(
-            f"expected a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation, "
-            f"got {validation}; choose one"
+            f"a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation",
+            f"{validation}",
+            "choose one",
         )
     rng = np.random.default_rng(seed)
     held = np.concatenate([rng.permutation(np.flatnonzero(labels == k))[:each] for k in classes])

@@ -71,14 +71,14 @@ def options_from(record: type[Record], options: Mapping[str, Any], *, name: str)
     """
     known = [item.name for item in fields(cast(Any, record))]
     if unknown := [key for key in options if key not in known]:
-        raise InputError(f"expected options {', '.join(known)} of data set {name!r}, got {unknown[0]!r}; correct it")
+        raise InputError(f"options {', '.join(known)} of data set {name!r}", f"{unknown[0]!r}", "correct it")
     return record(**options)
 
 
 def check_only_fold(fold: int) -> None:
     """Raise unless ``fold`` is 0, for data sets with a fixed test set."""
     if fold:
-        raise InputError(f"expected fold 0 of data with a test set of their own, got {fold}; leave folds out")
+        raise InputError("fold 0 of data with a test set of their own", f"{fold}", "leave folds out")
 
 
 def data_folder(folder: Any, *, name: str) -> Path:
@@ -90,12 +90,12 @@ def data_folder(folder: Any, *, name: str) -> Path:
     """
     place = as_path(folder, name="folder")
     if not place.is_dir():
-        raise FileFormatError(f"expected the folder of {name}, got no such folder: {shown_path(place)}; check the path")
+        raise FileFormatError(f"the folder of {name}", f"no such folder: {shown_path(place)}", "check the path")
     return place
 
 
 def check_name(name: Any, known: Mapping[str, Any]) -> str:
     """Return ``name`` if it is the name of a data set among ``known``."""
     if not isinstance(name, str) or name not in known:
-        raise InputError(f"expected a data set of {', '.join(known)}, got {shown(name)}; choose one")
+        raise InputError(f"a data set of {', '.join(known)}", f"{shown(name)}", "choose one")
     return name

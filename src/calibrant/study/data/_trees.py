@@ -121,14 +121,12 @@ def parse(line: str) -> Node:
         elif token == ")" and len(stack) > 1:
             node = stack.pop()
             if len(node) not in (2, 3) or not str(node[0]).isdigit():
-                raise FileFormatError(
-                    f"expected '(label word)' or '(label left right)', got {line[:60]!r}; see the format"
-                )
+                raise FileFormatError("'(label word)' or '(label left right)'", f"{line[:60]!r}", "see the format")
             stack[-1].append([int(str(node[0])), *node[1:]])
         else:
             stack[-1].append(token)
     if len(stack) != 1 or len(stack[0]) != 1 or not isinstance(stack[0][0], list):
-        raise FileFormatError(f"expected one tree per line, got {line[:60]!r}; see the Penn Treebank format")
+        raise FileFormatError("one tree per line", f"{line[:60]!r}", "see the Penn Treebank format")
     return stack[0][0]
 
 

@@ -73,7 +73,7 @@ def check_digits(
     for name, count in (("train", train), ("validation", validation)):
         check_count(count, name=f"{name} of data set 'digits'")
     if fold >= folds:
-        raise InputError(f"expected fold in 0 … {folds - 1}, got {fold}; raise folds or lower it")
+        raise InputError(f"fold in 0 … {folds - 1}", f"{fold}", "raise folds or lower it")
     rest = IMAGES - IMAGES // folds - int(fold < IMAGES % folds)  # numpy.array_split makes the first parts larger
     if train + validation > rest:
-        raise InputError(f"expected train + validation ≤ {rest}, got {train + validation}; ask for fewer images")
+        raise InputError(f"train + validation ≤ {rest}", f"{train + validation}", "ask for fewer images")

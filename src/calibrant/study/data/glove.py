@@ -24,7 +24,7 @@ def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
         FileFormatError: If there is no such file, or a line does not have a word and as many numbers as the first line.
     """
     if not path.is_file():
-        raise FileFormatError(f"expected a file of word vectors, got no such file: {path}; check the path")
+        raise FileFormatError("a file of word vectors", f"no such file: {path}", "check the path")
     found: dict[str, list[float]] = {}
     numbers = 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
@@ -36,7 +36,7 @@ def read_glove(path: Path, *, words: Set[str]) -> dict[str, list[float]]:
             if word in words:
                 found[word] = _finite(values, path, place)
     if not numbers:
-        raise FileFormatError(f"expected a word and its numbers per line, got an empty file: {path}; get it again")
+        raise FileFormatError("a word and its numbers per line", f"an empty file: {path}", "get it again")
     return found
 
 
@@ -52,7 +52,7 @@ def table_of(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed
         FileFormatError: If no word was found.
     """
     if not found:
-        raise FileFormatError("expected vectors for words of the trees, got none; check the file's language and case")
+        raise FileFormatError("vectors for words of the trees", "none", "check the file's language and case")
     mean, deviation = MISSING
     size = len(next(iter(found.values())))
     table = np.random.default_rng(seed).normal(mean, deviation, (len(words) + 1, size))
@@ -75,5 +75,5 @@ def _finite(values: Sequence[str], path: Path, place: int) -> list[float]:
 def _broken(path: Path, place: int, numbers: int, got: str) -> FileFormatError:
     expected = f"{numbers} numbers" if numbers >= 2 else "two numbers or more"
     return FileFormatError(
-        f"expected a word and {expected} in line {place} of {path}, got {got}; get the file again, without a header"
+        f"a word and {expected} in line {place} of {path}", f"{got}", "get the file again, without a header"
     )

@@ -160,8 +160,9 @@ def _check_enough(requested: int, found: int, split: str, name: str) -> None:
     """Raise if fewer images are there than the recipe names: its record would be that of another experiment."""
     if requested > found:
         raise InputError(
-            f"expected {split} in 1 … {found} images of {name} (those found, without validation images), got {requested}; ask for "
-            "fewer, or complete the data"
+            f"{split} in 1 … {found} images of {name} (those found, without validation images)",
+            f"{requested}",
+            "ask for fewer, or complete the data",
         )
 
 
@@ -198,16 +199,17 @@ def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.nda
 def _read_part(part: Path, source: Source) -> tuple[np.ndarray, np.ndarray]:
     arrays = read_arrays(part)
     if not {"images", "labels"} <= set(arrays):
-        raise FileFormatError(f"expected the arrays images and labels in {part}, got {sorted(arrays)}; rename them")
+        raise FileFormatError(f"the arrays images and labels in {part}", f"{sorted(arrays)}", "rename them")
     pixels, labels = arrays["images"], arrays["labels"]
     shape = (len(labels), source.size, source.size, 3)
     if pixels.dtype != np.uint8 or pixels.shape != shape:
         raise FileFormatError(
-            f"expected images {shape} uint8 in {part}, one for each label, got {pixels.shape} {pixels.dtype}; convert them"
+            f"images {shape} uint8 in {part}, one for each label", f"{pixels.shape} {pixels.dtype}", "convert them"
         )
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         raise FileFormatError(
-            f"expected labels (N,) of whole numbers in {part}, N ≥ 1, got {labels.shape} {labels.dtype}; convert them, or get the "
-            "data again"
+            f"labels (N,) of whole numbers in {part}, N ≥ 1",
+            f"{labels.shape} {labels.dtype}",
+            "convert them, or get the data again",
         )
     return pixels, check_classes(labels.astype(np.int64), source.classes, str(part))

@@ -43,18 +43,18 @@ def ood_splits(
         name = table.pop("name", None)
         if name not in MAKERS and name not in SOURCES:
             known = ", ".join([*MAKERS, *SOURCES])
-            raise InputError(f"expected ood sets of {known}, got {name!r}; choose among these")
+            raise InputError(f"ood sets of {known}", f"{name!r}", "choose among these")
         if name in made:
-            raise InputError(f"expected each ood set once, got {name!r} twice; leave one out")
+            raise InputError("each ood set once", f"{name!r} twice", "leave one out")
         if not isinstance(inside, TensorSplit) or (inside.inputs.dtype not in (torch.uint8, torch.float32)):
-            raise InputError(f"expected images beside the ood set {name!r}, got text; leave ood out")
+            raise InputError(f"images beside the ood set {name!r}", "text", "leave ood out")
         try:
             if name in MAKERS:
                 made[name] = MAKERS[name](inside, seed=seed, **table)
             else:
                 made[name] = _other(name, inside, seed=seed, folder=folder, **table)
         except TypeError as error:
-            raise InputError(f"expected options of ood set {name!r}, got {table} ({error}); correct them") from error
+            raise InputError(f"options of ood set {name!r}", f"{table} ({error})", "correct them") from error
     return made
 
 
@@ -106,12 +106,10 @@ def _noisy(inside: TensorSplit, *, seed: int, draw: Callable[[Tensor, Tensor], T
 def _other(name: str, inside: TensorSplit, *, seed: int, folder: str | None, test: int | None = None) -> TensorSplit:
     """Return the test images of another data set, resized to the size of ``inside`` if they have another."""
     if inside.inputs.dtype != torch.uint8:
-        raise InputError(f"expected images beside the ood set {name!r}, got rows of numbers; use 'gaussian-noise'")
+        raise InputError(f"images beside the ood set {name!r}", "rows of numbers", "use 'gaussian-noise'")
     place = None if folder is None else Path(folder).parent / name
     if place is not None and not place.is_dir():
-        raise FileFormatError(
-            f"expected the ood set {name!r} beside the data, got no such folder: {place}; put it there"
-        )
+        raise FileFormatError(f"the ood set {name!r} beside the data", f"no such folder: {place}", "put it there")
     pixels = torch.from_numpy(test_pixels(name, None if place is None else str(place)))
     if test is not None:
         drawn = np.random.default_rng(seed).permutation(len(pixels))[: check_count(test, name="test")]

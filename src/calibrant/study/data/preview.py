@@ -47,7 +47,7 @@ def preview(
     if name == "digits":
         check_digits(fold=fold, **options)
     elif fold:
-        raise InputError(f"expected fold in 0 … 0 of data set {name!r}, got {fold}; lower it")
+        raise InputError(f"fold in 0 … 0 of data set {name!r}", f"{fold}", "lower it")
     return _sizes(name, options)
 
 
@@ -83,11 +83,11 @@ def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
         }
     unknown = [key for key in options if key not in known]
     if unknown:
-        raise InputError(f"expected options {', '.join(known)} of data set {name!r}, got {unknown[0]!r}; correct it")
+        raise InputError(f"options {', '.join(known)} of data set {name!r}", f"{unknown[0]!r}", "correct it")
     missing = [key for key, required in known.items() if required and key not in options]
     if missing:
         remedy = "name it, or give --data" if missing[0] == "folder" else "add it"
-        raise InputError(f"expected the option {missing[0]!r} of data set {name!r}, got none; {remedy}")
+        raise InputError(f"the option {missing[0]!r} of data set {name!r}", "none", remedy)
     if name in SOURCES:
         for key, choices in (("split", RULES), ("statistics", STATISTICS)):
             if options.get(key) is not None:
@@ -97,16 +97,16 @@ def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
 def _check_outside(outside: Any, *, text: bool, numbers: bool) -> None:
     """Raise for out-of-distribution sets that are unknown, named twice, or not available for the data."""
     if not isinstance(outside, list | tuple):
-        raise InputError(f"expected a list of ood sets, got {outside!r}; write it in brackets")
+        raise InputError("a list of ood sets", f"{outside!r}", "write it in brackets")
     names = [entry.get("name") if isinstance(entry, Mapping) else entry for entry in outside]
     known = [*MAKERS, *([] if numbers else SOURCES)]
     for name in names:
         if text:
-            raise InputError(f"expected images beside the ood set {name!r}, got text; leave ood out")
+            raise InputError(f"images beside the ood set {name!r}", "text", "leave ood out")
         if name not in known:
-            raise InputError(f"expected ood sets of {', '.join(known)}, got {name!r}; choose among these")
+            raise InputError(f"ood sets of {', '.join(known)}", f"{name!r}", "choose among these")
         if names.count(name) > 1:
-            raise InputError(f"expected each ood set once, got {name!r} twice; leave one out")
+            raise InputError("each ood set once", f"{name!r} twice", "leave one out")
     for entry in outside:
         if isinstance(entry, Mapping):
             _check_outside_options(entry)
@@ -120,7 +120,7 @@ def _check_outside_options(entry: Mapping[str, Any]) -> None:
         known = [key for key in inspect.signature(MAKERS[name]).parameters if key not in ("inside", "seed")]
     unknown = [key for key in entry if key not in ("name", *known)]
     if unknown:
-        raise InputError(f"expected options {', '.join(known)} of ood set {name!r}, got {unknown[0]!r}; correct it")
+        raise InputError(f"options {', '.join(known)} of ood set {name!r}", f"{unknown[0]!r}", "correct it")
     check_options({key: value for key, value in entry.items() if key != "name"}, of=f" of ood set {name!r}")
 
 

@@ -141,9 +141,7 @@ def _lines(folder: Path, name: str) -> Iterable[str]:
         if path.is_file():
             with opener(path, "rt", encoding="utf-8") as file:  # type: ignore[operator]
                 return [line for line in file if line.strip()]
-    raise FileFormatError(
-        f"expected {name}.txt or {name}.txt.gz in {folder}, got neither; name the folder of the trees"
-    )
+    raise FileFormatError(f"{name}.txt or {name}.txt.gz in {folder}", "neither", "name the folder of the trees")
 
 
 def leaves_of(node: Node) -> Iterable[str]:

@@ -126,9 +126,7 @@ def _load(name: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # no folder, no network, broken files: the library raises many kinds
-        raise FileFormatError(
-            f"expected a tokenizer's folder or name, got {name!r} ({reason_of(error)}); check it"
-        ) from error
+        raise FileFormatError("a tokenizer's folder or name", f"{name!r} ({reason_of(error)})", "check it") from error
     if tokenizer.pad_token_id is None:
-        raise InputError(f"expected a tokenizer with padding, got {name!r} without; choose an encoder's, as BERT's")
+        raise InputError("a tokenizer with padding", f"{name!r} without", "choose an encoder's, as BERT's")
     return tokenizer

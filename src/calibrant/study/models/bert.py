@@ -57,7 +57,7 @@ class BertClassifier(nn.Module):
         if weights is not None and not (isinstance(weights, str) and weights):
             raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")
         if weights is not None and config is not None:
-            raise InputError("expected weights or a config, got both; weights bring their config, leave it out")
+            raise InputError("weights or a config", "both", "weights bring their config, leave it out")
         if weights is not None:
             self.encoder = _pretrained(BertModel, weights)
         else:
@@ -65,8 +65,9 @@ class BertClassifier(nn.Module):
             self.encoder = _new(BertModel, BertConfig, {**known, "pad_token_id": padding, **fields})
         if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
             raise InputError(
-                f"expected at most {self.encoder.config.vocab_size} tokens, got {vocabulary} in the data; use the "
-                "tokenizer that belongs to the weights"
+                f"at most {self.encoder.config.vocab_size} tokens",
+                f"{vocabulary} in the data",
+                "use the tokenizer that belongs to the weights",
             )
         self.padding = padding
         self.dropout = nn.Dropout(dropout)
@@ -83,7 +84,7 @@ def _new(family: Any, configuration: Any, fields: Mapping[str, Any]) -> Any:
         return family(configuration(**fields))
     except Exception as error:  # the library raises many kinds for a field that it cannot build with
         raise InputError(
-            f"expected fields of transformers.BertConfig, got {shown(dict(fields))} ({reason_of(error)}); correct them"
+            "fields of transformers.BertConfig", f"{shown(dict(fields))} ({reason_of(error)})", "correct them"
         ) from error
 
 
@@ -92,5 +93,5 @@ def _pretrained(family: Any, weights: str) -> Any:
         return family.from_pretrained(weights, local_files_only=Path(weights).is_dir(), use_safetensors=True)
     except Exception as error:  # no folder, no network, broken files: the library raises many kinds
         raise FileFormatError(
-            f"expected a folder or a name of BERT's weights as safetensors, got {weights!r} ({reason_of(error)}); check it"
+            "a folder or a name of BERT's weights as safetensors", f"{weights!r} ({reason_of(error)})", "check it"
         ) from error

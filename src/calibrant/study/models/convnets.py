@@ -58,7 +58,7 @@ class WideResNet(nn.Module):
         super().__init__()
         check_sizes(classes=classes, depth=depth, widen=widen)
         if depth < 8 or depth % 6 not in (2, 4):
-            raise InputError(f"expected depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …), got {depth}; choose one of these")
+            raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
         after = check_choice(norm, name="norm", choices=("after", "before")) == "after"
         layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
         layers += [nn.BatchNorm2d(16), nn.ReLU()] if after else []

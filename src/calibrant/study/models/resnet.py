@@ -164,7 +164,7 @@ class ThinResNet(nn.Module):
         widths = check_widths(widths, name="widths", count=3)
         check_choice(str(stride), name="stride", choices=("1", "2"))
         if depth < 8 or (depth - 2) % 6:
-            raise InputError(f"expected depth 6·n + 2 (8, 14, 20, 32 …), got {depth}; choose one of these")
+            raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
         layers: list[nn.Module] = [first, nn.BatchNorm2d(widths[0]), nn.ReLU()]
         inputs = widths[0]

@@ -86,7 +86,9 @@ def _check_vectors(vectors: Tensor, *, vocabulary: int, embedding: int) -> None:
     rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
     if numbers != embedding:
         raise InputError(
-            f"expected word vectors of {embedding} numbers, got {numbers}; set embedding to {numbers}, or get vectors of {embedding}"
+            f"word vectors of {embedding} numbers",
+            f"{numbers}",
+            f"set embedding to {numbers}, or get vectors of {embedding}",
         )
     if rows != vocabulary:
-        raise InputError(f"expected word vectors of {vocabulary} words, got {rows}; set vocabulary to that")
+        raise InputError(f"word vectors of {vocabulary} words", f"{rows}", "set vocabulary to that")
