@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-import calibrant
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, print_json, readable, working
 from calibrant.cli._options import Inputs, at_path, costs_in
@@ -58,6 +57,7 @@ def audit(
 
         calibrant audit pool.parquet to-label.csv --metric accuracy --metric ece --json
     """
+    from calibrant.data.splits import pick_split
     from calibrant.operate import audit as estimate
 
     source = inputs.sources(file)[0]
@@ -66,7 +66,7 @@ def audit(
     with readable(source.path) as path, working("estimating"):
         at = at_path(source, path)
         named = inputs.named(at)
-        pool = calibrant.data.splits.pick_split(inputs.splits_of(named, at), split, source.shown)
+        pool = pick_split(inputs.splits_of(named, at), split, source.shown)
         drawn = labelled_in(labelled, len(pool), named.class_names, state=state)
         found = estimate(pool, drawn, figures=wanted.metric or ["accuracy"], by=wanted.by, costs=table, **limits)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +52,7 @@ def sample(
 
         calibrant sample pool.parquet --budget 100 --extend to-label.csv -o next.csv
     """
+    from calibrant.data.splits import pick_split
     from calibrant.operate import sample as draw
     from calibrant.operate.audit.table import write_table
 
@@ -59,7 +61,7 @@ def sample(
     with readable(source.path) as path, working("drawing"):
         at = at_path(source, path)
         named = inputs.named(at)
-        pool = calibrant.data.splits.pick_split(inputs.splits_of(named, at), split, source.shown)
+        pool = pick_split(inputs.splits_of(named, at), split, source.shown)
         keys = keys_of(named.arrays, len(pool))
         if extend is None:
             drawn = draw(pool, budget, aim=drawing.aim, seed=drawing.seed, by=drawing.by, costs=table)
@@ -97,7 +99,7 @@ def labelled_in(table: str, rows: int, names: tuple[str, ...], *, state: str | N
     return sample_of(lines, rows, table).labelled(labels)
 
 
-def keys_of(arrays: dict[str, object], rows: int) -> dict[str, list[object]]:
+def keys_of(arrays: Mapping[str, object], rows: int) -> dict[str, list[object]]:
     """Return the columns by which a person finds a row: those called id, and text."""
     import numpy as np
 
