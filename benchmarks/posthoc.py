@@ -22,9 +22,9 @@ from calibrant import Predictions
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, Identity, TemperatureScaling
 from calibrant.errors import CalibrantWarning
-from calibrant.metrics import ECE, NLL, ClasswiseECE
+from calibrant.metrics import ECE, NLL, ClasswiseECE, Metric
 
-METRICS = {"nll": NLL(), "ece": ECE(), "ece_mass": ECE(EqualMass(15)), "ece_class": ClasswiseECE()}
+METRICS: dict[str, Metric] = {"nll": NLL(), "ece": ECE(), "ece_mass": ECE(EqualMass(15)), "ece_class": ClasswiseECE()}
 
 # The stages are named as the stages of calibrant.study.measures.
 METHODS: dict[str, Callable[[], Calibrator]] = {

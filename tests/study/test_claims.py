@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +155,10 @@ def independent_p(differences: np.ndarray, exact: bool, shift: float = 0.0, one_
     return float(stats.t.sf(statistic, n - 1) if one_sided else 2 * stats.t.sf(abs(statistic), n - 1))
 
 
-def differences_of(line: ClaimLine, record: dict[str, Any], setting: str) -> np.ndarray:
+def differences_of(line: ClaimLine, record: Mapping[str, Any], setting: str) -> np.ndarray:
     """First minus last of a line, per seed or per cluster, read from the record itself."""
     measures = line.measure.split(" → ")
     if "sets" in record:
-        stages = [measure.removeprefix("ece").removeprefix("nll").lstrip("_") for measure in measures]
         metric = next(m for m in ("ece_mass", "ece_class", "ece", "nll") if measures[0].startswith(m))
         stages = [measure[len(metric) :].lstrip("_") or "none" for measure in measures]
         groups = defaultdict(list)
