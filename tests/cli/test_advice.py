@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import GROUP, options_of, some_logits, unknown_advice
-from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands
+from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands, write_filled
 
 import calibrant
 from calibrant import Predictions
 from calibrant.cli._application import owners_of
-from calibrant.operate import Monitor
+from calibrant.operate import Monitor, sample
 
 Run = Callable[..., Any]
 ONE_FILE = {
@@ -28,6 +28,8 @@ ONE_FILE = {
     "check": ["FILE", "--max", "ece=.2"],
     "plan": ["FILE", "--ece", ".1"],
     "decide": ["FILE", "--coverage", ".8"],
+    "sample": ["FILE", "--budget", "20", "-o", "new.csv"],
+    "audit": ["FILE", "labelled.csv"],
     "estimate": ["FILE", "--reference", "FILE"],
     "watch": ["new.safetensors", "--reference", "FILE"],
     "convert": ["FILE", "new.csv"],
@@ -46,6 +48,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         calibrant.save_predictions(place / name, splits)
     calibrant.calibrators.TemperatureScaling().fit(splits["val"]).save(place / "c.safetensors")
     Monitor(splits["val"]).save(place / "state.safetensors")
+    drawn = sample(splits["test"], 20)
+    drawn = drawn.labelled(splits["test"].need_labels()[drawn.rows])
+    write_filled(place / "labelled.csv", drawn)
+    drawn.save(place / "labelled.sample.json")
     (place / "log.jsonl").write_text("\n".join(map(answer, range(8))))
     rng = np.random.default_rng(0)
     p, several = rng.random((40, 4)), rng.integers(0, 2, (40, 4))

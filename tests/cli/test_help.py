@@ -63,7 +63,7 @@ for words in WORDS:
     said[" ".join(words)] = result.output
 print(json.dumps(said))
 """
-STUDY = ("list", "run", "describe", "init", "show")
+STUDY = ("list", "run", "describe", "init", "show", "claims")
 
 
 def test_the_help_of_every_command_loads_no_library_of_numbers() -> None:

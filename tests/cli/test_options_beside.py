@@ -17,7 +17,7 @@ from tests.cli.test_options import INPUTS
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor
+from calibrant.operate import Monitor, Sample, sample
 
 Run = Callable[..., Any]
 Options = dict[str, str]
@@ -32,6 +32,8 @@ BASES: dict[str, list[str]] = {
     "plan": ["FILE", "--draws", "40", "--ece", ".1"],
     "estimate": ["FILE", "--reference", "a.npz"],
     "decide": ["FILE", "--coverage", ".8"],
+    "sample": ["FILE", "--budget", "20", "-o", "OUT/to-label.csv"],
+    "audit": ["FILE", "labelled.csv"],
     "convert": ["FILE", "OUT/out.npz"],
     "inspect": ["FILE"],
     "ingest": ["log.jsonl", "OUT/out.npz", "--from", "openai", "--options", "A,B", "--missing", "drop"],
@@ -42,6 +44,7 @@ BASES: dict[str, list[str]] = {
     "study show": ["sst"],
     "study describe": ["sst", "--scale", "cpu"],
     "study init": [],
+    "study claims": [],
     "methods": [],
 }
 KINDS = ("file", "none", "folder", "splits", "stdin")
@@ -85,6 +88,18 @@ VALUES: dict[str, str | None] = {
     "plan ece": "0.3",
     "plan accuracy": "0.6",
     "plan true_ece": "0.1",
+    "sample budget": "30",
+    "sample aim": "nll",
+    "sample costs": "costs.csv",
+    "sample extend": "labelled.csv",
+    "sample output": "OUT/other.csv",
+    "audit metric": "brier",
+    "audit maximum": "ece=.5",
+    "audit minimum": "accuracy=.1",
+    "audit by": "part",
+    "audit costs": "costs.csv",
+    "audit state": "another.sample.json",
+    "study claims records": "records",
     "decide error": "0.1",
     "decide coverage": "0.5",
     "decide confidence": "0.8",
@@ -180,7 +195,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     monitor = Monitor(splits["val"])
     monitor.update(splits["other"])
     monitor.save(place / "other.safetensors")
+    drawn = sample(splits["test"], 40)
+    drawn = drawn.labelled(splits["test"].need_labels()[drawn.rows])
+    write_filled(place / "labelled.csv", drawn)
+    drawn.save(place / "labelled.sample.json")
+    sample(splits["test"], 40, seed=1).save(place / "another.sample.json")
+    (place / "costs.csv").write_text("class,act,wait\n" + "".join(f"{k},{k},{3 - k}\n" for k in range(4)))
+    (place / "records").mkdir()
     return place
+
+
+def write_filled(file: Path, drawn: Sample) -> None:
+    """Write the table of a labelled sample as a person hands it back."""
+    columns = (drawn.rows.tolist(), drawn.inclusion.tolist(), drawn.labels.tolist())
+    lines = ["row,inclusion,label", *(f"{row},{chance!r},{label}" for row, chance, label in zip(*columns, strict=True))]
+    file.write_text("\n".join(lines) + "\n")
 
 
 def answer(number: int) -> str:
@@ -286,6 +315,15 @@ def test_every_command_is_held() -> None:
         ["watch", "state.safetensors", "--ids", "part"],
         ["plan", "--split", "val"],
         ["plan", "a.npz", "--accuracy", ".9"],
+        ["sample", "a.npz", "-o", "new.csv", "--by", "part"],
+        ["sample", "--logits", "logits.npy", "--labels", "labels.npy", "-o", "new.csv"],
+        *(
+            ["sample", "a.npz", "--extend", "labelled.csv", "-o", "new.csv", *more]
+            for more in (["--aim", "nll"], ["--by", "part"], ["--costs", "costs.csv"], ["--seed", "1"])
+        ),
+        ["audit", "a.npz", "labelled.csv", "--costs", "costs.csv"],
+        ["audit", "a.npz", "labelled.csv", "--max", "ece=.1", "--max", "ece=.9"],
+        ["audit", "a.npz", "labelled.csv", "--class-names", "names.txt"],
     ],
     ids=" ".join,
 )
@@ -298,6 +336,7 @@ def test_what_would_have_no_effect_is_refused(
     assert done.exit_code == 2, done.output
     assert re.match(r"error: .*expected .*; ", done.stderr)
     assert (home / "state.safetensors").read_bytes() == before
+    assert not list(home.glob("new.*"))
 
 
 @pytest.mark.parametrize(

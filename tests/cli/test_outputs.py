@@ -13,7 +13,8 @@ from tests.cli.conftest import some_logits
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.operate import Monitor
+from calibrant.operate import Monitor, sample
+from calibrant.operate.audit.table import write_table
 from calibrant.study import write_template
 
 Run = Callable[..., Any]
@@ -30,7 +31,14 @@ WRITTEN = {
     "record": ".json",
     "report": ".html",
 }
-SUFFIX = {"apply": ".npz", "fit": ".safetensors", "report": ".html", "decide": ".safetensors", "convert": ".npz"}
+SUFFIX = {
+    "apply": ".npz",
+    "fit": ".safetensors",
+    "report": ".html",
+    "decide": ".safetensors",
+    "convert": ".npz",
+    "sample": ".csv",
+}
 # A command line that reads as many files as the command can; OUT is an argument that is written.
 LINES: dict[str, list[str]] = {
     "apply": ["c.safetensors", "a.npz"],
@@ -39,6 +47,7 @@ LINES: dict[str, list[str]] = {
     "check": ["a.npz", "--baseline", "b.npz", "--policy", "policy.toml", "-c", "c.safetensors"],
     "watch": ["state.safetensors", "a.npz", "--merge", "other.safetensors"],
     "decide": ["a.npz", "--coverage", ".8", "-c", "c.safetensors"],
+    "sample": ["a.npz", "--extend", "labelled.csv"],
     "convert": ["a.npz", "OUT"],
     "study show": ["mine.toml"],
 }
@@ -69,6 +78,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     calibrant.calibrators.TemperatureScaling().fit(fresh.logits, fresh.labels).save(tmp_path / "c.safetensors")
     for name in ("state.safetensors", "other.safetensors"):
         Monitor(splits["val"]).save(tmp_path / name)
+    drawn = sample(splits["test"], 20)
+    drawn.save(tmp_path / "labelled.sample.json")
+    write_table(tmp_path / "labelled.csv", drawn, {})
     (tmp_path / "names.txt").write_text("a\nb\nc\nd\n")
     (tmp_path / "policy.toml").write_text("[maximum]\nece = 0.9\n[no_worse]\nnll = 0.5\n")
     write_template(tmp_path / "mine.toml")

@@ -79,3 +79,35 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
     done = run("audit", pool, table)
     assert done.exit_code == 2
     assert "expected an inclusion probability" in " ".join(done.stderr.split())
+
+
+def test_names_of_classes_are_for_tables_with_words(pool: Path, run: Any) -> None:
+    labels = np.load(pool)["labels"]
+    table, names = pool.with_name("to-label.csv"), pool.with_name("names.txt")
+    names.write_text("ant\nbee\ncat\ndog\n")
+    run("sample", pool, "--budget", 40, "-o", table)
+    lines = fill(table, labels)
+    by_number = run("audit", pool, table, "--json").stdout
+    write(table, [{**line, "label": ("ant", "bee", "cat", "dog")[int(line["label"])]} for line in lines])
+    done = run("audit", pool, table, "--class-names", names, "--json")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == by_number
+    done = run("sample", pool, "--extend", table, "--class-names", names, "-o", pool.with_name("next.csv"))
+    assert done.exit_code == 0, done.output
+
+
+def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: Any) -> None:
+    table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
+    run("sample", pool, "--budget", 40, "-o", table)
+    for more, message in (
+        (["--budget", 1161, "-o", following], "1160"),
+        (["-o", table], "output other than the input"),
+    ):
+        done = run("sample", pool, "--extend", table, *more)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+    table.with_suffix(".sample.json").unlink()
+    done = run("sample", pool, "--extend", table, "-o", following)
+    assert done.exit_code == 2
+    assert "expected the state of the sample" in done.stderr
+    assert not following.exists()

@@ -31,6 +31,8 @@ READ = {
     "reference": ".npz",
     "merge": ".safetensors",
     "costs": ".csv",
+    "extend": ".csv",
+    "state": ".json",
 }
 # What each command needs beside the option, FILE being a good file.
 BASES: dict[str, list[str]] = {
@@ -44,6 +46,8 @@ BASES: dict[str, list[str]] = {
     "plan": ["FILE", "--draws", "40", "--ece", ".1"],
     "estimate": ["FILE"],
     "decide": ["FILE"],
+    "sample": ["FILE", "--budget", "20", "-o", "out.csv"],
+    "audit": ["FILE", "labelled.csv", "--metric", "cost"],
     "convert": ["FILE", "out.npz"],
     "inspect": ["FILE"],
 }
@@ -91,6 +95,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fresh = Predictions.from_logits(*some_logits(rows=120, seed=9))
     calibrant.calibrators.TemperatureScaling().fit(fresh.logits, fresh.labels).save(place / "c.safetensors")
     Monitor(splits["val"]).save(place / "state.safetensors")
+    (place / "labelled.csv").write_text("row,label\n1,0\n")
     np.save(place / "z.npy", some_logits(rows=60)[0])
     return place
 

@@ -9,8 +9,8 @@ import typer
 
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import console, print_json, readable, working
-from calibrant.cli._options import Inputs, at_path, costs_in
-from calibrant.cli.sample import labelled_in
+from calibrant.cli._options import Inputs, at_path, costs_in, refuse_typed
+from calibrant.cli.sample import labelled_in, refuse_labels
 from calibrant.errors import InputError
 
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
@@ -35,6 +35,7 @@ class Wanted:
 
 @with_groups
 def audit(
+    context: typer.Context,
     inputs: Inputs,
     wanted: Wanted,
     file: Annotated[str, typer.Argument(metavar="POOL", help="The scores that the sample was drawn from.")],
@@ -59,16 +60,21 @@ def audit(
     """
     from calibrant.data.splits import pick_split
     from calibrant.operate import audit as estimate
+    from calibrant.operate.audit.table import has_words
 
     source = inputs.sources(file)[0]
-    table = None if wanted.costs is None else costs_in(wanted.costs).table
+    refuse_labels(context, inputs)
+    figures = wanted.metric or ["accuracy"]
     limits = {"maximum": _limits(wanted.maximum, "--max"), "minimum": _limits(wanted.minimum, "--min")}
+    if "cost" not in {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
+        refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
+    table = None if wanted.costs is None else costs_in(wanted.costs).table
     with readable(source.path) as path, working("estimating"):
         at = at_path(source, path)
-        named = inputs.named(at)
+        named = inputs.named(at, names_used=has_words(labelled))
         pool = pick_split(inputs.splits_of(named, at), split, source.shown)
         drawn = labelled_in(labelled, len(pool), named.class_names, state=state)
-        found = estimate(pool, drawn, figures=wanted.metric or ["accuracy"], by=wanted.by, costs=table, **limits)
+        found = estimate(pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
     if as_json:
         print_json(found.plain())
     else:
@@ -79,9 +85,11 @@ def audit(
 def _limits(given: list[str] | None, option: str) -> dict[str, float]:
     found = {}
     for text in given or []:
-        name, _, value = text.partition("=")
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name in found:
+            raise InputError(f"one {option} for each figure", f"{name!r} twice", "leave one out")
         try:
-            found[name.strip()] = float(value)
+            found[name] = float(value)
         except ValueError:
             raise InputError(f"{option} as NAME=VALUE", repr(text), f"write {option} accuracy=.9") from None
     return found

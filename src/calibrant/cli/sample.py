@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 import calibrant
+from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, readable, working
-from calibrant.cli._options import Inputs, at_path, costs_in
+from calibrant.cli._io import check_outputs, console, readable, working
+from calibrant.cli._options import Inputs, at_path, costs_in, refuse_typed
+from calibrant.errors import FileFormatError
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Drawing:
 
 @with_groups
 def sample(
+    context: typer.Context,
     inputs: Inputs,
     drawing: Drawing,
     output: Annotated[
@@ -52,26 +55,51 @@ def sample(
 
         calibrant sample pool.parquet --budget 100 --extend to-label.csv -o next.csv
     """
+    from calibrant._core.check import check_count
     from calibrant.data.splits import pick_split
     from calibrant.operate import sample as draw
-    from calibrant.operate.audit.table import write_table
+    from calibrant.operate.audit.table import has_words, write_table
 
     source = inputs.sources(file)[0]
+    refuse_labels(context, inputs)
+    if extend is not None:
+        refuse_typed(
+            context, ["aim", "by", "costs", "seed"], where="--extend, which goes on with those of the first draw"
+        )
+    check_suffix(output, (".csv",), what="a table")
+    state = state_of(output)
+    before = [] if extend is None else [extend, state_of(extend)]
+    read = [name for name in (file, drawing.costs, *before, *inputs.beside) if name is not None]
+    check_outputs(Path(output), Path(state), inputs=read)
     table = None if drawing.costs is None else costs_in(drawing.costs).table
     with readable(source.path) as path, working("drawing"):
         at = at_path(source, path)
-        named = inputs.named(at)
+        named = inputs.named(at, names_used=extend is not None and has_words(extend))
         pool = pick_split(inputs.splits_of(named, at), split, source.shown)
         keys = keys_of(named.arrays, len(pool))
         if extend is None:
             drawn = draw(pool, budget, aim=drawing.aim, seed=drawing.seed, by=drawing.by, costs=table)
         else:
+            if not Path(state_of(extend)).exists():
+                raise FileFormatError(
+                    f"the state of the sample, {state_of(extend)}", "no such file", "put it beside the table again"
+                )
             known = labelled_in(extend, len(pool), named.class_names)
+            check_count(budget, name="budget", high=known.pool_rows - len(known.rows))
             drawn = known.extend(budget, pool=pool)
-    state = state_of(output)
     write_table(output, drawn, keys)
     drawn.save(state)
     console().print(f"{output}: {int((drawn.labels < 0).sum()):,} rows to label; {state} keeps how they were drawn")
+
+
+def refuse_labels(context: typer.Context, inputs: Inputs) -> None:
+    """Refuse labels beside a pool, which say nothing unless they mark rows to leave out.
+
+    Raises:
+        InputError: If labels were typed.
+    """
+    if inputs.ignore_index is None:
+        refuse_typed(context, ["labels", "on"], where="a pool, whose labels are not read")
 
 
 def state_of(table: str) -> str:

@@ -1,5 +1,6 @@
 """Which rows to label, and what labels say of the pool: unbiased, covered, and stopped at wrong input."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,48 @@ def test_a_second_model_is_compared_on_the_same_rows() -> None:
     truth = float((pool.predicted == labels).double().mean() - (other.predicted == labels).double().mean())
     assert found.low <= truth <= found.high
     assert found.low > 0
+
+
+def test_a_saved_sample_of_two_models_asks_for_the_second_again(tmp_path: Path) -> None:
+    pool, labels = pool_of()
+    other = Predictions.from_logits(pool.logits.roll(1, 0))
+    drawn = sample(pool, 150, other=other)
+    drawn = drawn.labelled(labels[drawn.rows])
+    drawn.save(tmp_path / "two.json")
+    loaded = Sample.load(tmp_path / "two.json")
+    for call in (lambda: audit(pool, loaded), lambda: loaded.extend(10, pool=pool)):
+        with pytest.raises(InputError, match=r"scores of both models .* got those of one; load it with Sample.load"):
+            call()
+    with pytest.raises(InputError, match="pool beside other"):
+        Sample.load(tmp_path / "two.json", other=other)
+    with pytest.raises(InputError, match="scores that the sample was drawn from"):
+        Sample.load(tmp_path / "two.json", pool=other, other=pool)
+    loaded = Sample.load(tmp_path / "two.json", pool=pool, other=other)
+    assert audit(pool, loaded).figures == audit(pool, drawn).figures
+    assert loaded.extend(10).rows.tolist() == drawn.extend(10).rows.tolist()
+
+
+def test_a_saved_sample_keeps_its_costs(tmp_path: Path) -> None:
+    pool, labels = pool_of()
+    classes = pool.classes
+    costs = (5 * torch.arange(1.0, classes + 1)[:, None] * (1 - torch.eye(classes))).tolist()
+    drawn = sample(pool, 100, aim="cost", costs=costs)
+    drawn = drawn.labelled(labels[drawn.rows])
+    drawn.save(tmp_path / "costs.json")
+    loaded = Sample.load(tmp_path / "costs.json")
+    found = audit(pool, loaded, figures=["cost"]).figures
+    assert found == audit(pool, drawn, figures=["cost"]).figures
+    assert found["cost"].estimate > audit(pool, loaded, figures=["error"]).figures["error"].estimate
+    assert loaded.extend(20, pool=pool).rows.tolist() == drawn.extend(20).rows.tolist()
+    old = json.loads((tmp_path / "costs.json").read_text())
+    for name in ("costs", "paired"):  # as the first version wrote it
+        del old[name]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert Sample.load(tmp_path / "old.json").costs is None
+    for name, wrong in (("costs", [1.0]), ("costs", "free"), ("paired", 2)):
+        (tmp_path / "wrong.json").write_text(json.dumps({**old, name: wrong}))
+        with pytest.raises(FileFormatError, match="a saved sample"):
+            Sample.load(tmp_path / "wrong.json")
 
 
 def test_ece_is_bounded_and_top_label_pairs_are_taken() -> None:

@@ -17,7 +17,7 @@ from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import FLOOR, draw, inclusion_probabilities
 from calibrant.operate.audit.figures import AIMS, Pool, figure_of
 from calibrant.operate.rows import need_window
@@ -46,6 +46,8 @@ class Sample:
         pool_rows: Rows of the pool.
         digest: Of the pool's scores; empty if it is not known.
         by: The feature whose groups "worst group" compares, or None.
+        costs: costs[label][action] of the draw, or None.
+        paired: Whether the scores of a second model were drawn from as well.
         pool: The pool in memory, for ``extend``; not saved.
 
     Examples:
@@ -66,6 +68,8 @@ class Sample:
     pool_rows: int
     digest: str = ""
     by: str | None = None
+    costs: list[list[float]] | None = None
+    paired: bool = False
     pool: Pool | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -134,7 +138,7 @@ class Sample:
             InputError: If there is no pool, it is another one, or too few rows are left.
         """
         known = self if labels is None else self.labelled(labels)
-        source = self.pool if pool is None else need_pool(pool)
+        source = self.pool if pool is None else self.pool_with(pool)
         if source is None:
             raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
         known.need_same(source)
@@ -164,6 +168,12 @@ class Sample:
         if len(pool) != self.pool_rows:
             raise InputError(
                 f"the pool of {self.pool_rows:,} rows that the sample was drawn from", f"{len(pool):,}", "pass that one"
+            )
+        if self.paired and pool.other is None:
+            raise InputError(
+                "the scores of both models that the sample was drawn from",
+                "those of one",
+                "load it with Sample.load(path, pool=, other=)",
             )
         if self.digest and pool.digest() != self.digest:
             raise InputError(
@@ -195,19 +205,40 @@ class Sample:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sample and its labels as one JSON file, whole or not at all; the pool is not in it."""
-        names = ("aim", "seed", "by", "pool_rows", "digest")
+        names = ("aim", "seed", "by", "pool_rows", "digest", "costs", "paired")
         columns = {name: getattr(self, name).tolist() for name in ("rows", "inclusion", "batch", "labels")}
         content = {"format": _FORMAT, **{name: getattr(self, name) for name in names}, **columns}
         with atomic_write(path) as file:
             file.write(json.dumps(content).encode())
 
+    def pool_with(self, pool: Any, *, costs: Any = None) -> Pool:
+        """Return ``pool`` with what the sample knows of the draw: the costs, and in memory the second model.
+
+        Args:
+            pool: As in ``sample``.
+            costs: As in ``sample``; None takes those of the draw.
+
+        Raises:
+            InputError: If they are no predictions of the same rows.
+        """
+        other = None if self.pool is None else self.pool.other
+        return need_pool(pool, other=other, costs=self.costs if costs is None else costs)
+
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Sample":
+    def load(cls, path: str | os.PathLike[str], *, pool: Any = None, other: Any = None) -> "Sample":
         """Return a saved sample.
+
+        Args:
+            path: What ``save`` wrote.
+            pool: As in ``sample``; None if it is passed later. A sample for two models needs it here.
+            other: As in ``sample``.
 
         Raises:
             FileFormatError: If it is none.
+            InputError: If the scores are not those that it was drawn from.
         """
+        if pool is None and other is not None:
+            raise refuse("pool beside other, as in sample", "other alone", "pass both", argument="other")
         try:
             content = json.loads(read_text(path))
             if content.pop("format") != _FORMAT:
@@ -223,7 +254,11 @@ class Sample:
             raise FileFormatError(
                 "a saved sample", f"another file: {place_shown(path)}", "write it with Sample.save"
             ) from error
-        return made
+        if pool is None:
+            return made
+        source = need_pool(pool, other=other, costs=made.costs)
+        made.need_same(source)
+        return replace(made, pool=source)
 
     def check(self) -> None:
         """Raise unless rows, probabilities, batches and labels belong together.
@@ -241,6 +276,10 @@ class Sample:
             raise refuse("each row of the pool at most once", "others", "keep the column row as it was written")
         if sorted(set(self.batch.tolist())) != list(range(self.batches)):
             raise refuse("batches from 0 on", "others", "draw the sample again")
+        if not isinstance(self.paired, bool):
+            raise refuse("paired as true or false", shown(self.paired), "draw the sample again")
+        if self.costs is not None and as_tensor(self.costs, name="costs").dim() != 2:
+            raise refuse("costs as a list for each label", "others", "draw the sample again")
         figure_of(self.aim, argument="aim", choices=AIMS)
 
 
@@ -273,12 +312,17 @@ def sample(
         check_text(by, name="by")
     if (by is None) == (aim == "worst group"):
         raise refuse(
-            "by= with the aim 'worst group' and only there",
+            "by with the aim 'worst group' and only there",
             shown(by),
-            "name the feature of the groups, or leave it out",
+            Remedy(
+                "pass by= with aim='worst group', or neither", command="give --by with --aim 'worst group', or neither"
+            ),
+            argument="by",
         )
     none = np.empty(0, np.int64)
-    empty = Sample(none, np.empty(0), none, none, aim, seed, len(source), source.digest(), by, source)
+    kept = None if source.costs is None else source.costs.tolist()
+    digest, paired = source.digest(), source.other is not None
+    empty = Sample(none, np.empty(0), none, none, aim, seed, len(source), digest, by, kept, paired, source)
     return empty.extend(budget)
 
 
@@ -312,7 +356,8 @@ def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
         raise refuse(
             f"a feature of the pool ({', '.join(features) or 'it has none'})",
             shown(by),
-            "pass features= to Predictions",
+            Remedy("pass features= to Predictions", command="name a column feature:NAME of the file"),
+            argument="by",
         )
     names, code = np.unique(np.asarray(features[by]), return_inverse=True)
     return [str(name) for name in names], np.asarray(code, np.int64)

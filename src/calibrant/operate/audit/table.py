@@ -12,7 +12,7 @@ from calibrant._core.paths import atomic_write, shown
 from calibrant.errors import FileFormatError, InputError
 from calibrant.operate.audit.sample import Integers, Sample
 
-__all__ = ["read_table", "sample_of", "write_table"]
+__all__ = ["has_words", "read_table", "sample_of", "write_table"]
 
 Row = dict[str, str]
 
@@ -48,7 +48,7 @@ def read_table(path: str | os.PathLike[str], *, names: Sequence[str] = ()) -> tu
         FileFormatError: If a column is missing or a row is no number.
         InputError: If a label is no class, or a row has two labels.
     """
-    lines = list(csv.DictReader(io.StringIO(read_text(path))))
+    lines = _lines(path)
     if not lines or not {"row", "label"} <= set(lines[0]):
         got = ", ".join(lines[0]) if lines else "no rows"
         raise FileFormatError(
@@ -75,6 +75,12 @@ def read_table(path: str | os.PathLike[str], *, names: Sequence[str] = ()) -> tu
     return found, lines
 
 
+def has_words(path: str | os.PathLike[str]) -> bool:
+    """Return whether a label of the table is the name of a class, not its number."""
+    texts = ((line.get("label") or "").strip() for line in _lines(path))
+    return any(text and not text.removeprefix("-").isdecimal() for text in texts)
+
+
 def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]) -> Sample:
     """Return the sample of one batch that a table tells of by itself, where the state beside it is lost.
 
@@ -97,6 +103,10 @@ def sample_of(lines: Sequence[Row], pool_rows: int, path: str | os.PathLike[str]
     made = Sample(rows, inclusion, np.zeros(len(rows), np.int64), nothing, "accuracy", 0, pool_rows)
     made.check()
     return made
+
+
+def _lines(path: str | os.PathLike[str]) -> list[Row]:
+    return list(csv.DictReader(io.StringIO(read_text(path))))
 
 
 def _label(text: str, names: Sequence[str]) -> int:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from calibrant._core.check import check_number, check_sequence, refuse, shown
 from calibrant.binning import EqualWidth
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Remedy
 from calibrant.operate.audit.figures import Pool, figure_of
-from calibrant.operate.audit.sample import LEARN, Sample, groups_of, need_pool
+from calibrant.operate.audit.sample import LEARN, Sample, groups_of
 from calibrant.statistics import Interval
 from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
 
@@ -132,16 +132,14 @@ def audit(
         minimum: Figure → the smallest value allowed. After every batch a limit is decided wrongly with probability at most 2.5 %
             over all batches together, whenever one stops.
         by: A feature of the pool: every figure but the ECE by its groups, each of which has to keep the limits.
-        costs: As in ``sample``.
+        costs: As in ``sample``; None takes those of the draw.
 
     Raises:
         InputError: If fewer than ten rows are labelled, or the pool is another.
     """
     if not isinstance(sample, Sample):
         raise refuse("a Sample", type(sample).__name__, "draw it with sample, or load it with Sample.load")
-    other = None if sample.pool is None or isinstance(pool, Pool) else sample.pool.other
-    table = costs if costs is not None or sample.pool is None else sample.pool.costs
-    source = need_pool(pool, other=other, costs=table)
+    source = sample.pool_with(pool, costs=costs)
     sample.need_same(source)
     known = sample if labels is None else Sample.labelled(_with_pool(sample, source), labels)
     limits = [*_limits(maximum, "maximum"), *_limits(minimum, "minimum")]
@@ -191,7 +189,9 @@ class _Evidence:
                 raise InputError(
                     f"at least {FEWEST} labelled rows of each group",
                     f"{int(chosen.sum())} for {full}",
-                    "draw with aim='worst group'",
+                    Remedy(
+                        "draw with aim='worst group'", command="draw with calibrant sample --aim 'worst group' --by"
+                    ),
                 )
             rows = self.rows[chosen]
             bounds = outlook.low[rows], outlook.high[rows]
