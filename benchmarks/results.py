@@ -62,6 +62,11 @@ Wang et al., whose own differ by 13.7). On 20 Newsgroups the coefficients are th
 The papers used larger data sets and networks, so compare orderings, not values. Nothing was run at paper scale.
 `calibrant study describe NAME` lists the differences between the papers and their authors' code, and its defects;
 [Studies](../studies.md) explains them.
+
+**Set after these runs.** Margins and guards were written when the records below were known: they bind runs to come, and for these
+records are not preregistered. The limit on the test error was first 60 % and was raised to 65 % after it had split the objectives of
+the interpolated CIFAR-10 (57 to 61 %); with 60 % six fewer lines are
+compared, three of which read *shows*.
 """
 
 

@@ -64,7 +64,7 @@ class PaperClaim:
             has is taken, because the papers choose other coefficients for other data.
         measures: The paper's own measure of each entry: keys of ``study.measures.MEASURES``.
         margin: Differences within ± this count as none: at most half of the effect that the paper prints, and at most .01 of
-            an ECE. Set with the claim, before its runs.
+            an ECE. Fixed before runs to come; the published records were known when the present ones were set.
         data: Names of the places; empty for all trainings.
         but: Names of places where the paper itself shows another order.
         same: Whether the paper claims that there is no difference.
