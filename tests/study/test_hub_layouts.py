@@ -186,7 +186,7 @@ def test_what_is_not_as_the_hub_has_it_is_named(tmp_path: Path) -> None:
     refuse(tmp_path / "none", "expected the folder of svhn, got no such folder")
     refuse(tmp_path / "none", "expected the folder of imagenet, got no such folder", name="imagenet")
     (tmp_path / "empty").mkdir()
-    refuse(tmp_path / "empty", "expected the split 'train' of .*empty, got:")
+    refuse(tmp_path / "empty", "expected the split 'train' of .*empty, got ")
     shard(tmp_path / "half" / "train-00000-of-00001.parquet", side=32, labels=[0] * 9)
     refuse(tmp_path / "half", "expected the split 'test' of .*half, got only train; add its files")
     shard(tmp_path / "named" / "train.parquet", side=32, labels=[0] * 9, label="digit")

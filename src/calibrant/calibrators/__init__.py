@@ -12,12 +12,12 @@ from calibrant.calibrators.affine.structured import StructuredMatrixScaling, Str
 from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
 from calibrant.calibrators.auto.auto import AutoCalibrator
 from calibrant.calibrators.auto.chain import Chain
+from calibrant.calibrators.base import saved
 from calibrant.calibrators.base.calibrator import (
     Calibrator as Calibrator,  # the base class to write methods on; no method itself
 )
 from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator  # likewise
 from calibrant.calibrators.base.identity import Identity
-from calibrant.calibrators.base.saved import load_calibrator
 from calibrant.calibrators.features.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
@@ -80,4 +80,4 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
         FileFormatError: If the file is not a whole calibrator.
         InputError: If its class is unknown, or it is for several labels a row (``MultiLabelCalibrator.load``).
     """
-    return load_calibrator(path, sys.modules[__name__], Calibrator, classes=classes)  # type: ignore[type-abstract]
+    return saved.load_calibrator(path, sys.modules[__name__], Calibrator, classes=classes)  # type: ignore[type-abstract]

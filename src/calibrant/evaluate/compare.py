@@ -94,9 +94,9 @@ def compare(
 
     Examples:
         >>> from calibrant import Predictions
-        >>> labels = [0, 1] * 100
-        >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 100, labels)
-        >>> blunt = Predictions.from_logits([[0.5, 0.0], [0.0, 0.5]] * 100, labels)
+        >>> labels = ([0, 1] * 9 + [1, 0]) * 20  # 40 of 400 decisions are wrong
+        >>> sharp = Predictions.from_logits([[2.0, 0.0], [0.0, 2.0]] * 200, labels)
+        >>> blunt = Predictions.from_logits([[0.5, 0.0], [0.0, 0.5]] * 200, labels)
         >>> compare(blunt, sharp).rows[1].winner
         'b'
 

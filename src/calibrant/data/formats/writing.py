@@ -164,6 +164,7 @@ def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any,
                 "class_names for classes that are text in a table that is converted in pieces",
                 f"none for {shown(source)}",
                 Remedy("pass class_names", command="pass --class-names"),
+                argument="class_names",
             )
         arrays = dict(named.arrays)
         if SPLIT + "s" in arrays:
