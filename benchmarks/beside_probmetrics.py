@@ -36,7 +36,7 @@ from calibrant import Predictions, calibrators
 from calibrant.calibrators import Calibrator
 from calibrant.errors import CalibrantError
 from calibrant.metrics import ECE
-from calibrant.statistics import paired_test
+from calibrant.statistics.means import paired_test
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "docs" / "results" / "probmetrics.json"

@@ -27,7 +27,8 @@ from benchmarks.pairs import (
     tuned,
 )
 from calibrant.binning import BinTable
-from calibrant.statistics import corrected_error, normal_quantile
+from calibrant.statistics.binned import corrected_error
+from calibrant.statistics.interval import normal_quantile
 
 ROWS = 1000
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from calibrant.metrics import ECE
-from calibrant.statistics import holm
 from calibrant.statistics.means import MOST_SKEW, Spread, steadied, test_of
+from calibrant.statistics.paired import holm
 from calibrant.statistics.paired_squares import PairedGaps
 
 ROWS, ATOMS, BINS, SEED, LEVEL, DRAWS = (300, 1000, 10_000), 600, 15, 20261124, 0.05, 300

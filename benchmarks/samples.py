@@ -12,16 +12,10 @@ from benchmarks.mechanisms import Floats, Ints, Population
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics.debiased import few_bins_decide, square_error
 from calibrant.metrics.top_label import ERRORS_A_BIN
-from calibrant.statistics import (
-    chance_decides,
-    corrected_error,
-    interval_ends,
-    mean_interval,
-    share_interval,
-    squared_error,
-    table_error,
-)
-from calibrant.statistics.means import FEWEST
+from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
+from calibrant.statistics.interval import share_interval
+from calibrant.statistics.means import FEWEST, mean_interval
+from calibrant.statistics.squares import squared_error
 
 BINS = 15
 DRAWS = 200  # outcome sets behind each sample's level if calibrated

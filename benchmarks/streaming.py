@@ -28,16 +28,14 @@ import torch
 
 from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureScaling
 from calibrant.scale import (
-    Executor,
-    ParquetRows,
-    StreamedFigure,
     evaluate_streamed,
     fit_streamed,
-    in_turn,
     processes,
     ray_cluster,
 )
-from calibrant.scale.rows import PIECE_BYTES, open_parquet
+from calibrant.scale.execute import Executor, in_turn
+from calibrant.scale.rows import PIECE_BYTES, ParquetRows, open_parquet
+from calibrant.scale.stream import StreamedFigure
 
 GROUP = 128_000
 FILE = 20 * GROUP  # rows of a file

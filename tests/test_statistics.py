@@ -28,24 +28,18 @@ from calibrant.metrics import (
 from calibrant.statistics import (
     bootstrap,
     consistency_bars,
-    corrected_error,
     error_interval,
-    holm,
     interval,
-    mean_error,
-    mean_interval,
     null_band,
     null_draws,
     null_outcomes,
-    paired_bootstrap,
-    paired_test,
     redraw,
-    share_interval,
-    two_sample_test,
-    wilson,
 )
+from calibrant.statistics.binned import corrected_error
 from calibrant.statistics.hall import skewed_ends, transformed
-from calibrant.statistics.means import Spread, _ends
+from calibrant.statistics.interval import share_interval, wilson
+from calibrant.statistics.means import Spread, _ends, mean_error, mean_interval, paired_test
+from calibrant.statistics.paired import holm, paired_bootstrap, two_sample_test
 
 
 def model(temperature: float = 1.0, *, rows: int = 1000, seed: int = 0, groups: object = None) -> Predictions:

@@ -25,7 +25,8 @@ from calibrant.calibrators import AdaptiveTemperatureScaling, Calibrator
 from calibrant.language import token_classes
 from calibrant.losses import CrossEntropyLoss
 from calibrant.metrics import ECE
-from calibrant.statistics import null_band, paired_test
+from calibrant.statistics import null_band
+from calibrant.statistics.means import paired_test
 from calibrant.vocabulary import FusedLinearLoss, LinearLogits
 
 ROOT = Path(__file__).parent.parent.parent

@@ -25,7 +25,8 @@ from benchmarks.wild.packages import PACKAGES
 from benchmarks.wild.pages import details, overview, top_label
 from benchmarks.wild.scores import scored
 from calibrant.errors import CalibrantWarning
-from calibrant.plot import Diagram, diagram_of
+from calibrant.plot import diagram_of
+from calibrant.plot.diagrams import Diagram
 from calibrant.plot.drawing import draw_diagram, lower_limit
 
 ROOT = Path(__file__).parent.parent.parent

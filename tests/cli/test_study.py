@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from calibrant.errors import UsageWarning
-from calibrant.study import load_study, presets
+from calibrant.study import load_study
 from calibrant.study.data import DATA_SETS
+from calibrant.study.load import presets
 from calibrant.study.resolve import make_loss, make_model
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")

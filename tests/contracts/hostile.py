@@ -121,7 +121,6 @@ CLEAN: tuple[str, ...] = (
 # Callables that are not called with wrong arguments, each with its reason.
 EXCLUDED = {
     "errors.Remedy": "made by the code that refuses",
-    "evaluate.LabelSums": "made by of",
     "scale.ray_cluster": "starts a cluster; tests/scale/test_execute.py holds its arguments",
     "scale.RayCluster": "the same",
     "scale.processes": "starts processes; tests/scale/test_execute.py holds its arguments",
@@ -468,7 +467,7 @@ VALID |= {
     "study.record_of.path": _new("record.json"),
     "study.write_template.path": _new("study.toml"),
     "study.load_study.name": lambda: "digits",
-    "outcome": lambda: importlib.import_module("calibrant.study").Outcome(
+    "outcome": lambda: importlib.import_module("calibrant.study.train").Outcome(
         predictions(), predictions(), [], torch.zeros(3), torch.zeros(3), 1, {}, 0.1, "cpu"
     ),
     "study.measures_needed.columns": lambda: ["main"],
@@ -549,7 +548,9 @@ VALID |= {
 } | {
     "data.multilabel_files.save_multilabel.splits": lambda: {"all": several()},
     "calibrant.save_multilabel.splits": lambda: {"all": several()},
-    "evaluate.panel_of_sums.sums": lambda: calibrant.evaluate.LabelSums.of(several()),
+    "evaluate.panel_of_sums.sums": lambda: importlib.import_module("calibrant.evaluate.label_sums").LabelSums.of(
+        several()
+    ),
     "report.LabelReport.before": several,
     "report.write_label_report.path": lambda: Path(tempfile.mkdtemp()) / "report.md",
     "subject": lambda: calibrant.report.LabelReport("mine", several()),

@@ -12,10 +12,11 @@ from sklearn.metrics import brier_score_loss, log_loss
 from benchmarks import label_coverage
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.evaluate import MultiLabelRow, label_table, multilabel_panel, subgroups
+from calibrant.evaluate import label_table, multilabel_panel, subgroups
 from calibrant.evaluate.label_sums import LabelSums
+from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.metrics import ECE
-from calibrant.statistics import mean_interval
+from calibrant.statistics.means import mean_interval
 
 
 def sample(

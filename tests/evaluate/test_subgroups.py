@@ -13,7 +13,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate._partition import _coded
 from calibrant.metrics import ECE
-from calibrant.statistics import mean_interval
+from calibrant.statistics.means import mean_interval
 
 
 def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) -> BinaryPairs:

@@ -8,7 +8,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ood
-from calibrant.statistics import two_sample_test
+from calibrant.statistics.paired import two_sample_test
 
 Vectors = dict[str, dict[str, Any]]
 INTERPOLATED = "interpolated"

@@ -12,7 +12,8 @@ from scipy.special import expit
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import Chain, Identity, PriorShift, TemperatureScaling, VectorScaling
 from calibrant.errors import CalibrantError, InputError
-from calibrant.operate import Abstention, Deployed, abstain, thresholds
+from calibrant.operate import Deployed, abstain, thresholds
+from calibrant.operate.abstain import Abstention
 
 
 def pairs(rows: int, *, seed: int, doubt: float = 1.0) -> BinaryPairs:

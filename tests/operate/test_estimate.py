@@ -9,7 +9,8 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.calibrators import Chain, PriorShift, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
-from calibrant.operate import Estimate, estimate
+from calibrant.operate import estimate
+from calibrant.operate.estimate import Estimate
 
 
 def rows(count: int, *, seed: int, scale: float = 3.0, tilt: float = 0.0, sharp: float = 2.0) -> Predictions:

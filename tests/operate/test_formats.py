@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from calibrant.operate import Check, Line, annotations, to_junit, to_markdown
+from calibrant.operate.check import Check, Line
+from calibrant.operate.formats import annotations, to_junit, to_markdown
 
 LINES = (
     Line("ece", "maximum", 0.03, 0.01, 0.0, 0.02, 6000, "pass"),

@@ -15,8 +15,9 @@ import torch
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError
-from calibrant.operate import Monitor, to_html, to_prometheus
+from calibrant.operate import Monitor
 from calibrant.operate.evidence import gather
+from calibrant.operate.pages import to_html, to_prometheus
 
 
 def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0) -> Predictions:

@@ -9,7 +9,16 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
-from calibrant.operate import Monitor, abstain, check, estimate, net_benefit, plan, thresholds, to_html, to_prometheus
+from calibrant.operate import (
+    Monitor,
+    abstain,
+    check,
+    estimate,
+    net_benefit,
+    plan,
+    thresholds,
+)
+from calibrant.operate.pages import to_html, to_prometheus
 
 COSTS = [[0, 1, 2], [3, 0, 1], [1, 1, 0]]
 

@@ -8,9 +8,11 @@ from sklearn.isotonic import IsotonicRegression
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import NLL, Accuracy
-from calibrant.plot import diagram_of, isotonic_diagram, reliability, risk_curve
+from calibrant.plot import diagram_of, reliability
 from calibrant.plot.classes import class_errors
+from calibrant.plot.corp import isotonic_diagram
 from calibrant.plot.path import path_of
+from calibrant.plot.risk import risk_curve
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:

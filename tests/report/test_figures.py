@@ -6,7 +6,9 @@ import pytest
 
 from calibrant import BinaryPairs
 from calibrant.binning import EqualWidth
-from calibrant.plot import Diagram, diagram_of, risk_curve
+from calibrant.plot import diagram_of
+from calibrant.plot.diagrams import Diagram
+from calibrant.plot.risk import risk_curve
 from calibrant.plot.style import LIGHT
 from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure
 

@@ -15,12 +15,14 @@ from calibrant import Predictions, metrics
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
-from calibrant.plot import diagram_of, risk_curve
+from calibrant.plot import diagram_of
+from calibrant.plot.risk import risk_curve
 from calibrant.report import Model, diagnose_streamed, streamed, write_report
 from calibrant.report.groups_report import audit
 from calibrant.report.section import Section, diagnose
 from calibrant.report.streamed import ByGroup, FineCells, coarse_bins
-from calibrant.scale import in_turn, rows
+from calibrant.scale import rows
+from calibrant.scale.execute import in_turn
 from calibrant.scale.rows import ParquetRows
 
 

@@ -6,7 +6,7 @@ import torch
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
-from calibrant.plot import Bin, Diagram
+from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.model import Model
 from calibrant.report.section import Section, diagnose
 from calibrant.report.tables import Row

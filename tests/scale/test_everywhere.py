@@ -15,7 +15,8 @@ import calibrant
 from calibrant import Predictions
 from calibrant._core import minimise
 from calibrant.calibrators import Calibrator
-from calibrant.scale import Executor, fit_streamed, processes, ray_cluster
+from calibrant.scale import fit_streamed, processes, ray_cluster
+from calibrant.scale.execute import Executor
 
 METHODS: dict[str, Callable[[], Calibrator]] = MAKE | {"Tilt": Tilt}
 EVERY = 20  # of so many random sets one goes through processes and Ray too, and of the real ones the first two: all take an hour

@@ -22,16 +22,14 @@ from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
 from calibrant.errors import FileFormatError, InputError, WorkerError
 from calibrant.report import diagnose_streamed, write_report
 from calibrant.scale import (
-    Executor,
-    ParquetRows,
-    Shard,
     apply_streamed,
     evaluate_streamed,
     fit_streamed,
-    in_turn,
     processes,
     ray_cluster,
 )
+from calibrant.scale.execute import Executor, in_turn
+from calibrant.scale.rows import ParquetRows, Shard
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import torch
 from calibrant import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.metrics import ECE, NLL
-from calibrant.scale import sum_metrics
 from calibrant.scale.passes import has_fields, is_plain, state_from_plain, state_to_plain
+from calibrant.scale.stream import sum_metrics
 
 
 def data(n: int) -> Predictions:

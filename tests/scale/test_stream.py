@@ -18,7 +18,14 @@ from calibrant import Predictions, metrics
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.errors import FileFormatError, InputError
-from calibrant.scale import ParquetRows, apply_streamed, evaluate_streamed, fit_streamed, rows, sum_metrics
+from calibrant.scale import (
+    apply_streamed,
+    evaluate_streamed,
+    fit_streamed,
+    rows,
+)
+from calibrant.scale.rows import ParquetRows
+from calibrant.scale.stream import sum_metrics
 
 
 def write(path: Path, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], *, group: int) -> None:

@@ -11,8 +11,10 @@ import torch
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.scale.studies import run_study_on_ray
-from calibrant.study import Recipe, Store, Study, load_study, run_study
+from calibrant.study import Store, Study, load_study
 from calibrant.study.models import MLP
+from calibrant.study.recipe import Recipe
+from calibrant.study.run import run_study
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 

@@ -13,11 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.study import Cell, Training, describe, load_study, models, presets
+from calibrant.study import (
+    Training,
+    describe,
+    load_study,
+    models,
+)
 from calibrant.study._optim import make_optimizers, rate_factor
 from calibrant.study.data._papers import split_rows
 from calibrant.study.data._trees import TreeBatch
 from calibrant.study.data.images import PAD
+from calibrant.study.load import presets
+from calibrant.study.recipe import Cell
 from calibrant.study.resolve import make_loss
 
 

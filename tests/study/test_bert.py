@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study import Recipe, Training, training
+from calibrant.study import Training, training
 from calibrant.study.data import load_fold
 from calibrant.study.models import BertClassifier
+from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
 
 transformers = pytest.importorskip("transformers", reason="optional package 'transformers' is not installed")

@@ -9,11 +9,18 @@ import torch
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ood_auroc
-from calibrant.study import Measured, Store, Study, collect, load_study, run_study
+from calibrant.study import (
+    Store,
+    Study,
+    collect,
+    load_study,
+)
 from calibrant.study.figures import KINDS, Bars, Drawing, Plot, Reliability, drawings
 from calibrant.study.figures._curves import value_at
 from calibrant.study.measures import quietly
 from calibrant.study.recipe import FIGURE_KINDS, FigureSpec
+from calibrant.study.run import run_study
+from calibrant.study.tables import Measured
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 pytestmark = pytest.mark.slow  # twenty small trainings stand behind them

@@ -10,10 +10,11 @@ import torch
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ood_auroc
-from calibrant.study import Store, load_study, run_study
+from calibrant.study import Store, load_study
 from calibrant.study.data import load_fold
 from calibrant.study.data._split import TensorSplit
 from calibrant.study.data.ood import MAKERS, ood_splits
+from calibrant.study.run import run_study
 
 TEXT = """
 name = "small"

@@ -8,7 +8,11 @@ import pytest
 from tests.study.test_recipe import SMALL, has_scale, write
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study import Recipe, Store, Training, check_study, load_study, presets, run_study
+from calibrant.study import Store, Training, load_study
+from calibrant.study.load import presets
+from calibrant.study.preflight import check_study
+from calibrant.study.recipe import Recipe
+from calibrant.study.run import run_study
 
 DEEP = "x = " + "[" * 5000 + "]" * 5000
 

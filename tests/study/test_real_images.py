@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from calibrant.metrics import ood_auroc
-from calibrant.study import Outcome, Recipe, Training
+from calibrant.study import Training
 from calibrant.study.data import load_fold
-from calibrant.study.train import training
+from calibrant.study.recipe import Recipe
+from calibrant.study.train import Outcome, training
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import FileFormatError, InputError
-from calibrant.study import Recipe, Training, load_study, presets
+from calibrant.study import Training, load_study
+from calibrant.study.load import presets
+from calibrant.study.recipe import Recipe
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
 SMALL = """

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from calibrant.errors import CalibrantError
-from calibrant.study import load_study, presets
+from calibrant.study import load_study
+from calibrant.study.load import presets
 from calibrant.study.resolve import make_loss
 
 pytest.importorskip("hypothesis", reason="optional package 'hypothesis' is not installed")

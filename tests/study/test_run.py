@@ -24,18 +24,16 @@ from calibrant.study import (
     Published,
     Store,
     Study,
-    Summary,
-    agreements,
     collect,
     load_study,
     rows,
-    run_study,
-    summarise,
     tables,
-    verdicts_on,
 )
 from calibrant.study import run as module
+from calibrant.study.agreement import agreements
 from calibrant.study.models import MLP
+from calibrant.study.run import run_study
+from calibrant.study.tables import Summary, summarise, verdicts_on
 
 pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
 

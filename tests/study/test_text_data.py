@@ -8,10 +8,11 @@ import torch
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error
-from calibrant.study import Recipe, Training
+from calibrant.study import Training
 from calibrant.study.data import load_fold
 from calibrant.study.data._trees import TreeSplit
 from calibrant.study.models import TreeLSTM
+from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
 from calibrant.study.train import predict
 

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError
-from calibrant.study import Outcome, Recipe, Training, training
+from calibrant.study import Training, training
 from calibrant.study import train as module
 from calibrant.study._optim import make_optimizers, rate_factor
 from calibrant.study.data import Fold, load_fold
+from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
+from calibrant.study.train import Outcome
 
 DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)

@@ -20,7 +20,8 @@ from calibrant.errors import InputError, LeakError
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, MultiLabelCalibrator
     from calibrant.data.multilabel import MultiLabelPredictions
-    from calibrant.evaluate import LabelTable, MultiLabelRow
+    from calibrant.evaluate.labels import LabelTable
+    from calibrant.evaluate.multilabel import MultiLabelRow
 
 
 MultiLabel = Annotated[
@@ -151,7 +152,7 @@ def report_labels(request: Request, files: Sequence[str] | None, fitting: Fittin
     """Write a report on one file: pooled and averaged figures, every label, before and after calibration."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.data.splits import pick_name
-    from calibrant.report import LabelReport, write_label_report
+    from calibrant.report.labels import LabelReport, write_label_report
 
     request.refuse("margin", "by", "costs", "error_limit")
     name = one_file(files)

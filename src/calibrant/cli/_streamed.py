@@ -24,9 +24,9 @@ from calibrant.errors import FileFormatError, InputError, UsageWarning
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
     from calibrant.metrics import SumMetric
-    from calibrant.report import Section
+    from calibrant.report.section import Section
     from calibrant.report.tables import Row
-    from calibrant.scale import Executor
+    from calibrant.scale.execute import Executor
 
 
 CHECKPOINTS = Path("calibrant-runs", "streams")
@@ -82,7 +82,8 @@ class Execution:
     def runner(self) -> Executor:
         """The executor that the options name, the same one for every pass."""
         from calibrant._core.check import check_choice
-        from calibrant.scale import in_turn, processes, ray_cluster
+        from calibrant.scale import processes, ray_cluster
+        from calibrant.scale.execute import in_turn
 
         check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
         if self.options.executor == "ray":
@@ -162,7 +163,8 @@ def measure_streamed(
     """Return the ``metrics`` over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
     from calibrant.report.model import in_one_line
     from calibrant.report.tables import Row, in_percent, label_of
-    from calibrant.scale import ParquetRows, evaluate_streamed
+    from calibrant.scale import evaluate_streamed
+    from calibrant.scale.rows import ParquetRows
 
     found = []
     for part, path in parts_of(file, split, execution.context).items():
@@ -194,7 +196,8 @@ def fit_streamed_file(path: Path, calibrator: Calibrator, execution: Execution) 
     """
     from calibrant._core.check import refuse
     from calibrant.data.record import is_beside
-    from calibrant.scale import ParquetRows, fit_streamed
+    from calibrant.scale import fit_streamed
+    from calibrant.scale.rows import ParquetRows
 
     name = shown(path)
     if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
@@ -220,7 +223,8 @@ def apply_to_streamed(
     Raises:
         InputError: For stdout, or a name of a file.
     """
-    from calibrant.scale import ParquetRows, apply_streamed
+    from calibrant.scale import apply_streamed
+    from calibrant.scale.rows import ParquetRows
 
     if output == STREAM:
         raise InputError(f"a folder to write calibrated files of {shown(file)} to", "-", "name one by --output")

@@ -19,8 +19,11 @@ from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
     from calibrant.report.model import Table
-    from calibrant.study import Choice, Measured, Step, Store, Study, Summary, Verdict
+    from calibrant.study import Store, Study
     from calibrant.study.claims import ClaimLine
+    from calibrant.study.describe import Choice
+    from calibrant.study.run import Step
+    from calibrant.study.tables import Measured, Summary, Verdict
 
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
@@ -137,7 +140,7 @@ def run_all(studies: Sequence[Study], store: Store, how: Manner) -> None:
 
 def _steps(study: Study, store: Store, how: Manner) -> Iterator[Step]:
     from calibrant.scale.studies import run_study_on_ray
-    from calibrant.study import run_study
+    from calibrant.study.run import run_study
 
     if how.executor == "ray":
         return run_study_on_ray(study, store, address=how.address, workers=how.workers, accelerator=how.accelerator)
@@ -261,7 +264,7 @@ def _named(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
 def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
     """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
     from calibrant.report.model import Table
-    from calibrant.study import printed_beside
+    from calibrant.study.agreement import printed_beside
     from calibrant.study.measures import MEASURES
 
     beside = [(name, line, printed_beside(study, line)) for name, line in _named(lines)]
@@ -327,7 +330,7 @@ def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verd
 
 
 def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
-    from calibrant.study import agreements
+    from calibrant.study.agreement import agreements
     from calibrant.study.measures import MEASURES
 
     said = []

@@ -17,7 +17,8 @@ from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names,
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.operate import Check, Policy
+    from calibrant.operate.check import Check
+    from calibrant.operate.policy import Policy
 
 
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
@@ -47,8 +48,7 @@ class Limits:
 
     def read(self, context: typer.Context) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
-        from calibrant.operate import Policy
-        from calibrant.operate.policy import read_limits
+        from calibrant.operate.policy import Policy, read_limits
 
         limits = Policy(
             read_limits(self.maximum or [], option="--max"),
@@ -81,7 +81,7 @@ class Outputs:
 
     def write(self, found: Check) -> None:
         """Write the files, and what GitHub Actions shows."""
-        from calibrant.operate import annotations, to_junit, to_markdown
+        from calibrant.operate.formats import annotations, to_junit, to_markdown
 
         junit = to_junit(found, strict=self.inconclusive == "fail")
         for path, text in ((self.junit, junit), (self.markdown, to_markdown(found))):

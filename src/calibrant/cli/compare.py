@@ -18,7 +18,7 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.evaluate import Comparison, ComparisonRow
+    from calibrant.evaluate.compare import Comparison, ComparisonRow
 
 
 UNCALIBRATED = "none"

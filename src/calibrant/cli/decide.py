@@ -17,8 +17,8 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
-    from calibrant.operate import CostRule
     from calibrant.operate.costs import Costs
+    from calibrant.operate.decide import CostRule
 
 
 NONE_QUALIFIES = 3

@@ -33,7 +33,8 @@ def demo(
         calibrant demo --all --store runs
     """
     from calibrant.report import Model, write_report
-    from calibrant.study import Store, collect, load_study, summarise, verdicts_on
+    from calibrant.study import Store, collect, load_study
+    from calibrant.study.tables import summarise, verdicts_on
 
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)

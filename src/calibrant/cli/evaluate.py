@@ -203,7 +203,7 @@ class Panel:
             InputError: For a metric that needs all rows at once.
         """
         from calibrant.metrics import SumMetric
-        from calibrant.scale import sum_metrics
+        from calibrant.scale.stream import sum_metrics
 
         chosen = [_rebinned(metric, self.bins) for metric in self.named or sum_metrics()]
         found = []

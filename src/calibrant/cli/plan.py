@@ -15,7 +15,7 @@ from calibrant.cli._options import Inputs, at_path, refuse_typed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.operate import Plan
+    from calibrant.operate.plan import Plan
 
 
 ACCURACY = 0.9  # assumed where neither a file nor the option says it

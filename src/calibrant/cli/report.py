@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from calibrant.data.formats import Named
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.operate.costs import Costs
-    from calibrant.report import Model, Section, Table
+    from calibrant.report import Model, Table
+    from calibrant.report.section import Section
 
     Splits = Mapping[str, Predictions | BinaryPairs]
 

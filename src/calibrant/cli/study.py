@@ -38,7 +38,7 @@ study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is
 
 def _preset_names() -> list[str]:
     """Return the names of ``study list``, for the shell's completion."""
-    from calibrant.study import presets
+    from calibrant.study.load import presets
 
     return presets()
 
@@ -69,7 +69,7 @@ Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets
 @guarded
 def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
     """List the studies that come with the package."""
-    from calibrant.study import presets
+    from calibrant.study.load import presets
 
     found = {name: load_study(name, scale=None).title for name in presets()}
     if as_json:
@@ -223,7 +223,7 @@ def init(
 
         calibrant study init mine.toml
     """
-    from calibrant.study import write_template
+    from calibrant.study.template import write_template
 
     if file.suffix != ".toml":
         raise InputError("a file that ends in .toml", f"{str(file)!r}", "rename it")
@@ -289,8 +289,7 @@ def show(
 
 def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     """Return every study that has the scale, with its data from a folder where they are in it."""
-    from calibrant.study import presets
-    from calibrant.study.load import scales_of
+    from calibrant.study.load import presets, scales_of
 
     found = []
     for name in presets():
@@ -363,8 +362,8 @@ def _load(
 
 def _check(chosen: Study, name: str) -> None:
     """Check a study and, where it is a file of the user's own, the file's other scales too; messages name the file."""
-    from calibrant.study import check_study
     from calibrant.study.load import scales_of
+    from calibrant.study.preflight import check_study
 
     own = name.endswith(".toml")
     try:
@@ -383,9 +382,11 @@ def _refuse_scale(context: typer.Context, name: str) -> None:
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
-    from calibrant.report import Model, study_pictures, write_report, write_study_figures
-    from calibrant.study import collect, measures_needed, record_of, summarise, verdicts_on
+    from calibrant.report import Model, write_report
+    from calibrant.report.study_figures import study_pictures, write_study_figures
+    from calibrant.study import collect
     from calibrant.study.figures import drawings
+    from calibrant.study.tables import measures_needed, record_of, summarise, verdicts_on
 
     report, figures = outputs.report, outputs.figures
     measured = collect(chosen, kept)

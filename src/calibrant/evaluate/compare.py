@@ -11,8 +11,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import check_metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
-from calibrant.statistics import PairedTest, holm, paired_test
-from calibrant.statistics.means import FEWEST_COMPARED, scarce_errors
+from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
+from calibrant.statistics.paired import PairedTest, holm
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 

@@ -14,7 +14,7 @@ from calibrant.evaluate._verdict import verdict_on
 from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.multilabel import counted, need_every_label
 from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
-from calibrant.statistics import need_groups
+from calibrant.statistics.means import need_groups
 
 __all__ = ["LabelRow", "LabelTable", "label_table"]
 

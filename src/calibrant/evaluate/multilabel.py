@@ -15,7 +15,8 @@ from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError, Remedy, ZeroProbabilityWarning
 from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
-from calibrant.statistics import interval, mean_interval, need_groups
+from calibrant.statistics import interval
+from calibrant.statistics.means import mean_interval, need_groups
 
 __all__ = ["MultiLabelRow", "multilabel_panel", "panel_of_sums"]
 

@@ -18,7 +18,9 @@ from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.statistics import Interval, PairedTest, mean_of, normal_quantile, paired_test
+from calibrant.statistics.interval import Interval, normal_quantile
+from calibrant.statistics.means import mean_of, paired_test
+from calibrant.statistics.paired import PairedTest
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
 

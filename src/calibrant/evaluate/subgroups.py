@@ -17,14 +17,9 @@ from calibrant.data.record import Column
 from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_spread, largest_drawn
 from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.evaluate._verdict import verdict_on
-from calibrant.statistics import (
-    chance_decides,
-    corrected_error,
-    interval_ends,
-    need_groups,
-    skewed_ends,
-    table_error,
-)
+from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
+from calibrant.statistics.hall import skewed_ends
+from calibrant.statistics.means import need_groups
 
 __all__ = ["Subgroup", "Subgroups", "subgroups"]
 

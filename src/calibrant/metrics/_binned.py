@@ -10,19 +10,11 @@ from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSket
 from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Data, need_rows
 from calibrant.metrics._base import SumMetric, as_binning
-from calibrant.statistics import (
-    BinnedRows,
-    Interval,
-    cluster_error,
-    cluster_sums,
-    clustered_gaps,
-    error_interval,
-    need_groups,
-    normal_quantile,
-    null_outcomes,
-    sampled_errors,
-)
-from calibrant.statistics.clusters import group_degrees
+from calibrant.statistics import error_interval, null_outcomes
+from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees, sampled_errors
+from calibrant.statistics.interval import Interval, normal_quantile
+from calibrant.statistics.means import need_groups
+from calibrant.statistics.squares import BinnedRows
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from calibrant.errors import NoIntervalError
 from calibrant.functional.formulas import unweighted_errors
 from calibrant.metrics._base import check_norm
 from calibrant.metrics._binned import BinnedMetric, cells_interval
-from calibrant.statistics import Interval, need_groups
+from calibrant.statistics.interval import Interval
+from calibrant.statistics.means import need_groups
 
 __all__ = ["ACE", "ECE", "MCE"]
 

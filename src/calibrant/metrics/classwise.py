@@ -17,16 +17,10 @@ from calibrant.data.record import keep
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics.calibration_error import ECE
-from calibrant.statistics import (
-    Interval,
-    centred_sums,
-    clustered_gaps,
-    error_interval,
-    mean_error,
-    need_errors,
-    need_groups,
-)
-from calibrant.statistics.clusters import group_degrees
+from calibrant.statistics import error_interval
+from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
+from calibrant.statistics.interval import Interval
+from calibrant.statistics.means import mean_error, need_errors, need_groups
 
 __all__ = ["ClasswiseECE"]
 

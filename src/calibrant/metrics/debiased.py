@@ -10,17 +10,11 @@ from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._binned import BinnedMetric, rooted_interval
-from calibrant.statistics import (
-    Interval,
-    PairedTest,
-    left_over,
-    need_errors,
-    need_independent,
-    normal_quantile,
-    paired_square_test,
-    squared_error,
-    squared_gaps,
-)
+from calibrant.statistics import paired_square_test
+from calibrant.statistics.interval import Interval, normal_quantile
+from calibrant.statistics.means import need_errors, need_independent
+from calibrant.statistics.paired import PairedTest
+from calibrant.statistics.squares import left_over, squared_error, squared_gaps
 
 __all__ = ["DebiasedECE", "SquaredECE", "SquaredGaps"]
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from calibrant._core.check import check_count
 from calibrant.data.checks import Data, need_rows
 from calibrant.metrics._base import SumMetric
-from calibrant.statistics import need_independent, null_outcomes
+from calibrant.statistics import null_outcomes
+from calibrant.statistics.means import need_independent
 
 __all__ = ["SmoothECE"]
 

@@ -14,7 +14,9 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.metrics._base import SumMetric, as_binning
 from calibrant.metrics._binned import cells_interval, null_tables
-from calibrant.statistics import BinnedRows, Interval, need_errors, need_groups
+from calibrant.statistics.interval import Interval
+from calibrant.statistics.means import need_errors, need_groups
+from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["TopLabelECE"]
 

@@ -28,7 +28,7 @@ from calibrant.errors import InputError, Remedy
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.decide import ABSTAIN
 from calibrant.operate.rows import Data, confidence_of, need_independent, need_logits
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["Abstention", "Accepted", "abstain"]
 

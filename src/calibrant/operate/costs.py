@@ -10,7 +10,7 @@ from calibrant._core.files import read_text
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.operate.decide import ABSTAIN, CostRule
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["CostReport", "Costs", "read_costs", "weigh"]
 

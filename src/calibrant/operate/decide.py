@@ -13,7 +13,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.operate.bounds import mean_ends
 from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
 

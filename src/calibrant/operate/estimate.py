@@ -15,7 +15,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.operate.rows import confidence_of, need_classes, need_independent, need_window
 from calibrant.operate.unlabelled import LEVEL, Figure, Strata, confusion_of, correctness, loss, projected
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["Estimate", "Moved", "estimate"]
 

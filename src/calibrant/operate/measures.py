@@ -15,8 +15,7 @@ from calibrant.data.checks import Data, need_predictions
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import calibration_ends, mean_ends, share_ends
 from calibrant.operate.moments import Moments
-from calibrant.statistics import paired_test
-from calibrant.statistics.means import FEWEST_COMPARED, scarce_errors
+from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 
 __all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
 

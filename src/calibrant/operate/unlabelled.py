@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from calibrant._core.numerics import row_chunks
 from calibrant.data.predictions import Predictions
 from calibrant.operate.rows import confidence_of
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["Figure", "Strata", "confusion_of", "correctness", "loss", "projected"]
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrant.data.predictions import Predictions
-from calibrant.operate import NetBenefit, net_benefit
+from calibrant.operate import net_benefit
+from calibrant.operate.decide import NetBenefit
 from calibrant.plot.arguments import check_axes
 from calibrant.plot.pictures import Picture
 from calibrant.plot.style import LIGHT, Palette, axes_of, finish

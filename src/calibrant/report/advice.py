@@ -15,7 +15,8 @@ from calibrant.data.formats import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model, Subject
 from calibrant.report.verdict import Verdict
-from calibrant.statistics import paired_bootstrap, paired_test
+from calibrant.statistics.means import paired_test
+from calibrant.statistics.paired import paired_bootstrap
 
 __all__ = [
     "NOTHING",

@@ -4,8 +4,10 @@ import io
 from collections.abc import Sequence
 
 from calibrant.data.predictions import Predictions
-from calibrant.operate import Abstention, CostRule, abstain
+from calibrant.operate import abstain
+from calibrant.operate.abstain import Abstention
 from calibrant.operate.costs import weigh
+from calibrant.operate.decide import CostRule
 from calibrant.plot.decisions import decision_curve
 from calibrant.report.figures import data_address
 from calibrant.report.model import Table

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.evaluate import Subgroup, Subgroups, subgroups
+from calibrant.evaluate import subgroups
+from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.model import Model
 
 __all__ = ["PROMISE", "Audit", "audit", "audit_of", "group_findings", "unread"]

@@ -12,7 +12,9 @@ from calibrant._core.paths import atomic_write
 from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.errors import InputError
-from calibrant.evaluate import LabelTable, MultiLabelRow, label_table, multilabel_panel
+from calibrant.evaluate import label_table, multilabel_panel
+from calibrant.evaluate.labels import LabelTable
+from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.plot.arguments import check_label
 from calibrant.plot.diagrams import diagram_of
 from calibrant.report.figures import PLACEHOLDERS, inline_svg, panel_figure

@@ -35,7 +35,8 @@ from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import Progress, States, metric_passes, one_pass, sums_of
-from calibrant.statistics import error_interval, normal_quantile, wilson
+from calibrant.statistics import error_interval
+from calibrant.statistics.interval import normal_quantile, wilson
 from calibrant.statistics.null import CELLS, cell_outcomes
 
 __all__ = ["diagnose_streamed"]

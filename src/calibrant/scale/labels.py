@@ -9,7 +9,7 @@ from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.leakage import LeakCheck
 from calibrant.data.multilabel_files import multilabel_batches
 from calibrant.errors import Remedy
-from calibrant.evaluate import LabelSums
+from calibrant.evaluate.label_sums import LabelSums
 
 __all__ = ["evaluate_multilabel_streamed"]
 

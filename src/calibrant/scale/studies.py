@@ -8,9 +8,10 @@ from typing import Any
 from calibrant._core.check import check_count
 from calibrant.errors import CalibrantError, FitError, InputError, MissingExtraError
 from calibrant.scale.execute import RETRIES
-from calibrant.study import Cell, Recipe, Store, Study, execute
+from calibrant.study import Store, Study
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.run import Step, most_informative_first, refuse_several_devices
+from calibrant.study.recipe import Cell, Recipe
+from calibrant.study.run import Step, execute, most_informative_first, refuse_several_devices
 
 __all__ = ["run_study_on_ray"]
 

@@ -17,7 +17,8 @@ from calibrant._core.paths import atomic_write
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
-from calibrant.statistics import null_band, two_sample_test
+from calibrant.statistics import null_band
+from calibrant.statistics.paired import two_sample_test
 from calibrant.study.measures import COLUMNS, MEASURES, Fits
 from calibrant.study.recipe import Claim, Recipe, Study, check_study_kind
 from calibrant.study.store import Store

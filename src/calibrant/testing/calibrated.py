@@ -6,7 +6,8 @@ from typing import Any
 from calibrant._core.arguments import check_mapping
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import MissingExtraError
-from calibrant.operate import Check, check
+from calibrant.operate import check
+from calibrant.operate.check import Check
 
 __all__ = ["assert_calibrated"]
 

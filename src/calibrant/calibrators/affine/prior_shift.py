@@ -16,7 +16,7 @@ from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning, InputError, NotFittedError
 from calibrant.rows import Chunk, LazyRows, RowSource
-from calibrant.statistics import Interval
+from calibrant.statistics.interval import Interval
 
 __all__ = ["PriorShift"]
 
