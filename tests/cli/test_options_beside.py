@@ -239,15 +239,15 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         monkeypatch.setattr(
             importlib.import_module(f"calibrant.cli.{place}"), "run_with_bars", recorder("run_with_bars")
         )
-    monkeypatch.setattr("calibrant.study.check_study", recorder("check_study"))
+    monkeypatch.setattr("calibrant.study.preflight.check_study", recorder("check_study"))
     if command == "demo":
         for name in ("cli.demo.table_of", "cli.demo.say_study", "cli.demo.say_study_json"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
-        for name in ("study.summarise", "report.write_report"):
+        for name in ("study.tables.summarise", "report.write_report"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
         answers = {
             "study.collect": [],
-            "study.verdicts_on": [],
+            "study.tables.verdicts_on": [],
             "cli.demo.verdict_sentences": [],
             "cli.demo.validation_note": "",
         }

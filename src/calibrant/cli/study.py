@@ -38,7 +38,7 @@ study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is
 
 def _preset_names() -> list[str]:
     """Return the names of ``study list``, for the shell's completion."""
-    from calibrant.study.load import presets
+    from calibrant.study import presets
 
     return presets()
 
@@ -69,7 +69,7 @@ Data = Annotated[Path | None, typer.Option(help="Folder that holds the data sets
 @guarded
 def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
     """List the studies that come with the package."""
-    from calibrant.study.load import presets
+    from calibrant.study import presets
 
     found = {name: load_study(name, scale=None).title for name in presets()}
     if as_json:
@@ -289,7 +289,8 @@ def show(
 
 def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     """Return every study that has the scale, with its data from a folder where they are in it."""
-    from calibrant.study.load import presets, scales_of
+    from calibrant.study import presets
+    from calibrant.study.load import scales_of
 
     found = []
     for name in presets():

@@ -114,7 +114,7 @@ def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
 
     Examples:
         >>> from calibrant import MultiLabelPredictions
-        >>> from calibrant.evaluate import LabelSums
+        >>> from calibrant.evaluate.label_sums import LabelSums
         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
         >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
         0.5737

@@ -71,7 +71,7 @@ def paired_square_test(
         NoIntervalError: If there is only one row, or fewer than 100 groups.
 
     Examples:
-        >>> from calibrant.statistics import BinnedRows
+        >>> from calibrant.statistics.squares import BinnedRows
         >>> index, p = torch.zeros(200, dtype=torch.int64), torch.full((200,), 0.9)
         >>> wrong, right = torch.arange(200) % 2, torch.arange(200) % 10 > 0
         >>> test = paired_square_test(BinnedRows(index, p, wrong, 1), BinnedRows(index, p, right, 1))

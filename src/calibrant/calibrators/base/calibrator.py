@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from calibrant._core import config as _plain
 from calibrant._core.arguments import check_linear
 from calibrant._core.calls import PublicCalls
-from calibrant._core.check import refuse
+from calibrant._core.check import as_tensor, refuse
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant.data.leakage import WHOLE, hash_rows, joined, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -283,10 +283,7 @@ class Calibrator(Learned):
             InputError: If these are no logits of K classes, or one is NaN or +inf.
         """
         self._need_fit()
-        try:
-            given = logits if isinstance(logits, Tensor) else torch.as_tensor(np.asarray(logits, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise refuse("logits (N, K) of numbers", type(logits).__name__, "pass one row of numbers a case") from error
+        given = as_tensor(logits, name="logits")
         rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
             raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
