@@ -154,7 +154,7 @@ def test_broken_files_and_parts_that_do_not_fit_are_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda data: abstain(data), "error or coverage, got neither"),
+        (lambda data: abstain(data), "one of error and coverage, got neither"),
         (lambda data: abstain(data, error=0.1, coverage=0.8), "got both"),
         (lambda data: abstain(data, error=0.0), "error"),
         (lambda data: abstain(data, coverage=1.0), "coverage"),

@@ -219,6 +219,10 @@ def load_command(name: str) -> Any:
     found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{name}"), name)
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = "markdown"
+        for information in (
+            found.registered_commands
+        ):  # its commands, too, refuse an option given twice and are known by their options
+            information.cls = OnceCommand
         command: Any = typer.main.get_group(found)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -222,7 +222,7 @@ def abstain(
     need_independent(predictions, name="predictions")
     if (error is None) == (coverage is None):
         raise refuse(
-            "error or coverage",
+            "one of error and coverage",
             "neither" if error is None else "both",
             Remedy("pass one of them", command="pass one of --error and --coverage"),
         )
