@@ -23,7 +23,8 @@ __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups
 
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
-# over-confident of two equally good models was preferred in up to 73 % of samples (in simulation within the level from 20 on).
+# over-confident of two equally good models was preferred in up to 73 % of samples. 20 is a rule of thumb that few cells were
+# simulated at: accuracy .99 at 5,000 and 20,000 rows stays within the level.
 FEWEST_COMPARED = 20
 # The sandwich variance of sampled rows is raised towards that of independent weights by at most this many of its own
 # standard deviations.
