@@ -1,6 +1,8 @@
 """``calibrant watch``: quiet, alarm, error; restarts, delayed labels and a new calibrator."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from calibrant.calibrators import TemperatureScaling
+from calibrant.operate import Monitor
 
 
 def save(path: Path, *, rows: int, seed: int, sharp: float = 1.0, classes: int = 3) -> Path:
@@ -136,3 +139,14 @@ def test_groups_of_a_column_are_watched_and_stay_with_the_state(tmp_path: Path, 
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
         assert message in done.stderr
     assert state.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_writers_at_once_lose_no_batch_and_readers_see_whole_states(tmp_path: Path, state: Path) -> None:
+    watch = [sys.executable, "-m", "calibrant", "watch", str(state), "--ids", "request"]
+    files = [save(tmp_path / f"{seed}.npz", rows=20, seed=seed) for seed in range(2, 8)]
+    writers = [subprocess.Popen([*watch, str(file)], stdout=subprocess.DEVNULL) for file in files]
+    while any(writer.poll() is None for writer in writers):
+        assert (Monitor.load(state).status.rows or 0) % 20 == 0
+    assert all(writer.returncode in (0, 1) for writer in writers)
+    assert Monitor.load(state).status.rows == 120

@@ -174,13 +174,14 @@ def test_a_state_is_what_it_was_after_saving(reference: Predictions, tmp_path: P
     with pytest.raises(InputError, match="rows that this state has"):
         again.update(three(10, seed=5), ids=range(10), time=2e9)
     content = bytearray(path.read_bytes())
-    for at in range(0, len(content), 97):
-        broken = bytearray(content)
-        broken[at] ^= 0xFF
-        path.write_bytes(broken)
-        with pytest.raises(FileFormatError):
-            Monitor.load(path)
-    with pytest.raises(InputError, match="state file that ends in"):
+    for at in range(0, len(content), 61):
+        for flip in (0xFF, 1 << at % 8):
+            broken = bytearray(content)
+            broken[at] ^= flip
+            path.write_bytes(broken)
+            with pytest.raises(FileFormatError):
+                Monitor.load(path)
+    with pytest.raises(InputError, match="state that ends in .safetensors"):
         monitor.save(tmp_path / "state.json")
     with pytest.raises(InputError, match="at least 50 reference rows, got 20"):
         Monitor(reference[:20])

@@ -4,11 +4,13 @@ Formats by suffix: ``.npz``, ``.safetensors``, ``.parquet``. Headers are checked
 against the memory of this machine, before anything is unpacked.
 """
 
+import hashlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,10 +19,11 @@ import numpy.typing as npt
 
 from calibrant._core.memory import memory_limit
 from calibrant._core.paths import as_path, atomic_write, check_source, shown
-from calibrant.errors import FileFormatError
+from calibrant.errors import FileFormatError, InputError
 
 Array = npt.NDArray[Any]
 SUFFIXES = (".npz", ".safetensors", ".parquet")
+_SEAL = "seal"  # the name of a sealed file's digest among its metadata
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -109,6 +112,91 @@ def write_arrays(
         writer(file)
 
 
+def write_sealed(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], *, metadata: Mapping[str, str], what: str
+) -> None:
+    """Write ``what`` as one ``.safetensors`` file with a digest of all of it, atomically.
+
+    Raises:
+        InputError: If the path does not end in .safetensors.
+    """
+    place = as_path(path)
+    if place.suffix != ".safetensors":
+        raise InputError(f"a path of {what} that ends in .safetensors", f"{shown(place)!r}", "rename it")
+    write_arrays(place, arrays, metadata={**metadata, _SEAL: _seal(arrays, metadata)})
+
+
+def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return arrays and metadata of a file of ``format`` that ``write_sealed`` wrote.
+
+    Both come from one reading, so that a writer who replaces the file meanwhile is not seen half. A file of before version
+    1.0 has no seal; who reads it checks what it has instead.
+
+    Raises:
+        FileFormatError: If it is missing, of another format, or not as it was written.
+    """
+    place = as_path(path)
+    if place.suffix != ".safetensors":
+        raise FileFormatError(f"{what} (.safetensors)", shown(place), f"name {what} first, then other files")
+    content = _bytes_of(check_source(place))
+    try:
+        length = int.from_bytes(content[:8], "little")
+        metadata = dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise FileFormatError(
+            "a readable .safetensors file", f"a broken one: {shown(place)} ({reason_of(error)})", "restore it from a copy"
+        ) from error
+    if metadata.get("format") != format:
+        raise FileFormatError(what, f"another kind of file: {shown(place)}", "make it with save")
+    try:
+        arrays = _arrays_of(content)
+        if _SEAL in metadata and metadata.pop(_SEAL) != _seal(arrays, metadata):
+            raise ValueError("its content is not what was saved")
+    except Exception as error:  # the library's own errors share no public base class
+        raise FileFormatError(
+            f"{what}, whole", f"a broken one: {shown(place)} ({reason_of(error)})", "restore it from a copy"
+        ) from error
+    return arrays, metadata
+
+
+@contextmanager
+def one_writer(path: str | os.PathLike[str], *, wait: float = 60.0) -> Iterator[None]:
+    """Keep other processes from changing ``path`` between the reading of its content and the writing of the next.
+
+    Beside it stands an empty hidden file, whose lock the system takes back when a process ends, however it ends.
+
+    Raises:
+        FileFormatError: If another process has it for ``wait`` seconds, or there is no place for the lock.
+    """
+    from filelock import FileLock, Timeout
+
+    place = as_path(path)
+    lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise FileFormatError(
+            f"{shown(place)} free to be written", f"another process in it for {wait:g} s", "wait for that, and repeat"
+        ) from error
+    except OSError as error:
+        raise FileFormatError(
+            "a folder that can be written", f"{error.strerror or reason_of(error)!r} beside {shown(place)}", "check it"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _seal(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
+    """Return a hash of every name, shape, number and text: whichever bit of the file changes is noticed."""
+    found = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
 def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write a compressed ``.npz``; ``numpy.savez`` takes names as keywords, so arrays called file or allow_pickle collide."""
     with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
@@ -178,11 +266,20 @@ def _check_npy_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: P
             )
 
 
+def _bytes_of(path: Path) -> bytes:
+    _refuse_beyond_memory(path.stat().st_size, path)
+    return path.read_bytes()
+
+
 def _read_safetensors(path: Path) -> dict[str, Array]:
+    return _arrays_of(_bytes_of(path))
+
+
+def _arrays_of(content: bytes) -> dict[str, Array]:
+    """Return the arrays of a safetensors file; formats of 8 bits and bfloat16, which NumPy lacks, as float32."""
     from safetensors.torch import load
 
-    _refuse_beyond_memory(path.stat().st_size, path)
-    tensors = load(path.read_bytes())
+    tensors = load(content)
     return {
         name: (
             tensor.float()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import calibrant
+from calibrant._core.files import one_writer
 from calibrant._core.paths import atomic_write
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, print_json, readable
@@ -103,11 +104,12 @@ def watch(
     check_outputs(*places, inputs=[name for name in read if name is not None])
     if inputs.logits is not None:
         raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
-    monitor = _start(state, start, calibrator, inputs)
-    added = list(_added(monitor, new, calibrator, inputs))
-    for other in merge or []:
-        monitor.merge(Monitor.load(other))
-    monitor.save(state)
+    with one_writer(state):
+        monitor = _start(state, start, calibrator, inputs)
+        added = list(_added(monitor, new, calibrator, inputs))
+        for other in merge or []:
+            monitor.merge(Monitor.load(other))
+        monitor.save(state)
     note = None if outputs.refit is None else _refit(monitor, added, outputs.refit, after=calibrator)
     _write(monitor, prometheus=outputs.prometheus, html=outputs.html, name=state.stem)
     _say(monitor, note, as_json=outputs.as_json)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant._core.arguments import check_list_of
 from calibrant._core.check import refuse
-from calibrant._core.files import read_arrays, read_metadata, reason_of, write_arrays
+from calibrant._core.files import read_sealed, reason_of, write_sealed
 from calibrant._core.paths import as_path, shown
 from calibrant.calibrators import Calibrator, load
 from calibrant.data.predictions import Predictions
@@ -82,15 +82,12 @@ class Deployed(nn.Module):
         Raises:
             InputError: If ``path`` does not end in .safetensors.
         """
-        place = as_path(path)
-        if place.suffix != ".safetensors":
-            raise refuse("a path that ends in .safetensors", repr(shown(place)), "rename it")
         with tempfile.TemporaryDirectory() as folder:
             inner = Path(folder) / "calibrator.safetensors"
             self.calibrator.save(inner)
             content = np.frombuffer(inner.read_bytes(), dtype=np.uint8)
         metadata = {"format": FORMAT, "rule": json.dumps(_plain(self.rule), sort_keys=True, allow_nan=False)}
-        write_arrays(place, {"calibrator": content}, metadata=metadata)
+        write_sealed(path, {"calibrator": content}, metadata=metadata, what="a calibrator and rule")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, classes: list[type[Calibrator]] | None = None) -> Self:
@@ -109,11 +106,9 @@ class Deployed(nn.Module):
             else check_list_of(classes, type, name="classes", remedy="pass classes of calibrators")
         )
         place = as_path(path)
-        if read_metadata(place).get("format") != FORMAT:
-            raise FileFormatError("a saved Deployed", f"another kind of file: {shown(place)}", "make it with save")
+        arrays, metadata = read_sealed(place, format=FORMAT, what="a saved Deployed")
         try:
-            content = read_arrays(place)["calibrator"]
-            rule = _built(json.loads(read_metadata(place)["rule"]))
+            content, rule = arrays["calibrator"], _built(json.loads(metadata["rule"]))
             with tempfile.TemporaryDirectory() as folder:
                 inner = Path(folder) / "calibrator.safetensors"
                 inner.write_bytes(np.ascontiguousarray(content, dtype=np.uint8).tobytes())

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.files import read_arrays, read_metadata, reason_of, write_arrays
-from calibrant._core.paths import as_path, shown
-from calibrant.errors import FileFormatError, InputError
+from calibrant._core.files import read_sealed, reason_of, write_sealed
+from calibrant._core.paths import shown
+from calibrant.errors import FileFormatError
 from calibrant.operate.evidence import NODES, names_of
 from calibrant.operate.groups import Group
 
@@ -113,8 +113,6 @@ class State:
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
     """Write ``state`` to ``path``, which ends in .safetensors, atomically."""
-    if as_path(path).suffix != ".safetensors":
-        raise InputError("a state file that ends in .safetensors", f"{shown(path)!r}", "rename it")
     table = [
         [math.nan if getattr(block, name) is None else float(getattr(block, name)) for name in _COLUMNS]
         for block in state.blocks
@@ -131,26 +129,19 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
         name: getattr(state, name)
         for name in ("classes", "rows", "confidence", "accuracy", "cap", "limit", "groups", "peak")
     }
-    content = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())).hexdigest()
-    metadata = {"format": FORMAT, "numbers": json.dumps(numbers, sort_keys=True), "content": content}
-    write_arrays(path, arrays, metadata=metadata)
+    metadata = {"format": FORMAT, "numbers": json.dumps(numbers, sort_keys=True)}
+    write_sealed(path, arrays, metadata=metadata, what="a monitor's state")
 
 
 def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state that ``save_state`` wrote."""
-    if as_path(path).suffix != ".safetensors":
-        raise FileFormatError(
-            "a monitor's state (.safetensors)", f"{shown(path)}", "name the state first, then the file"
-        )
-    metadata = read_metadata(path)
-    if metadata.get("format") != FORMAT:
-        raise FileFormatError("a monitor's state", f"another kind of file: {shown(path)}", "make it with Monitor.save")
+    arrays, metadata = read_sealed(path, format=FORMAT, what="a monitor's state")
     try:
-        arrays = read_arrays(path)
         numbers = json.loads(metadata["numbers"])
         names = ("reference", "blocks", "sums", "batches", "ids")
-        content = hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in names)).hexdigest()
-        if content != metadata["content"]:
+        # what files of before version 1.0 have in place of a seal: a digest of the arrays alone
+        former = hashlib.sha256(b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in names)).hexdigest()
+        if metadata.get("content", former) != former:
             raise ValueError("its content is not what was saved")
         groups = tuple((str(column), str(value)) for column, value in numbers.pop("groups", ()))
         if arrays["reference"].shape != (len(names_of(numbers["classes"], groups)), NODES):
