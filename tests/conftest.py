@@ -82,7 +82,7 @@ class SkipPolicy:
         if self.refused and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.refused:
             terminalreporter.section("skips that tests/skips.toml does not allow", red=True)
             for line in self.refused:

@@ -144,7 +144,9 @@ def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tupl
         metadata = dict(json.loads(content[8 : 8 + length]).get("__metadata__", {}))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise FileFormatError(
-            "a readable .safetensors file", f"a broken one: {shown(place)} ({reason_of(error)})", "restore it from a copy"
+            "a readable .safetensors file",
+            f"a broken one: {shown(place)} ({reason_of(error)})",
+            "restore it from a copy",
         ) from error
     if metadata.get("format") != format:
         raise FileFormatError(what, f"another kind of file: {shown(place)}", "make it with save")

@@ -57,7 +57,8 @@ def read_table(path: Path) -> Any:
     for file, table in zip(files, tables, strict=True):
         try:
             table.column_names  # noqa: B018 - names are decoded when they are asked for
-        except UnicodeDecodeError as error:
+            table.validate(full=True)  # and so are texts, whose offsets the readers of .arrow take as they are
+        except (UnicodeDecodeError, pa.ArrowException) as error:
             raise _broken(file, error) from error
     for file, table in zip(files, tables, strict=True):
         if table.column_names != tables[0].column_names:
