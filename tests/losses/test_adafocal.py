@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed, multiprocessing
 
 from calibrant import Predictions, losses
-from calibrant.errors import InputError, UsageWarning
+from calibrant.errors import UsageWarning
 
 RECORD = Path(__file__).parent.parent / "data" / "adafocal_digits.npz"
 SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
@@ -175,8 +175,3 @@ def test_half_precision_of_the_model_does_not_round_gamma() -> None:
     loss.gammas.fill_(1.0001)
     assert torch.nn.Sequential(torch.nn.Linear(2, 2), loss).to(torch.bfloat16)[1].gammas.tolist() == [1.0001, 1.0001]
     assert loss.edges.dtype == torch.float64
-
-
-def test_logits_in_place_of_predictions_are_refused() -> None:
-    with pytest.raises(InputError, match=r"validation predictions, got Tensor; pass Predictions.from_logits"):
-        losses.AdaFocalLoss().update(torch.randn(4, 3))  # type: ignore[arg-type]

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import check_count, check_number, check_row_tensor, refuse, shown
+from calibrant._core.constraints import MOST_BINS, MOST_DRAWS
 from calibrant.errors import Remedy
 
 T = TypeVar("T")
-
-MOST_DRAWS = 1_000_000  # of label sets or resamples: more would need more memory than the last digit is worth
-MOST_BINS = 1 << 20
 
 
 def check_seed(value: Any, *, name: str = "seed") -> int:

@@ -1,4 +1,4 @@
-"""Calls of public classes: the signature a class shows, and the sentence for a call that does not fit it.
+"""Calls of public classes: the signature a class shows, the check of its arguments, and the sentence for a call that does not fit.
 
 A class takes part by ``metaclass=PublicCalls``, which its subclasses inherit.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Unpack, get_args, get_origin
 
 from calibrant._core.check import refuse
+from calibrant._core.constraints import Plan, checked, declares, readable
 from calibrant.errors import InputError
 
 __all__ = ["PublicCalls"]
@@ -33,9 +34,12 @@ _METHODS = ("__call__", "fit")  # what a user calls on an object with data, and 
 class PublicCalls(ABCMeta):
     """Metaclass of public families: a call that does not fit the signature is an ``InputError`` that states the right one.
 
-    A class may take options of its base by ``**options: Unpack[Options]``; ``inspect.signature`` names each of them, with the
-    default of the base that names it.
+    Arguments of the constructor and of public methods are checked where their annotations declare a constraint. A class may
+    take options of its base by ``**options: Unpack[Options]``; ``inspect.signature`` names each of them, with the default of
+    the base that names it.
     """
+
+    _plan: Plan
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> None:
         super().__init__(name, bases, namespace, **keywords)
@@ -43,14 +47,33 @@ class PublicCalls(ABCMeta):
         for method in _METHODS:
             function = namespace.get(method, getattr(cls, method, None) if root else None)
             if inspect.isfunction(function):
-                setattr(cls, method, _checked(function))
+                setattr(cls, method, _misfits_stated(function))
+        for name, function in namespace.items():
+            if name not in _METHODS and name[0] != "_" and inspect.isfunction(function) and declares(function):
+                setattr(cls, name, checked(function))
 
     @property
     def __signature__(cls) -> inspect.Signature:
+        return readable(cls._declared)
+
+    @property
+    def _declared(cls) -> inspect.Signature:
         made = inspect.signature(cls.__init__)  # type: ignore[misc]
         return made.replace(parameters=list(_expanded(cls, list(made.parameters.values())[1:])))
 
+    @property
+    def plan(cls) -> Plan:
+        """The constraints of the constructor's arguments; of ``**options`` without a type those of the next class."""
+        if "_plan" not in vars(cls):
+            parameters = list(cls._declared.parameters.values())
+            made, base = Plan.of(parameters), cls.__mro__[1]
+            if isinstance(base, PublicCalls) and any(one.kind is one.VAR_KEYWORD for one in parameters):
+                made = Plan(made.positions, {**base.plan.names, **made.names})
+            cls._plan = made
+        return cls._plan
+
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        arguments, named = cls.plan.fitted(arguments, named, cls)
         try:
             return super().__call__(*arguments, **named)
         except TypeError as error:
@@ -79,7 +102,10 @@ def _named_by_a_base(cls: type, option: str) -> inspect.Parameter:
     raise TypeError(f"no base of {cls.__name__} names its option {option}")
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _misfits_stated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that states its signature to a call that does not fit it, and checks what its annotations declare."""
+    function = checked(function) if declares(function) else function
+
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         try:

@@ -1,28 +1,16 @@
 """Checks of the arguments other than logits and labels: reduction, weights, ignored label."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, refuse, shown
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Fits, Integer
 from calibrant._objective.batch import FLOATING, kind_of, readable
 
 
-def check_common(reduction: Any, weight: Any, ignore_index: Any) -> None:
-    """Raise unless reduction, class weights and ignored label are valid.
-
-    Raises:
-        InputError: Naming the argument, what was expected and what was got.
-    """
-    check_choice(reduction, name="reduction", choices=("mean", "sum", "none"))
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int) or abs(ignore_index) >= 1 << 63:
-        raise refuse("ignore_index as an integer", shown(ignore_index), "leave it out, or name the label to skip")
-    if weight is not None:
-        check_class_weight(weight)
-
-
-def check_class_weight(weight: Any) -> Tensor:
+def check_class_weight(weight: Any, *, name: str = "weight") -> Tensor:
     """Return ``weight`` if it is a floating tensor (K,) of finite numbers ≥ 0."""
     if not isinstance(weight, Tensor) or weight.layout != torch.strided:
         raise refuse("weight as a tensor of shape (K,)", kind_of(weight), "pass one weight a class as a tensor")
@@ -38,6 +26,13 @@ def check_class_weight(weight: Any) -> Tensor:
             k = int(bad.nonzero()[0, 0])
             raise refuse("finite class weights ≥ 0", f"{weight[k].item():g} for class {k}", "choose such weights")
     return weight
+
+
+ClassWeight = Annotated[
+    Tensor,
+    Fits(check_class_weight, "of shape (K,), finite and ≥ 0", (3, "abc", torch.tensor([-1.0]), torch.ones(2, 2))),
+]
+IgnoredLabel = Annotated[int, Integer(1 - (1 << 63))]
 
 
 def check_sample_weight(weight: Any, shape: tuple[int, ...]) -> Tensor:

@@ -5,7 +5,6 @@ import itertools
 import torch
 from torch import nn
 
-from calibrant._core.check import check_count
 from calibrant._core.warn import warn_user
 from calibrant.errors import UsageWarning
 
@@ -24,7 +23,7 @@ class UpdateReminder:
     """
 
     def __init__(self, warn_after: int | None) -> None:
-        self.warn_after = None if warn_after is None else check_count(warn_after, name="warn_after")
+        self.warn_after = warn_after
         self._passes = 0
         self._done = False
 

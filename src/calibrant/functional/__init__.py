@@ -5,13 +5,14 @@ three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weigh
 """
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_flag, check_number, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import NonNegative, Number, Positive, checked
 from calibrant._core.numerics import scale_logits
-from calibrant._objective.arguments import check_common
+from calibrant._objective.arguments import ClassWeight, IgnoredLabel
 from calibrant._objective.batch import Reduction, check_logits, evaluate
 from calibrant._objective.log_pairs import broadcastable, check_floating
 from calibrant._objective.rows import (
@@ -41,15 +42,16 @@ __all__ = [
 ]
 
 
+@checked
 def focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    gamma: float = 2.0,
+    gamma: NonNegative = 2.0,
     detach_weight: bool = False,
     reduction: Reduction = "mean",
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    weight: ClassWeight | None = None,
+    ignore_index: IgnoredLabel = -100,
 ) -> Tensor:
     """Return the focal loss (1 − p_y)^γ · (−log p_y); for target probabilities q, Σ_k q_k (1 − p_k)^γ · (−log p_k).
 
@@ -76,30 +78,29 @@ def focal_loss(
     References:
         Lin et al. 2017, Focal Loss for Dense Object Detection, Eq. 4.
     """
-    check_common(reduction, weight, ignore_index)
-    score = FocalScore(check_number(gamma, name="gamma", low=0))
-    detach = check_flag(detach_weight, name="detach_weight")
+    score = FocalScore(gamma)
     return evaluate(
-        partial(weighted_rows, weight_of=score.weight, detach_weight=detach),
+        partial(weighted_rows, weight_of=score.weight, detach_weight=detach_weight),
         logits,
         labels,
         name="focal_loss",
-        soft_rows=partial(weighted_soft_rows, weight_of=score.weight, detach_weight=detach),
+        soft_rows=partial(weighted_soft_rows, weight_of=score.weight, detach_weight=detach_weight),
         reduction=reduction,
         weight=weight,
         ignore_index=ignore_index,
     )
 
 
+@checked
 def inverse_focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    gamma: float = 1.0,
+    gamma: NonNegative = 1.0,
     detach_weight: bool = False,
     reduction: Reduction = "mean",
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    weight: ClassWeight | None = None,
+    ignore_index: IgnoredLabel = -100,
 ) -> Tensor:
     """Return the inverse focal loss (1 + p_y)^γ · (−log p_y).
 
@@ -126,11 +127,9 @@ def inverse_focal_loss(
     References:
         Wang, Feng, Zhang 2021, Rethinking Calibration of Deep Neural Networks, Eq. 4.
     """
-    check_common(reduction, weight, ignore_index)
     score = InverseFocalScore(gamma)
-    detach = check_flag(detach_weight, name="detach_weight")
     return evaluate(
-        partial(weighted_rows, weight_of=score.weight, detach_weight=detach),
+        partial(weighted_rows, weight_of=score.weight, detach_weight=detach_weight),
         logits,
         labels,
         name="inverse_focal_loss",
@@ -141,13 +140,14 @@ def inverse_focal_loss(
     )
 
 
+@checked
 def brier_loss(
     logits: Tensor,
     labels: Tensor,
     *,
     reduction: Reduction = "mean",
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    weight: ClassWeight | None = None,
+    ignore_index: IgnoredLabel = -100,
 ) -> Tensor:
     """Return the Brier score Σ_k (p_k − [k = y])², in [0, 2]; for target probabilities q, Σ_k (p_k − q_k)².
 
@@ -169,7 +169,6 @@ def brier_loss(
         >>> brier_loss(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))
         tensor(0.1400)
     """
-    check_common(reduction, weight, ignore_index)
     return evaluate(
         brier_rows,
         logits,
@@ -182,15 +181,16 @@ def brier_loss(
     )
 
 
+@checked
 def label_smoothing_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    smoothing: float = 0.1,
+    smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)] = 0.1,
     spread: Literal["all", "others"] = "all",
     reduction: Reduction = "mean",
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    weight: ClassWeight | None = None,
+    ignore_index: IgnoredLabel = -100,
 ) -> Tensor:
     """Return the cross-entropy −Σ_k t_k log p_k against the smoothed target t.
 
@@ -214,22 +214,20 @@ def label_smoothing_loss(
         >>> label_smoothing_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), smoothing=0.1, spread="others")
         tensor(0.3269)
     """
-    check_common(reduction, weight, ignore_index)
-    alpha = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
-    check_choice(spread, name="spread", choices=("all", "others"))
     return evaluate(
-        partial(smoothed_rows, smoothing=alpha, spread=spread),
+        partial(smoothed_rows, smoothing=smoothing, spread=spread),
         logits,
         labels,
         name="label_smoothing_loss",
-        soft_rows=partial(smoothed_soft_rows, smoothing=alpha, spread=spread),
+        soft_rows=partial(smoothed_soft_rows, smoothing=smoothing, spread=spread),
         reduction=reduction,
         weight=weight,
         ignore_index=ignore_index,
     )
 
 
-def temperature_scale(logits: Tensor, temperature: float | Tensor) -> Tensor:
+@checked
+def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
     """Return ``logits`` / T, whose softmax is less confident for T > 1 and more confident for T < 1.
 
     Args:
@@ -253,7 +251,7 @@ def temperature_scale(logits: Tensor, temperature: float | Tensor) -> Tensor:
     check_logits(check_floating(logits, name="logits"))
     if isinstance(temperature, Tensor):
         return scale_logits(logits, 1 / _check_temperature(temperature, logits))
-    return scale_logits(logits, 1 / check_number(temperature, name="temperature", low=0, open_low=True))
+    return scale_logits(logits, 1 / temperature)
 
 
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Unpack
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.statistics import Largest, Margin
 from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
@@ -39,16 +39,16 @@ class ACLSLoss(RowPenalty):
 
     def __init__(
         self,
-        strength: float = 0.1,
-        margin: float = 10.0,
-        top: float = 1.0,
-        others: float = 0.1,
+        strength: NonNegative = 0.1,
+        margin: NonNegative = 10.0,
+        top: NonNegative = 1.0,
+        others: NonNegative = 0.1,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.margin = check_number(margin, name="margin", low=0)
-        self.top = check_number(top, name="top", low=0)
-        self.others = check_number(others, name="others", low=0)
+        self.margin = margin
+        self.top = top
+        self.others = others
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""

@@ -1,12 +1,12 @@
 """AdaFocal: focal loss with one γ per bin of confidence, adapted to the bin's calibration error on validation data."""
 
 from collections.abc import Callable
-from typing import Self, Unpack
+from typing import Annotated, Self, Unpack
 
 import torch
 from torch import Tensor, distributed
 
-from calibrant._core.check import check_count, check_number, refuse
+from calibrant._core.constraints import Bins, Count, Kind, NonNegative, Number, Positive, Real
 from calibrant._objective.reminder import UpdateReminder
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import BinaryPairs, Predictions
@@ -15,7 +15,9 @@ from calibrant.scores import power_of_rest
 
 __all__ = ["AdaFocalLoss"]
 
-_MOST_BINS = 1 << 20
+Labelled = Annotated[
+    Predictions | BinaryPairs, Kind((Predictions, BinaryPairs), "pass Predictions.from_logits(logits, labels)")
+]
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -59,26 +61,21 @@ class AdaFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        bins: int = 15,
-        rate: float = 1.0,
-        switch: float = 0.2,
-        gamma_min: float = -2.0,
-        gamma_max: float = 20.0,
-        gamma_init: float = 1.0,
+        bins: Bins = 15,
+        rate: NonNegative = 1.0,
+        switch: NonNegative = 0.2,
+        gamma_min: Annotated[float, Number(high=0, open_high=True)] = -2.0,
+        gamma_max: Positive = 20.0,
+        gamma_init: Real = 1.0,
         detach_weight: bool = False,
         *,
-        warn_after: int | None = 2000,
+        warn_after: Count | None = 2000,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.bins = check_count(bins, name="bins")
-        if self.bins > _MOST_BINS:
-            raise refuse(f"bins as an integer in [1, {_MOST_BINS}]", str(bins), "choose fewer")
-        self.rate = check_number(rate, name="rate", low=0)
-        self.gamma_min = check_number(gamma_min, name="gamma_min", high=0, open_high=True)
-        self.gamma_max = check_number(gamma_max, name="gamma_max", low=0, open_low=True)
-        self.switch = check_number(switch, name="switch", low=0, high=min(-self.gamma_min, self.gamma_max))
-        self.gamma_init = check_number(gamma_init, name="gamma_init", low=self.gamma_min, high=self.gamma_max)
+        self.bins, self.rate, self.gamma_min, self.gamma_max = bins, rate, gamma_min, gamma_max
+        self.switch = Number(0, min(-gamma_min, gamma_max)).check(switch, "switch", self)
+        self.gamma_init = Number(gamma_min, gamma_max).check(gamma_init, "gamma_init", self)
         self.register_buffer("gammas", torch.full((bins,), self.gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.arange(bins + 1, dtype=torch.float64) / bins)
         self.register_buffer("updates", torch.tensor(0))
@@ -100,7 +97,7 @@ class AdaFocalLoss(WeightedNLL):
         return self
 
     @torch.no_grad()
-    def update(self, validation: Predictions | BinaryPairs) -> None:
+    def update(self, validation: Labelled) -> None:
         """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
 
         γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then
@@ -110,10 +107,6 @@ class AdaFocalLoss(WeightedNLL):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
-        if not isinstance(validation, Predictions | BinaryPairs):
-            raise refuse(
-                "validation predictions", type(validation).__name__, "pass Predictions.from_logits(logits, labels)"
-            )
         self._reminder.updated()
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
         binning = EqualMass(bins=self.bins, ties="interpolated")

@@ -1,7 +1,7 @@
 """Base class of multi-label losses: (N, L) logits of sigmoids, with one term per label."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,36 @@ from torch.nn import functional as F
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_number, refuse
 from calibrant._core.config import shown
-from calibrant._objective.arguments import check_common
+from calibrant._core.constraints import Fits
 from calibrant._objective.batch import FLOATING, Reduction, kind_of, readable, reduce_rows
 
 __all__ = ["BinaryLoss"]
 
 MISSING = -1
+
+
+def check_pos_weight(weight: Any, *, name: str = "pos_weight") -> Tensor:
+    """Return ``weight`` as a floating tensor (L,) or () of finite numbers ≥ 0.
+
+    Raises:
+        InputError: If it is anything else.
+    """
+    if isinstance(weight, int | float) and not isinstance(weight, bool):
+        weight = torch.tensor(check_number(weight, name=name, low=0))
+    if (
+        not isinstance(weight, Tensor)
+        or weight.layout != torch.strided
+        or weight.dtype not in FLOATING
+        or weight.dim() > 1
+    ):
+        got = kind_of(weight) if not isinstance(weight, Tensor) else f"{weight.dtype} {tuple(weight.shape)}"
+        raise refuse("pos_weight as a number or a floating tensor of shape (L,)", got, "pass one weight a label")
+    if readable(weight) and not bool((weight.isfinite() & (weight >= 0)).all()):
+        raise refuse("finite pos_weight ≥ 0", "others", "choose such weights")
+    return weight
+
+
+PosWeight = Annotated[Tensor, Fits(check_pos_weight, "of shape (L,) or (), finite and ≥ 0", ("abc", True, -1.0))]
 
 
 class BinaryLoss(nn.Module, metaclass=PublicCalls):
@@ -42,11 +66,10 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
     call_hint: ClassVar = "call it as loss(logits, labels)"
     pos_weight: Tensor | None
 
-    def __init__(self, *, pos_weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
+    def __init__(self, *, pos_weight: PosWeight | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
-        check_common(reduction, None, MISSING)
         self.reduction: Reduction = reduction
-        self.register_buffer("pos_weight", check_pos_weight(pos_weight))
+        self.register_buffer("pos_weight", pos_weight)
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -105,29 +128,6 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
             got = f"pos_weight on {self.pos_weight.device}"
             raise refuse(f"pos_weight on {z.device}, as the logits", got, "move the loss with loss.to(logits.device)")
         return self.pos_weight.to(z.dtype)
-
-
-def check_pos_weight(weight: Any) -> Tensor | None:
-    """Return ``weight`` as a floating tensor (L,) or () of finite numbers ≥ 0, or None.
-
-    Raises:
-        InputError: If it is anything else.
-    """
-    if isinstance(weight, int | float) and not isinstance(weight, bool):
-        weight = torch.tensor(check_number(weight, name="pos_weight", low=0))
-    if weight is None:
-        return None
-    if (
-        not isinstance(weight, Tensor)
-        or weight.layout != torch.strided
-        or weight.dtype not in FLOATING
-        or weight.dim() > 1
-    ):
-        got = kind_of(weight) if not isinstance(weight, Tensor) else f"{weight.dtype} {tuple(weight.shape)}"
-        raise refuse("pos_weight as a number or a floating tensor of shape (L,)", got, "pass one weight a label")
-    if readable(weight) and not bool((weight.isfinite() & (weight >= 0)).all()):
-        raise refuse("finite pos_weight ≥ 0", "others", "choose such weights")
-    return weight
 
 
 def check_binary_pair(logits: Any, labels: Any) -> None:

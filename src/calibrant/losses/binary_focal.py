@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from calibrant._core.check import check_flag, check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.batch import Reduction
-from calibrant.losses.binary import BinaryLoss
+from calibrant.losses.binary import BinaryLoss, PosWeight
 from calibrant.scores import FocalScore, weighted_nll
 
 __all__ = ["BinaryFocalLoss"]
@@ -33,15 +33,15 @@ class BinaryFocalLoss(BinaryLoss):
 
     def __init__(
         self,
-        gamma: float,
-        pos_weight: Tensor | None = None,
+        gamma: NonNegative,
+        pos_weight: PosWeight | None = None,
         *,
         detach_weight: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(pos_weight=pos_weight, reduction=reduction)
-        self.gamma = check_number(gamma, name="gamma", low=0)
-        self.detach_weight = check_flag(detach_weight, name="detach_weight")
+        self.gamma = gamma
+        self.detach_weight = detach_weight
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ · (−log p)."""

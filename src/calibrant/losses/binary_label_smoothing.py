@@ -1,13 +1,13 @@
 """Multi-label label smoothing."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number
+from calibrant._core.constraints import Number
 from calibrant._objective.batch import Reduction
 from calibrant._objective.rows import uniform_part
-from calibrant.losses.binary import BinaryLoss
+from calibrant.losses.binary import BinaryLoss, PosWeight
 
 __all__ = ["BinaryLabelSmoothingLoss"]
 
@@ -32,15 +32,15 @@ class BinaryLabelSmoothingLoss(BinaryLoss):
 
     def __init__(
         self,
-        smoothing: float,
+        smoothing: Annotated[float, Number(0, 1, open_high=True)],
         spread: Literal["all", "others"] = "all",
         *,
-        pos_weight: Tensor | None = None,
+        pos_weight: PosWeight | None = None,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(pos_weight=pos_weight, reduction=reduction)
-        self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
-        self.spread = check_choice(spread, name="spread", choices=("all", "others"))
+        self.smoothing = smoothing
+        self.spread = spread
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_flag, check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.blocks import in_blocks
 from calibrant._objective.rows import weighted_rows
@@ -41,13 +41,13 @@ class DualFocalLoss(RowLoss):
 
     def __init__(
         self,
-        gamma: float = 5.0,
+        gamma: NonNegative = 5.0,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.gamma = check_number(gamma, name="gamma", low=0)
-        self.detach_weight = check_flag(detach_weight, name="detach_weight")
+        self.gamma = gamma
+        self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""

@@ -4,6 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.statistics import Entropy
 from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
@@ -31,7 +32,7 @@ class EntropyRegularizedLoss(RowPenalty):
 
     def __init__(
         self,
-        strength: float,
+        strength: NonNegative,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)

@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.rows import weighted_soft_rows
 from calibrant.losses.loss import LossOptions, ScoreLoss
 from calibrant.scores import FocalScore
@@ -38,11 +38,11 @@ class FocalLoss(ScoreLoss):
 
     def __init__(
         self,
-        gamma: float,
+        gamma: NonNegative,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
-        score = FocalScore(check_number(gamma, name="gamma", low=0))
+        score = FocalScore(gamma)
         super().__init__(score, detach_weight, **options)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.statistics import Distance
 from calibrant.losses.focal import FocalLoss
 from calibrant.losses.loss import LossOptions, RowLoss
@@ -35,14 +35,14 @@ class FocalCalibrationLoss(RowLoss):
     def __init__(
         self,
         gamma: float = 3.0,
-        strength: float = 1.0,
+        strength: NonNegative = 1.0,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
         self.focal = FocalLoss(gamma, detach_weight)
         self.gamma, self.detach_weight = self.focal.gamma, self.focal.detach_weight
-        self.strength = check_number(strength, name="strength", low=0)
+        self.strength = strength
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""

@@ -2,6 +2,7 @@
 
 from typing import Unpack
 
+from calibrant._core.constraints import NonNegative
 from calibrant._core.warn import warn_user
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import LossOptions, ScoreLoss
@@ -37,7 +38,7 @@ class InverseFocalLoss(ScoreLoss):
 
     def __init__(
         self,
-        gamma: float,
+        gamma: NonNegative,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:

@@ -1,10 +1,10 @@
 """Label smoothing in its two forms, whose smoothing parameters differ by the factor K/(K − 1)."""
 
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number
+from calibrant._core.constraints import Number
 from calibrant._core.warn import warn_user
 from calibrant._objective.rows import smoothed_rows, smoothed_soft_rows
 from calibrant.errors import UsageWarning
@@ -34,19 +34,19 @@ class LabelSmoothingLoss(RowLoss):
 
     def __init__(
         self,
-        smoothing: float,
+        smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)],
         spread: Literal["all", "others"] = "all",
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
+        self.smoothing = smoothing
         if self.smoothing < 0:
             warn_user(
                 f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss is unbounded below, so training may diverge; "
                 "choose 0 or more",
                 UsageWarning,
             )
-        self.spread = check_choice(spread, name="spread", choices=("all", "others"))
+        self.spread = spread
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""

@@ -9,15 +9,17 @@ To write your own, subclass ``RowLoss`` with one method:
 """
 
 from abc import abstractmethod
-from typing import ClassVar, TypedDict, Unpack
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._core.calls import PublicCalls
-from calibrant._core.check import check_flag
+from calibrant._core.check import refuse
 from calibrant._core.config import shown
-from calibrant._objective.arguments import check_common, check_rows
+from calibrant._objective.arguments import ClassWeight, IgnoredLabel, check_rows
 from calibrant._objective.batch import (
     Batch,
     Places,
@@ -31,6 +33,8 @@ from calibrant.scores import FocalScore, InverseFocalScore, log_probs_from_nll, 
 
 __all__ = ["Loss", "RowLoss", "WeightedNLL"]
 
+T = TypeVar("T", int, float)
+
 
 class LossOptions(TypedDict, total=False):
     """The options that all losses have: ``def __init__(self, gamma: float, **options: Unpack[LossOptions])``.
@@ -39,8 +43,8 @@ class LossOptions(TypedDict, total=False):
     """
 
     reduction: Reduction
-    weight: Tensor | None
-    ignore_index: int
+    weight: ClassWeight | None
+    ignore_index: IgnoredLabel
 
 
 class Loss(nn.Module, metaclass=PublicCalls):
@@ -61,10 +65,9 @@ class Loss(nn.Module, metaclass=PublicCalls):
     weight: Tensor | None
 
     def __init__(
-        self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
+        self, *, reduction: Reduction = "mean", weight: ClassWeight | None = None, ignore_index: IgnoredLabel = -100
     ) -> None:
         super().__init__()
-        check_common(reduction, weight, ignore_index)
         self.reduction: Reduction = reduction
         self.ignore_index = ignore_index
         self.register_buffer("weight", weight)
@@ -160,7 +163,7 @@ class WeightedNLL(RowLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.detach_weight = check_flag(detach_weight, name="detach_weight")
+        self.detach_weight = detach_weight
 
     @abstractmethod
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -219,3 +222,13 @@ class ScoreLoss(WeightedNLL):
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return w(p), elementwise."""
         return self.score.weight(log_p, log_not_p)
+
+
+def steps(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
+    """Return γ of each stage and the ends between stages, if there is one γ more than ends and the ends increase."""
+    gammas, ends = tuple(gammas), tuple(ends)
+    if len(gammas) != len(ends) + 1:
+        raise refuse(f"one more of gammas than {between}", f"{len(gammas)} and {len(ends)}", "give a γ for each stage")
+    if any(later <= earlier for earlier, later in pairwise(ends)):
+        raise refuse(f"increasing {between}", str(ends), "sort them", argument=between)
+    return gammas, ends

@@ -1,11 +1,10 @@
 """Cross-entropy with a penalty on the size of the logits."""
 
-import math
-from typing import Unpack
+from typing import Annotated, Unpack
 
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Number, Real
 from calibrant._core.warn import warn_user
 from calibrant._objective.statistics import Norm
 from calibrant.errors import UsageWarning
@@ -38,16 +37,14 @@ class LpNormLoss(RowPenalty):
         Well-Calibrated Predictive Uncertainty.
     """
 
-    lowest = -math.inf  # of strength
-
     def __init__(
         self,
-        strength: float,
-        p: float = 1.0,
+        strength: Real,
+        p: Annotated[float, Number(1)] = 1.0,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.p = check_number(p, name="p", low=1)
+        self.p = p
         if self.strength < 0:
             warn_user(
                 f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and is unbounded below, so "

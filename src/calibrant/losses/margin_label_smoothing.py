@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.statistics import Margin
 from calibrant.losses.penalty import PenaltyOptions, RowPenalty
 
@@ -36,12 +36,12 @@ class MarginLabelSmoothingLoss(RowPenalty):
 
     def __init__(
         self,
-        strength: float = 0.1,
-        margin: float = 10.0,
+        strength: NonNegative = 0.1,
+        margin: NonNegative = 10.0,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.margin = check_number(margin, name="margin", low=0)
+        self.margin = margin
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and mean_k max(0, max_j z_j − z_k − m) (N,)."""

@@ -5,6 +5,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from calibrant._core.constraints import NonNegative
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.blocks import gradient_in_blocks, in_blocks, promoted
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
@@ -35,7 +36,7 @@ class MDCALoss(BatchPenalty):
 
     def __init__(
         self,
-        strength: float = 1.0,
+        strength: NonNegative = 1.0,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)

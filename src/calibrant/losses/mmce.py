@@ -1,11 +1,11 @@
 """Maximum mean calibration error (MMCE) as a penalty, in O(N log N) time and O(N) memory."""
 
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_flag, check_number
+from calibrant._core.constraints import NonNegative, Number
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -43,16 +43,16 @@ class MMCELoss(BatchPenalty):
 
     def __init__(
         self,
-        strength: float = 2.0,
-        kernel_width: float = 0.4,
+        strength: NonNegative = 2.0,
+        kernel_width: Annotated[float, Number(0.01)] = 0.4,
         weighted: bool = True,
         normalisation: Literal["kumar", "torrvision"] = "kumar",
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.kernel_width = check_number(kernel_width, name="kernel_width", low=0.01)
-        self.weighted = check_flag(weighted, name="weighted")
-        self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))
+        self.kernel_width = kernel_width
+        self.weighted = weighted
+        self.normalisation = normalisation
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and MMCE () of the batch."""

@@ -8,12 +8,14 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 """
 
 from abc import abstractmethod
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Kind, NonNegative
+from calibrant._objective.arguments import ClassWeight, IgnoredLabel
 from calibrant._objective.batch import Batch, Reduction, reduce_rows
 from calibrant.errors import InputError
 from calibrant.losses.cross_entropy import CrossEntropyLoss
@@ -22,13 +24,16 @@ from calibrant.losses.loss import Loss, RowLoss
 __all__ = ["BatchPenalty", "Penalty", "RowPenalty"]
 
 
+AnyLoss = Annotated[Loss, Kind(Loss, "pass one, or None", "a loss of calibrant.losses")]
+
+
 class PenaltyOptions(TypedDict, total=False):
     """The options that all penalties have beside their strength."""
 
-    base: Loss | None
+    base: AnyLoss | None
     reduction: Reduction
-    weight: Tensor | None
-    ignore_index: int
+    weight: ClassWeight | None
+    ignore_index: IgnoredLabel
 
 
 class Penalty(Loss):
@@ -37,7 +42,7 @@ class Penalty(Loss):
     Subclass ``RowPenalty`` (a mean over rows) or ``BatchPenalty`` (one number per batch).
 
     Args:
-        strength: λ ≥ ``lowest``.
+        strength: λ ≥ 0; a subclass that takes others declares them.
         base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored
             label apply, so leave the next three arguments out if you pass a base.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, for the default cross-entropy.
@@ -45,23 +50,20 @@ class Penalty(Loss):
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
     """
 
-    lowest = 0.0  # of strength
     has_row_terms = True
 
     def __init__(
         self,
-        strength: float,
-        base: Loss | None = None,
+        strength: NonNegative,
+        base: AnyLoss | None = None,
         reduction: Reduction = "mean",
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
+        weight: ClassWeight | None = None,
+        ignore_index: IgnoredLabel = -100,
     ) -> None:
         super().__init__(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        self.strength = check_number(strength, name="strength", low=self.lowest)
+        self.strength = strength
         if base is None:
             base = CrossEntropyLoss(reduction=reduction, weight=weight, ignore_index=ignore_index)
-        elif not isinstance(base, Loss):
-            raise refuse("base as a loss of calibrant.losses", type(base).__name__, "pass one, or None")
         elif not _agree(base, reduction, weight, ignore_index):
             raise InputError(
                 "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"

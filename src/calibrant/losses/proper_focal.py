@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._objective.log_pairs import finite_floor, log_pairs
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
@@ -39,11 +39,11 @@ class ProperFocalLoss(RowLoss):
 
     def __init__(
         self,
-        gamma: float,
+        gamma: NonNegative,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.gamma = check_number(gamma, name="gamma", low=0)
+        self.gamma = gamma
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return φ(q_y) (N,)."""

@@ -6,8 +6,8 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number, check_sequence, refuse
-from calibrant.losses.loss import LossOptions, WeightedNLL
+from calibrant._core.constraints import Level, NonNegative
+from calibrant.losses.loss import LossOptions, WeightedNLL, steps
 from calibrant.scores import power_of_rest
 
 __all__ = ["SampleDependentFocalLoss"]
@@ -38,27 +38,13 @@ class SampleDependentFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        gammas: Sequence[float] = (5.0, 3.0),
-        thresholds: Sequence[float] = (0.2,),
+        gammas: Sequence[NonNegative] = (5.0, 3.0),
+        thresholds: Sequence[Level] = (0.2,),
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.gammas = tuple(
-            check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
-        )
-        self.thresholds = tuple(
-            check_number(p, name="each threshold", low=0, high=1, open_low=True, open_high=True)
-            for p in check_sequence(thresholds, name="thresholds")
-        )
-        if len(self.gammas) != len(self.thresholds) + 1:
-            raise refuse(
-                "one more of gammas than thresholds",
-                f"{len(self.gammas)} and {len(self.thresholds)}",
-                "also give the γ above the last threshold",
-            )
-        if any(later <= earlier for earlier, later in zip(self.thresholds, self.thresholds[1:], strict=False)):
-            raise refuse("increasing thresholds", str(self.thresholds), "sort them")
+        self.gammas, self.thresholds = steps(gammas, thresholds, between="thresholds")
 
     def gamma_of(self, p: Tensor) -> Tensor:
         """Return the γ of each true-class probability ``p``, elementwise and without gradient."""

@@ -6,8 +6,8 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number, check_sequence, refuse
-from calibrant.losses.loss import LossOptions, WeightedNLL
+from calibrant._core.constraints import Count, Epoch, NonNegative
+from calibrant.losses.loss import LossOptions, WeightedNLL, steps
 from calibrant.scores import power_of_rest
 
 __all__ = ["ScheduledFocalLoss"]
@@ -39,33 +39,18 @@ class ScheduledFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        gammas: Sequence[float],
-        milestones: Sequence[int],
+        gammas: Sequence[NonNegative],
+        milestones: Sequence[Count],
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.gammas = tuple(
-            check_number(gamma, name="each of gammas", low=0) for gamma in check_sequence(gammas, name="gammas")
-        )
-        self.milestones = tuple(
-            check_count(epoch, name="each milestone") for epoch in check_sequence(milestones, name="milestones")
-        )
-        if len(self.gammas) != len(self.milestones) + 1:
-            raise refuse(
-                "one more of gammas than milestones",
-                f"{len(self.gammas)} and {len(self.milestones)}",
-                "also give the γ before the first milestone",
-            )
-        if any(later <= earlier for earlier, later in zip(self.milestones, self.milestones[1:], strict=False)):
-            raise refuse("increasing milestones", str(self.milestones), "sort them")
+        self.gammas, self.milestones = steps(gammas, milestones, between="milestones")
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0))
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: Epoch) -> None:
         """Set γ to that of ``epoch`` (≥ 0)."""
-        if check_count(epoch, name="epoch", low=0) >= 1 << 62:
-            raise refuse("an epoch", str(epoch), "count epochs from 0")
         self.epoch.fill_(epoch)
         self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
 

@@ -1,12 +1,11 @@
 """A differentiable expected calibration error with soft bins, as a penalty."""
 
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_bins
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Bins, NonNegative, Number, Positive
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -39,16 +38,16 @@ class SoftBinnedECELoss(BatchPenalty):
 
     def __init__(
         self,
-        strength: float = 1.0,
-        bins: int = 15,
-        temperature: float = 0.01,
-        norm: float = 2.0,
+        strength: NonNegative = 1.0,
+        bins: Bins = 15,
+        temperature: Positive = 0.01,
+        norm: Annotated[float, Number(1)] = 2.0,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.bins = check_bins(bins)
-        self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
-        self.norm = check_number(norm, name="norm", low=1)
+        self.bins = bins
+        self.temperature = temperature
+        self.norm = norm
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and the soft-binned calibration error () of the batch."""

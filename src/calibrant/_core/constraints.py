@@ -1,0 +1,399 @@
+"""What an argument must be, declared in its annotation: ``bins: Count``, ``gamma: NonNegative``, ``ties: Literal["together"]``.
+
+A call of what is ``checked`` (a public function) or of a class of ``PublicCalls`` checks each argument that is passed, turns NumPy's
+scalars into Python's, and raises one sentence for a value that does not fit; the body trusts. A default is not checked at each call:
+the contract tests check it once. A type without a constraint, such as ``Tensor`` or ``str``, declares nothing.
+"""
+
+import functools
+import inspect
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+
+from calibrant._core.check import check_count, check_flag, check_number, check_sequence, refuse, shown
+from calibrant.errors import Remedy
+
+__all__ = [
+    "Bins",
+    "Constraint",
+    "Count",
+    "Draws",
+    "Each",
+    "Epoch",
+    "Fits",
+    "Integer",
+    "Kind",
+    "Level",
+    "Natural",
+    "NonNegative",
+    "Number",
+    "Plan",
+    "Positive",
+    "Real",
+    "Seed",
+    "Share",
+    "Text",
+    "checked",
+    "declares",
+]
+
+MOST_DRAWS = 1_000_000  # of label sets or resamples: more would need more memory than the last digit is worth
+MOST_BINS = 1 << 20
+LARGEST = (1 << 63) - 1  # of a tensor of integers
+NO_INTEGERS = ("abc", None, 1.5, True, nan)
+NO_NUMBERS = ("abc", nan, inf, True, 1j, [1.0])
+
+
+class Constraint(ABC):
+    """What an argument must be; its ``repr`` is what a signature shows."""
+
+    @property
+    @abstractmethod
+    def refused(self) -> tuple[Any, ...]:
+        """Values that do not fit, one of each kind: the contract tests pass them to all that declare the constraint."""
+
+    @abstractmethod
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        """Return ``value`` as the body takes it, or raise.
+
+        Args:
+            value: What was passed.
+            name: Of the argument.
+            caller: The function, the class, or the object whose method it is.
+
+        Raises:
+            InputError: If it does not fit, with the argument's name.
+        """
+
+
+@dataclass(frozen=True, repr=False)
+class Number(Constraint):
+    """A finite number between two ends, which belong to the range unless open; as float, or as it is with ``keep``."""
+
+    low: float = -inf
+    high: float = inf
+    open_low: bool = False
+    open_high: bool = False
+    keep: bool = False
+
+    def __repr__(self) -> str:
+        left = "(" if self.open_low or self.low == -inf else "["
+        right = ")" if self.open_high or self.high == inf else "]"
+        return f"in {left}{self.low:g}, {self.high:g}{right}".replace("inf", "∞")
+
+    @property
+    def refused(self) -> tuple[Any, ...]:
+        below = () if self.low == -inf else (self.low if self.open_low else self.low - 1,)
+        above = () if self.high == inf else (self.high if self.open_high else self.high + 1,)
+        return (*NO_NUMBERS, *below, *above)
+
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        number = check_number(
+            value, name=name, low=self.low, high=self.high, open_low=self.open_low, open_high=self.open_high
+        )
+        return value if self.keep else number
+
+
+@dataclass(frozen=True, repr=False)
+class Integer(Constraint):
+    """An integer from ``low`` to ``high``."""
+
+    low: int = 1
+    high: int = LARGEST
+
+    def __repr__(self) -> str:
+        if self.high < LARGEST:
+            return f"{self.low} … {self.high}"
+        return f"≥ {self.low}" if self.low > -LARGEST else ""
+
+    @property
+    def refused(self) -> tuple[Any, ...]:
+        return (*NO_INTEGERS, self.low - 1, self.high + 1)
+
+    def check(self, value: Any, name: str, caller: object) -> int:
+        return check_count(value, name=name, low=self.low, high=self.high)
+
+
+@dataclass(frozen=True, repr=False)
+class Flag(Constraint):
+    """True or False; what the type ``bool`` declares."""
+
+    refused = (None, "abc", 0, 1, 1.5)
+
+    def __repr__(self) -> str:
+        return "True or False"
+
+    def check(self, value: Any, name: str, caller: object) -> bool:
+        return check_flag(value, name=name)
+
+
+@dataclass(frozen=True, repr=False)
+class OneOf(Constraint):
+    """One of a few values; what a ``Literal`` declares."""
+
+    choices: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return " or ".join(map(repr, self.choices))
+
+    @property
+    def refused(self) -> tuple[Any, ...]:
+        return ("abc", 1.5, [], object())
+
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        if isinstance(value, str | int | float | np.integer | np.floating):
+            for choice in self.choices:
+                if isinstance(choice, bool) == isinstance(value, bool) and choice == value:
+                    return choice
+        expected = f"{name} to be one of {', '.join(map(repr, self.choices))}"
+        raise refuse(expected, shown(value), "choose one of them", argument=name)
+
+
+@dataclass(frozen=True, repr=False)
+class Kind(Constraint):
+    """An object of a class, or of one of several; ``remedy`` says how to make one."""
+
+    kinds: type | tuple[type, ...]
+    remedy: str | Remedy
+    words: str = ""
+
+    refused = (object(), 3, "abc", [])
+
+    def __repr__(self) -> str:
+        return ""  # the type says it
+
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        if not isinstance(value, self.kinds):
+            kinds = self.kinds if isinstance(self.kinds, tuple) else (self.kinds,)
+            words = self.words or f"a {' or '.join(kind.__name__ for kind in kinds)}"
+            raise refuse(f"{name} as {words}", shown(value), self.remedy, argument=name)
+        return value
+
+
+@dataclass(frozen=True, repr=False)
+class Fits(Constraint):
+    """What a function of data checks and returns: ``function(value, name=name)``, in ``words``."""
+
+    function: Callable[..., Any]
+    words: str
+    refused: tuple[Any, ...] = (object(), "abc")
+
+    def __repr__(self) -> str:
+        return self.words
+
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        return self.function(value, name=name)
+
+
+@dataclass(frozen=True, repr=False)
+class IsText(Constraint):
+    """A string."""
+
+    refused = (3, b"abc", object(), ["abc"])
+
+    def __repr__(self) -> str:
+        return ""
+
+    def check(self, value: Any, name: str, caller: object) -> str:
+        if not isinstance(value, str):
+            raise refuse(f"{name} as text", shown(value), "pass a string", argument=name)
+        return value
+
+
+@dataclass(frozen=True, repr=False)
+class Each(Constraint):
+    """A list, tuple, range, array or tensor of one axis whose members fit a constraint; as a tuple."""
+
+    member: Constraint
+    least: int = 0
+
+    @property
+    def refused(self) -> tuple[Any, ...]:
+        empty: tuple[Any, ...] = ((),) if self.least else ()
+        return (3, object(), {"a": 1}, *empty, *([bad] for bad in self.member.refused))
+
+    def __repr__(self) -> str:
+        return f"each {self.member!r}"
+
+    def check(self, value: Any, name: str, caller: object) -> tuple[Any, ...]:
+        members = check_sequence(value, name=name)
+        if len(members) < self.least:
+            raise refuse(f"at least one of {name}", "none", "pass one or more", argument=name)
+        return tuple(self.member.check(one, f"each of {name}", caller) for one in members)
+
+
+@dataclass(frozen=True, repr=False)
+class Either(Constraint):
+    """One of several kinds: an object of a class of ``types``, a name of ``names``, or what fits ``other``."""
+
+    types: tuple[type, ...]
+    names: OneOf | None
+    other: Constraint | None
+
+    def __repr__(self) -> str:
+        parts = [kind.__name__ for kind in self.types if kind is not type(None)]
+        return " or ".join([*parts, *(repr(part) for part in (self.names, self.other) if part is not None)])
+
+    @property
+    def refused(self) -> tuple[Any, ...]:
+        parts = [part for part in (self.names, self.other) if part is not None]
+        return tuple(bad for bad in parts[-1].refused if not isinstance(bad, (*self.types, str)))
+
+    def check(self, value: Any, name: str, caller: object) -> Any:
+        if isinstance(value, self.types):
+            return value
+        part = self.names if self.names is not None and (self.other is None or isinstance(value, str)) else self.other
+        return value if part is None else part.check(value, name, caller)
+
+
+Real = Annotated[float, Number()]
+Positive = Annotated[float, Number(0, open_low=True)]
+NonNegative = Annotated[float, Number(0)]
+Share = Annotated[float, Number(0, 1)]
+Level = Annotated[float, Number(0, 1, open_low=True, open_high=True)]  # a coverage
+Count = Annotated[int, Integer(1)]
+Natural = Annotated[int, Integer(0)]
+Seed = Annotated[int, Integer(0)]  # of both NumPy and PyTorch
+Draws = Annotated[int, Integer(1, MOST_DRAWS)]
+Bins = Annotated[int, Integer(1, MOST_BINS)]  # their sums fit in memory
+Epoch = Annotated[int, Integer(0, (1 << 62) - 1)]
+Text = Annotated[str, IsText()]
+
+
+def constraint_of(annotation: Any) -> Constraint | None:
+    """Return what ``annotation`` declares, or None: of ``X | None`` that of X, of ``Sequence[X]`` each of X's.
+
+    A union with a type that declares nothing and is no class (``Mapping[str, float]``) declares nothing.
+    """
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return next((part for part in annotation.__metadata__ if isinstance(part, Constraint)), None)
+    if annotation is bool:
+        return Flag()
+    if origin is Literal:
+        return OneOf(get_args(annotation))
+    if origin is Sequence or (origin is tuple and get_args(annotation)[1:] == (...,)):
+        member = constraint_of(get_args(annotation)[0])
+        return None if member is None else Each(member)
+    if origin in (Union, types.UnionType):
+        return _either(get_args(annotation))
+    return None
+
+
+def _either(members: tuple[Any, ...]) -> Constraint | None:
+    constraints = [(member, constraint_of(member)) for member in members]
+    classes = tuple(member for member, constraint in constraints if constraint is None)
+    names = next((one for _, one in constraints if isinstance(one, OneOf)), None)
+    others = [one for _, one in constraints if one is not None and one is not names]
+    if len(others) > 1 or not (names or others) or not all(isinstance(one, type) for one in classes):
+        return None
+    return Either(classes, names, others[0] if others else None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The constraints of a callable's arguments: by position, and by name."""
+
+    positions: tuple[tuple[str, Constraint | None], ...]
+    names: Mapping[str, Constraint]
+
+    @classmethod
+    def of(cls, parameters: Sequence[inspect.Parameter]) -> "Plan":
+        """Return the plan of a call that takes ``parameters``, ``self`` left out."""
+        constraints = {one.name: constraint_of(one.annotation) for one in parameters}
+        positions = [(one.name, constraints[one.name]) for one in parameters if one.kind in _BY_POSITION]
+        declared = {name: one for name, one in constraints.items() if one is not None}
+        return cls(tuple(positions) if any(one for _, one in positions) else (), declared)
+
+    def fitted(
+        self, arguments: tuple[Any, ...], named: dict[str, Any], caller: object
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what is passed by position and by name with each argument checked; what is beyond the signature as it is."""
+        if arguments and self.positions:
+            checked_ones = [
+                value if constraint is None else constraint.check(value, name, caller)
+                for value, (name, constraint) in zip(arguments, self.positions, strict=False)
+            ]
+            arguments = (*checked_ones, *arguments[len(checked_ones) :])
+        if named:
+            named = {
+                name: self.names[name].check(value, name, caller) if name in self.names else value
+                for name, value in named.items()
+            }
+        return arguments, named
+
+
+class _Words:
+    def __init__(self, annotation: Any) -> None:
+        self.words = _words(annotation)
+
+    def __repr__(self) -> str:
+        return self.words
+
+
+def _words(annotation: Any) -> str:
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return f"{_words(parts[0])} {constraint_of(annotation)!r}".rstrip()
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " | ".join(_words(part) for part in parts)
+    if get_origin(annotation) is Sequence:
+        return f"Sequence[{_words(parts[0])}]"
+    return "None" if annotation is type(None) else inspect.formatannotation(annotation)
+
+
+def readable(signature: inspect.Signature) -> inspect.Signature:
+    """Return ``signature`` with the constraints of its annotations in words: ``bins: int ≥ 1``."""
+    shown = [
+        one.replace(annotation=_Words(one.annotation))
+        for one in signature.parameters.values()
+        if one.annotation is not one.empty
+    ]
+    return signature.replace(
+        parameters=[{one.name: one for one in shown}.get(name, one) for name, one in signature.parameters.items()]
+    )
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a public function or method whose arguments are checked, at each call, against what its annotations declare.
+
+    Examples:
+        >>> @checked
+        ... def half(number: NonNegative) -> float:
+        ...     return number / 2
+        >>> half(3)
+        1.5
+        >>> half(-1)
+        Traceback (most recent call last):
+        calibrant.errors.InputError: expected number in [0, inf), got -1; choose a value in that range
+    """
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    plan, method = Plan.of(parameters), parameters[0].name in ("self", "cls")
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        caller = arguments[0] if method and arguments else function.__name__
+        positional, by_name = plan.fitted(arguments, named, caller)
+        return function(*positional, **by_name)
+
+    call.plan = plan  # type: ignore[attr-defined]  # the contract tests read it
+    call.__signature__ = readable(signature)  # type: ignore[attr-defined]
+    return call
+
+
+def declares(function: Callable[..., Any]) -> bool:
+    """Return whether an annotation of ``function`` declares a constraint."""
+    return any(constraint_of(one) is not None for name, one in function.__annotations__.items() if name != "return")
