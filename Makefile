@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python $(PIP) --constraint constraints.txt --editable
 # One thread a process: sums keep their order, so numbers repeat from run to run.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-lowest check docs bench wild clean
+.PHONY: help demo test test-all test-lowest check docs dist bench wild clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -40,6 +40,14 @@ check: $(VENV)/dev docs ## lint, formatting, types and documentation
 
 docs: $(VENV)/dev ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dist: $(VENV)/dev ## build wheel and sdist into dist/, twice with the same bytes, and try the wheel alone
+	rm -rf dist build
+	for folder in dist build/again; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d $$folder; done
+	cd dist && sha256sum * > SHA256SUMS && cd ../build/again && sha256sum --check --quiet ../../dist/SHA256SUMS
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python $(PIP) --constraint constraints.txt dist/*.whl
+	cd build && venv/bin/calibrant report --example cifar10 -o report.html
 
 bench: .bench-venv/ready ## compare speed with other libraries, in an environment of their own
 	.bench-venv/bin/python -W ignore -m benchmarks --json .bench-venv/records
