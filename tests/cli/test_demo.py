@@ -33,12 +33,19 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path: Path) -> None:
     done = demo()
     assert done.exit_code == 0, done.output
-    for shown in ("Cross-entropy", "Focal 3", "calibrated", "n = 1,797", "seeds"):
+    for shown in ("Cross-entropy", "Focal 3", "by chance", "1,797 test images", "seeds"):
         assert shown in done.stdout
+    lines = [line for line in done.stderr.splitlines() if "  T " in line]
+    assert [line.split("/")[0].strip() for line in lines] == [str(number) for number in range(1, 13)]
+    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
     assert "report.html" in done.stdout.replace("\n", "")  # a long path is wrapped
     text = (tmp_path / "report.html").read_text()
     assert "Cross-entropy" in text
     assert "used to fit the temperature (1×)" in text
+    first = text.index("<figure")
+    assert first < text.index("<table"), "the page opens on a picture"
+    assert text.index("<table") < text.index("<details")
+    assert "All models" not in text  # one table, whose figures agree
 
 
 @pytest.mark.slow

@@ -235,13 +235,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         return call
 
     monkeypatch.setattr("calibrant.cli.study._show", recorder("_show"))
-    for place in ("study", "demo"):
-        monkeypatch.setattr(
-            importlib.import_module(f"calibrant.cli.{place}"), "run_with_bars", recorder("run_with_bars")
-        )
+    for place, name in (("study", "run_with_bars"), ("demo", "train_aloud")):
+        monkeypatch.setattr(importlib.import_module(f"calibrant.cli.{place}"), name, recorder(name))
     monkeypatch.setattr("calibrant.study.preflight.check_study", recorder("check_study"))
     if command == "demo":
-        for name in ("cli.demo.table_of", "cli.demo.say_study", "cli.demo.say_study_json"):
+        for name in ("cli.demo.narrow_table", "cli.demo.say_study", "cli.demo.say_study_json"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
         for name in ("study.tables.summarise", "report.write_report"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))

@@ -3,6 +3,7 @@
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from calibrant import BinaryPairs
 from calibrant.binning import EqualWidth
@@ -10,7 +11,9 @@ from calibrant.plot import diagram_of
 from calibrant.plot.diagrams import Diagram
 from calibrant.plot.risk import risk_curve
 from calibrant.plot.style import LIGHT
+from calibrant.report import Model
 from calibrant.report.figures import before_after_figure, figures_of, inline_svg, reliability_figure, risk_figure
+from calibrant.report.section import diagnose
 
 PAIRS = BinaryPairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
 
@@ -38,22 +41,18 @@ def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
     assert plt.get_fignums() == []
 
 
-def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own(diagram: Diagram) -> None:
-    class One:
-        diagrams = (diagram, diagram)
-        histograms = (diagram, diagram)
-        panels = {"class": [("a", diagram)], "group": []}  # noqa: RUF012
-        curves = (("before", risk_curve(BinaryPairs.from_probs([0.9, 0.8], [1, 0]))),)
-
-    drawn = figures_of(One(), prefix="p")  # type: ignore[arg-type]
-    assert set(drawn) == {"before", "after", "risk", "class-0"}
-    for svg in drawn.values():
+def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
+    pairs = BinaryPairs(PAIRS.p, PAIRS.y, predicted=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
+    drawn = figures_of(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
+    assert set(drawn) == {"first", "risk"}
+    before, after = (picture.svg for picture in drawn["first"])
+    for svg in (before, after, drawn["risk"]):
         assert "var(--ink)" in svg
         assert "#0102" not in svg
         assert LIGHT.good not in svg
-    assert 'id="pb-0"' in drawn["before"]
-    assert 'id="pa-0"' in drawn["after"]
-    assert "<title>10 rows: mean confidence 90.00 %, accuracy 60.00 %" in drawn["before"]
+    assert 'id="pb-0"' in before
+    assert 'id="pa-0"' in after
+    assert "<title>10 rows: mean confidence 90.00 %, accuracy 60.00 %" in before
 
 
 def test_risk_curves_are_told_apart_by_line_and_colour() -> None:

@@ -158,7 +158,9 @@ def test_sampling_weights_weight_every_figure_whatever_their_scale(tmp_path: Pat
     assert value == pytest.approx(ECE()(data))
     assert value != pytest.approx(ECE()(plain))
     assert "They vary as much as" in one["remarks"][0]
-    assert "On 900 rows accuracy is" in one["words"][0]
+    assert "In 900 rows class 1 is true of" in one["words"][0]
+    assert numbers(one["event"][1]) == pytest.approx(numbers(other["event"][1]), rel=1e-9)
+    assert one["event"][0]["slope"]["low"] is None  # no interval is offered for sampling weights
     assert (
         one["fingerprint"] != json.loads(page(tmp_path, Model("net", plain, by=[]), "json"))["models"][0]["fingerprint"]
     )

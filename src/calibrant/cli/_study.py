@@ -228,6 +228,30 @@ def table_of(lines: Sequence[Summary], *, title: str) -> Table:
     return Table(title, header, cells, NOTE.format(rows=" or ".join(f"n = {count:,}" for count in rows)))
 
 
+def narrow_table(lines: Sequence[Summary], *, title: str) -> Table:
+    """Return what a first look needs of ``table_of``: accuracy, the ECE before and after one temperature, and by chance."""
+    from calibrant.report.model import Table
+
+    rows = [
+        [
+            name,
+            spread(line, "error", digits=1),
+            spread(line, "ece"),
+            f"{line.mean['temperature']:.2f}",
+            spread(line, "ece_at_t"),
+            f"{100 * line.calibrated_high:.1f}",
+        ]
+        for name, line in _named(lines)
+    ]
+    counts = sorted({line.rows for line in lines})
+    note = (
+        f"On {' or '.join(f'{count:,}' for count in counts)} test images a seed. ECE: how far confidence and accuracy are apart. T: one "
+        "number that divides the logits, fitted on validation images by log-loss. By chance: a calibrated network stays below "
+        "this ECE in 97.5 % of samples."
+    )
+    return Table(title, ["trained with", "error %", "ECE %", "T", "ECE at T %", "by chance"], rows, note)
+
+
 def _calibrators(lines: Sequence[Summary]) -> Table:
     from calibrant.report.model import Table
 

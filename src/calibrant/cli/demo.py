@@ -1,21 +1,25 @@
 """``calibrant demo``: training, calibration and report on real data, in two minutes."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli._io import console
 from calibrant.cli._study import (
-    Manner,
-    run_with_bars,
+    narrow_table,
     say_study,
     say_study_json,
-    table_of,
     validation_note,
     verdict_sentences,
 )
+
+if TYPE_CHECKING:
+    from calibrant.study import Store, Study
+    from calibrant.study.tables import Measured
 
 
 def demo(
@@ -32,22 +36,78 @@ def demo(
 
         calibrant demo --all --store runs
     """
-    from calibrant.report import Model, write_report
+    from calibrant.report import Claims, Model, write_report
+    from calibrant.report.figures import before_after_panels
     from calibrant.study import Store, collect, load_study
     from calibrant.study.tables import summarise, verdicts_on
 
     study = load_study("digits-all" if everything else "digits")
     kept = Store(store)
-    run_with_bars(study, kept, Manner(workers=workers, accelerator="cpu"))
+    train_aloud(study, kept, workers=workers)
     measured = collect(study, kept)
     verdicts = verdicts_on(study, measured)
-    table = table_of(summarise(measured), title=study.title)
-    first = [Model(m.objective, m.before, m.after, "TemperatureScaling") for m in measured if m.seed == study.seeds[0]]
+    claims = verdict_sentences(verdicts)
+    table = narrow_table(summarise(measured), title="Before and after one temperature, mean ± sd over seeds")
     report = kept.root / "report.html"
-    notes = [" ".join(study.about.split()), validation_note(measured), *verdict_sentences(verdicts)]
-    write_report(first, report, title=study.title, tables=[table], notes=notes)
+    first = [m for m in measured if m.seed == study.seeds[0]]
+    pictures = before_after_panels([(m.objective, m.before, m.after) for m in first])
+    made = Claims("How it was made", [" ".join(study.about.split()), validation_note(measured)])
+    write_report(
+        [Model(f"{m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first],
+        report,
+        title=study.title,
+        notes=[in_one_sentence(measured)],
+        tables=[*pictures, table, Claims("What the papers claim, and what shows here", claims), made],
+        overview=False,  # its figures are those of one seed, and would stand beside the means over seeds
+    )
     if as_json:
         say_study_json(measured, verdicts, report=str(report))
         return
-    say_study([table], verdict_sentences(verdicts))
+    say_study([table], claims)
+    console().print(f"\n{in_one_sentence(measured)}")
     console().print(f"The report is in {report.resolve()}: open it in a browser.", style="bold")
+
+
+def train_aloud(study: Study, store: Store, *, workers: int) -> None:
+    """Run what is not finished; each finished training is one line on stderr: its error, ECE and temperature."""
+    from calibrant.study.measures import Fits
+    from calibrant.study.run import run_study
+
+    cells = list(study.cells())
+    done = sum(store.finished(cell.recipe) for cell in cells)
+    screen = console(err=True)
+    losses = list(dict.fromkeys(cell.objective for cell in cells))
+    screen.print(
+        f"{len(cells)} small networks learn handwritten digits: {len(losses)} losses, {len(study.seeds)} seeds, "
+        f"{len(cells) // (len(losses) * len(study.seeds))} folds.\nEach sees 400 images and learns them by heart. Is its "
+        "confidence still right on images it has not seen?\nECE is how far off the confidence is; T, fitted on other "
+        "images, is one number that corrects it: ECE before → after."
+    )
+    if done:
+        screen.print(f"{done} of {len(cells)} trainings are finished already and kept in {store.root}", style="dim")
+    for step in run_study(study, store, workers=workers, accelerator="cpu"):
+        if step.done == done:  # an epoch of the present training
+            continue
+        done, recipe = step.done, step.cell.recipe
+        run = store.load(recipe)
+        fits = Fits([run.validation], [run.test], store.trajectory(recipe)[-1:])
+        error, ece, at_t = (100 * fits.value(name) for name in ("error", "ece", "ece_at_t"))
+        screen.print(
+            f"{done:3}/{step.total} {step.cell.objective:<19} seed {recipe.seed} fold {recipe.fold}  error {error:4.1f} %  ECE "
+            f"{ece:4.1f} →{at_t:4.1f} %  T {fits.value('temperature'):4.2f}"
+        )
+
+
+def in_one_sentence(measured: list[Measured]) -> str:
+    """Return what the first objective shows: its ECE before and after one temperature, averaged over seeds."""
+    from calibrant.study.tables import summarise
+
+    if not measured:
+        return ""
+    line = summarise([m for m in measured if m.objective == measured[0].objective])[0]
+    side = "over-confident" if line.mean["temperature"] > 1 else "under-confident"
+    return (
+        f"{line.objective} leaves the network {side}: its confidence is off by {100 * line.mean['ece']:.1f} points (ECE), and "
+        f"by {100 * line.mean['ece_at_t']:.1f} after one temperature, T = {line.mean['temperature']:.2f}, at the same accuracy; a "
+        f"calibrated network of this size has {100 * line.calibrated_mean:.1f}."
+    )

@@ -147,17 +147,17 @@ class Decided:
     costs: Costs | None
     error: float | None
 
-    def of(self, models: Sequence[Model | Section]) -> list[Table | tuple[str, str]]:
+    def of(self, models: Sequence[Model | Section]) -> list[Table]:
         """Return the tables and figures of all models."""
         from calibrant.report import Model
 
         return [one for model in models if isinstance(model, Model) for one in self._of_one(model)]
 
-    def _of_one(self, model: Model) -> list[Table | tuple[str, str]]:
+    def _of_one(self, model: Model) -> list[Table]:
         """Return the tables and figures of one model, of its calibrated rows if there are such."""
         from calibrant.data.predictions import Predictions
         from calibrant.operate import thresholds
-        from calibrant.report.decisions import answer_table, benefit_picture, cost_table
+        from calibrant.report.decisions import answer_table, cost_table
 
         if self.costs is None and self.error is None:
             return []
@@ -168,11 +168,10 @@ class Decided:
                 f"top-label pairs in {model.source}",
                 "save the model's logits",
             )
-        found: list[Table | tuple[str, str]] = []
+        found: list[Table] = []
         if self.costs is not None:
             self.costs.check_classes(model.class_names or ())
             found.append(cost_table(model.name, data, rule=thresholds(self.costs.table), actions=self.costs.actions))
-            found += [benefit_picture(model.name, data)] if data.classes == 2 else []
         if self.error is not None:
             found.append(answer_table(model.name, data, error=self.error))
         return found

@@ -12,7 +12,7 @@ from calibrant.binning import EqualMass
 from calibrant.plot.arguments import check_data
 from calibrant.plot.diagrams import Data, event_pairs, to_cpu
 
-__all__ = ["IsotonicDiagram", "isotonic_diagram"]
+__all__ = ["IsotonicDiagram", "isotonic_diagram", "isotonic_of_cells"]
 
 Floats = NDArray[np.float64]
 _CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
@@ -75,24 +75,52 @@ def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed:
     check_count(seed, name="seed", low=0)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     p, y = (column.numpy() for column in to_cpu(event_pairs(data)))
-    places, count, hits = _distinct(p, y)
-    fitted = _isotonic(hits / count, count)
-    knots = _ends_of_blocks(fitted)
-    base, parts = float(y.mean()), np.repeat(fitted, count.astype(np.int64))
-    order = np.argsort(p, kind="stable")
-    after = float(np.mean((parts - y[order]) ** 2))
+    table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
+    kept = table.count > 0
+    cells = (table.count[kept].numpy().astype(np.float64), table.sum_p[kept].numpy())
+    brier = float(np.mean((p - y) ** 2))
+    return isotonic_of_cells(*_distinct(p, y), brier, band=cells, draws=draws, level=level, seed=seed)
+
+
+def isotonic_of_cells(
+    places: Floats,
+    count: Floats,
+    hits: Floats,
+    brier: float,
+    *,
+    band: tuple[Floats, Floats],
+    draws: int = 200,
+    level: float = 0.95,
+    seed: int = 0,
+) -> IsotonicDiagram:
+    """Return the isotonic diagram of rows that were summed by their probability.
+
+    Args:
+        places: (C,) probabilities, increasing.
+        count: (C,) rows at each.
+        hits: (C,) events among them.
+        brier: Mean (p − y)² of the rows.
+        band: (B,) counts and (B,) sums of p of the cells in which the band is drawn.
+        draws: As in ``isotonic_diagram``.
+        level: As there.
+        seed: As there.
+    """
+    fitted, rows = _isotonic(hits / count, count), float(count.sum())
+    knots, base = _ends_of_blocks(fitted), float(hits.sum()) / rows
+    # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
+    after = float((count * fitted**2 - 2 * fitted * hits + hits).sum()) / rows
     rest = base * (1 - base)
-    band_p, low, high = _band(p, draws=draws, level=level, seed=seed)
+    band_p, low, high = _band(*band, draws=draws, level=level, seed=seed)
     return IsotonicDiagram(
         p=places[knots].tolist(),
         recalibrated=fitted[knots].tolist(),
         band_p=band_p.tolist(),
         band_low=low.tolist(),
         band_high=high.tolist(),
-        miscalibration=max(float(np.mean((p - y) ** 2)) - after, 0.0),
+        miscalibration=max(brier - after, 0.0),
         discrimination=max(rest - after, 0.0),
         uncertainty=rest,
-        n=len(p),
+        n=round(rows),
     )
 
 
@@ -117,11 +145,8 @@ def _ends_of_blocks(fitted: Floats) -> NDArray[np.int64]:
     return np.unique(np.stack([starts, ends], axis=1).ravel()).astype(np.int64)
 
 
-def _band(p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
-    table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
-    kept = table.count > 0
-    count = table.count[kept].numpy().astype(np.float64)
-    mean = np.clip(table.sum_p[kept].numpy() / count, 0.0, 1.0)
+def _band(count: Floats, sum_p: Floats, *, draws: int, level: float, seed: int) -> tuple[Floats, Floats, Floats]:
+    mean = np.clip(sum_p / count, 0.0, 1.0)
     drawn = np.random.default_rng(seed).binomial(count.astype(np.int64), mean, size=(draws, len(count)))
     curves = np.stack([_isotonic(hits / count, count) for hits in drawn])
     low, high = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)

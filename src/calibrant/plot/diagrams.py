@@ -98,7 +98,7 @@ def event_pairs(data: Data) -> BinaryPairs:
     Raises:
         InputError: If there are no rows.
     """
-    check_data(data)
+    check_data(data, weighted=True)
     return data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
 
 

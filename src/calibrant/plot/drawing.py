@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "draw_diagram",
     "draw_diagrams",
+    "draw_dots",
     "draw_histogram",
     "draw_isotonic",
     "draw_risk",
@@ -57,7 +58,6 @@ def draw_diagram(
     """
     start = lower_limit(diagram) if start is None else start
     _diagonal(ax, start, palette, words=words)
-    largest = max((b.count for b in diagram.bins), default=1)
     for b in diagram.bins:
         ax.plot(
             [b.confidence] * 2,
@@ -69,6 +69,20 @@ def draw_diagram(
         )
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
+    draw_dots(diagram, ax, palette=palette)
+    _square(ax, start)
+    return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
+
+
+def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None:
+    """Draw the dot of every bin: its area is proportional to the rows; a diamond lies outside what is expected if calibrated.
+
+    Args:
+        diagram: From ``diagram_of``.
+        ax: Where to draw.
+        palette: Colours.
+    """
+    largest = max((b.count for b in diagram.bins), default=1)
     for place, b in enumerate(diagram.bins):
         marker, colour = ("D", palette.bad) if b.off else ("o", palette.good)
         area = max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0)  # a diamond looks larger
@@ -76,8 +90,6 @@ def draw_diagram(
         dot.set_gid(f"bin-{place}")  # the report attaches the bin's numbers to this id
         dot.set_edgecolor(palette.ink)
         dot.set_linewidth(0.5)
-    _square(ax, start)
-    return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
 
 
 def draw_diagrams(
@@ -110,7 +122,9 @@ def draw_diagrams(
     return finish(ax, palette, x="confidence", y="accuracy", in_percent="xy")
 
 
-def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LIGHT, event: str = "") -> "Figure":
+def draw_isotonic(
+    diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LIGHT, event: str = "", words: bool = True
+) -> "Figure":
     """Draw the isotonic diagram: the curve, its consistency band, and the decomposition of the Brier score.
 
     Args:
@@ -118,6 +132,7 @@ def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LI
         ax: Where to draw.
         palette: Colours.
         event: Name of the event for the axis labels; "" is "the event".
+        words: Whether to print the decomposition and what the band is.
 
     Returns:
         The figure of ``ax``.
@@ -128,14 +143,15 @@ def draw_isotonic(diagram: IsotonicDiagram, ax: "Axes", *, palette: Palette = LI
     )
     _diagonal(ax, 0.0, palette, words=False)
     ax.plot(diagram.p, diagram.recalibrated, color=palette.good, linewidth=1.8, zorder=3)
-    parts = (
-        f"miscalibration {diagram.miscalibration:.4f}\n"
-        f"discrimination {diagram.discrimination:.4f}\n"
-        f"uncertainty {diagram.uncertainty:.4f}"
-    )
-    ax.text(0.03, 0.97, parts, transform=ax.transAxes, va="top", fontsize=7.5, color=palette.ink)
-    note = "grey: expected if calibrated (95 %)"
-    ax.text(0.97, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color=palette.faint)
+    if words:
+        parts = (
+            f"miscalibration {diagram.miscalibration:.4f}\n"
+            f"discrimination {diagram.discrimination:.4f}\n"
+            f"uncertainty {diagram.uncertainty:.4f}"
+        )
+        ax.text(0.03, 0.97, parts, transform=ax.transAxes, va="top", fontsize=7.5, color=palette.ink)
+        note = "grey: expected if calibrated (95 %)"
+        ax.text(0.97, 0.03, note, transform=ax.transAxes, ha="right", fontsize=7.5, color=palette.faint)
     _square(ax, 0.0)
     return finish(ax, palette, x=f"predicted probability of {what}", y=f"frequency of {what}", in_percent="xy")
 

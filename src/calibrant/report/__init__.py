@@ -1,6 +1,6 @@
 """Reports for people: tables and figures in one self-contained HTML, Markdown or JSON file."""
 
-from calibrant.report.model import Model, Table
+from calibrant.report.model import Claims, Model, Table
 from calibrant.report.render import write_report
 from calibrant.report.streamed import diagnose_streamed
 from calibrant.report.tables import measure
@@ -8,6 +8,7 @@ from calibrant.report.verdict import MARGIN, Verdict
 
 __all__ = [
     "MARGIN",
+    "Claims",
     "Model",
     "Table",
     "Verdict",

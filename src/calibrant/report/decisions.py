@@ -1,6 +1,5 @@
 """The part of a report on decisions: the cost of acting on the probabilities, and the rows to answer."""
 
-import io
 from collections.abc import Sequence
 
 from calibrant.data.predictions import Predictions
@@ -8,12 +7,9 @@ from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 from calibrant.operate.costs import weigh
 from calibrant.operate.decide import CostRule
-from calibrant.plot.decisions import decision_curve
-from calibrant.report.figures import data_address
 from calibrant.report.model import Table
-from calibrant.report.theory_figures import steady
 
-__all__ = ["answer_table", "benefit_picture", "cost_table"]
+__all__ = ["answer_table", "cost_table"]
 
 COVERAGE = 0.8  # "answer 80 %"
 
@@ -64,19 +60,6 @@ def answer_table(name: str, data: Predictions, *, error: float) -> Table:
         rows,
         note,
     )
-
-
-def benefit_picture(name: str, data: Predictions) -> tuple[str, str]:
-    """Return the decision curve of two classes as (caption, address) for ``write_report``.
-
-    Args:
-        name: Of the model.
-        data: As in ``cost_table``, of two classes.
-    """
-    text = io.StringIO()
-    decision_curve(data).figure.savefig(text, format="svg", metadata={"Date": None})
-    caption = f"Net benefit of acting on class 1 where its probability reaches t, by t: {name}. The band holds at each t with 95 %."
-    return caption, data_address(steady(text.getvalue()))
 
 
 def _answers(label: str, rule: Abstention) -> list[str]:

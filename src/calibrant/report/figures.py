@@ -1,23 +1,21 @@
 """Figures of a report: plots of ``calibrant.plot`` at fixed positions, as inline SVG with the page's colours and reproducible bytes."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from calibrant.plot.diagrams import Diagram
-from calibrant.plot.drawing import draw_diagram, draw_histogram, draw_risk, lower_limit
-from calibrant.plot.risk import Curve
-from calibrant.plot.style import LIGHT, Palette, finish
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 import base64
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
+
+from calibrant.data.checks import Data
+from calibrant.plot.decisions import DecisionCurve, draw_decisions
+from calibrant.plot.diagrams import Diagram, diagram_of
+from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, draw_risk, lower_limit
+from calibrant.plot.risk import Curve
+from calibrant.plot.style import LIGHT, Palette, finish
+from calibrant.report.events import EventFigures, EventSection
+from calibrant.report.model import Picture
+from calibrant.report.section import Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +81,104 @@ def before_after_figure(before: Diagram, after: Diagram, *, palette: Palette = L
     return figure
 
 
+def event_figure(state: EventFigures, *, name: str, palette: Palette = LIGHT) -> "Figure":
+    """Return a new figure: the isotonic curve of an event with its band, above the rows with and without it.
+
+    Args:
+        state: The figures.
+        name: Name of the event.
+        palette: Colours.
+    """
+    figure = _bare(4.3, 5.7)
+    ax = figure.add_axes((0.165, 0.36, 0.795, 0.795 * 4.3 / 5.7))
+    draw_isotonic(state.isotonic, ax, palette=palette, event=name, words=False)
+    draw_dots(state.diagram, ax, palette=palette)
+    below = figure.add_axes((0.165, 0.09, 0.795, 0.165))
+    # twenty bars: percents in fives, and p = 1 with the last
+    events, misses = (
+        [sum(part[at : at + 5]) + (part[100] if at == 95 else 0) for at in range(0, 100, 5)] for part in state.percents
+    )
+    left = [at / 20 for at in range(20)]
+    below.bar(
+        left,
+        [x / state.rows for x in misses],
+        0.05,
+        align="edge",
+        color=palette.band,
+        edgecolor=palette.faint,
+        linewidth=0.6,
+    )
+    below.bar(
+        left,
+        [-x / state.rows for x in events],
+        0.05,
+        align="edge",
+        color=palette.good,
+        edgecolor=palette.faint,
+        linewidth=0.6,
+    )
+    below.axhline(0, color=palette.faint, linewidth=0.8)
+    most = max(max(events), max(misses)) / state.rows
+    below.set(xlim=(0, 1), ylim=(-1.25 * most, 1.25 * most))
+    for height, text in ((0.95, "without the event"), (0.05, "with it")):
+        va = "top" if height > 0.5 else "bottom"
+        below.text(0.98, height, text, transform=below.transAxes, ha="right", va=va, fontsize=7.5, color=palette.ink)
+    finish(below, palette, x="predicted probability", y="rows", in_percent="x")
+    below.yaxis.set_major_formatter(lambda value, _: f"{100 * abs(value):.3g} %")
+    return figure
+
+
+def event_pictures(event: EventSection, *, prefix: str) -> list[Picture]:
+    """Return the isotonic curves before and after calibration, for the first screen.
+
+    Args:
+        event: The section.
+        prefix: Of the ids in the pictures.
+    """
+    found = []
+    for when, state in zip(
+        ("Before", "After") if len(event.states) > 1 else ("Uncalibrated",), event.states, strict=True
+    ):
+        figure = event_figure(state, name=event.name, palette=PLACEHOLDERS)
+        svg = inline_svg(
+            figure, prefix=f"{prefix}e{when[0]}", titles=_titles(state.diagram, "mean probability", "rate")
+        )
+        caption = f"{when}: mean probability {100 * state.mean:.1f} %, rate {100 * state.rate:.1f} %"
+        found.append(Picture(caption, svg))
+    return found
+
+
+def benefit_picture(event: EventSection, *, prefix: str) -> Picture:
+    """Return the decision curve of the last probabilities.
+
+    Args:
+        event: The section.
+        prefix: Of the ids in the picture.
+    """
+    ax = _bare(4.3, 2.9).add_axes((0.19, 0.17, 0.77, 0.79))
+    svg = inline_svg(
+        draw_decisions(DecisionCurve(tuple(event.last.benefits)), ax, palette=PLACEHOLDERS), prefix=f"{prefix}n"
+    )
+    band = " The band holds at each t with 95 %." if event.last.independent else ""
+    return Picture(f"Net benefit of acting on {event.name} where its probability reaches t, by t.{band}", svg)
+
+
+def before_after_panels(models: Sequence[tuple[str, Data, Data]]) -> list[Picture]:
+    """Return small reliability diagrams on one scale: of every model before calibration, then of every model after it.
+
+    Args:
+        models: (name, predictions before, predictions after) of each.
+    """
+    found = []
+    for when, at in (("before", 1), ("after", 2)):
+        for number, one in enumerate(models):
+            diagram = diagram_of(one[at])
+            figure = panel_figure(diagram, palette=PLACEHOLDERS, x="confidence", y="accuracy")
+            svg = inline_svg(figure, prefix=f"m{when[0]}{number}", titles=_titles(diagram))
+            found.append(Picture(f"{one[0]}, {when}", svg))
+    return found
+
+
 def risk_figure(curves: Sequence[tuple[str, Curve]], *, palette: Palette = LIGHT) -> "Figure":
     """Return a new figure of risk against coverage.
 
@@ -115,48 +211,45 @@ def data_address(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
-class Drawable(Protocol):
-    """The parts of a section that are drawn."""
-
-    @property
-    def diagrams(self) -> tuple[Diagram, Diagram | None]:
-        """Reliability diagrams before and after calibration."""
-
-    @property
-    def histograms(self) -> tuple[Diagram, Diagram | None]:
-        """The same in bins of equal width."""
-
-    @property
-    def curves(self) -> list[tuple[str, Curve]]:
-        """Risk-coverage curves."""
-
-    @property
-    def panels(self) -> dict[str, list[tuple[str, Diagram]]]:
-        """Small diagrams by class and by group."""
-
-
-def figures_of(section: Drawable, *, prefix: str) -> dict[str, str]:
-    """Return the SVG of each figure of a section: "before", "after" (if there is one), "risk", and "class-0" … of its panels."""
-    start = lower_limit(*(diagram for diagram in section.diagrams if diagram is not None))
-    drawn = {}
-    for name, diagram, histogram in zip(("before", "after"), section.diagrams, section.histograms, strict=True):
-        if diagram is not None:
-            figure = reliability_figure(diagram, histogram, palette=PLACEHOLDERS, start=start)
-            drawn[name] = inline_svg(figure, prefix=f"{prefix}{name[0]}", titles=_titles(diagram))
+def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
+    """Return the pictures of a section: "first" and, for an event, "benefit"; and the SVG of "risk" and of "class-0" … of its panels."""
+    drawn: dict[str, Any] = {}
+    if section.event is None:
+        drawn["first"] = _confidence_pictures(section, prefix=prefix)
+    else:
+        drawn["first"] = event_pictures(section.event, prefix=prefix)
+        drawn["benefit"] = benefit_picture(section.event, prefix=prefix)
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
     for kind, diagrams in section.panels.items():
         x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
         for number, (_, diagram) in enumerate(diagrams):
             figure = panel_figure(diagram, palette=PLACEHOLDERS, x=x, y=y)
-            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=_titles(diagram))
+            titles = _titles(diagram, f"mean {x}", y)
+            drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=titles)
     return drawn
 
 
-def _titles(diagram: Diagram) -> dict[str, str]:
+def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
+    start = lower_limit(*(diagram for diagram in section.diagrams if diagram is not None))
+    found = []
+    names = ("Before", f"After {section.model.calibrated_in_short}") if section.after else ("Uncalibrated",)
+    for name, diagram, histogram in zip(names, section.diagrams, section.histograms, strict=False):
+        assert diagram is not None
+        figure = reliability_figure(diagram, histogram, palette=PLACEHOLDERS, start=start)
+        off = sum(one.off for one in diagram.bins)
+        caption = (
+            f"{name}: mean confidence {100 * diagram.confidence:.2f} %, accuracy {100 * diagram.accuracy:.2f} %; {off} of "
+            f"{len(diagram.bins)} bins lie outside what is expected if calibrated"
+        )
+        found.append(Picture(caption, inline_svg(figure, prefix=f"{prefix}{name[0].lower()}", titles=_titles(diagram))))
+    return found
+
+
+def _titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> dict[str, str]:
     """Return the tooltip of each dot, by the dot's id."""
     return {
         f"bin-{place}": (
-            f"{b.count:,} rows: mean confidence {100 * b.confidence:.2f} %, accuracy {100 * b.accuracy:.2f} % "
+            f"{b.count:,} rows: {p} {100 * b.confidence:.2f} %, {y} {100 * b.accuracy:.2f} % "
             f"({100 * b.expect_low:.1f} – {100 * b.expect_high:.1f} % expected if calibrated)"
         )
         for place, b in enumerate(diagram.bins)

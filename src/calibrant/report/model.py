@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_data, check_label, check_names
+from calibrant.plot.diagrams import is_event
 
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
@@ -100,7 +101,14 @@ class Model(Calibrated):
 
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``."""
-        return str(index) if self.class_names is None else str(self.class_names[index])
+        return name_of_class(index, self.class_names, event=is_event(self.before))
+
+
+def name_of_class(index: int, names: Sequence[str] | None, *, event: bool) -> str:
+    """Return the name of a class, or its index; of two classes without names "class 1", which is the event."""
+    if names is not None:
+        return str(names[index])
+    return f"class {index}" if event else str(index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +142,7 @@ class Table:
         note: How to read it.
     """
 
+    kind: ClassVar[str] = "table"
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -149,6 +158,42 @@ class Table:
             raise InputError(
                 f"{len(self.header)} cells in every row of {self.title!r}", f"{len(wrong[0])}", "fill the row"
             )
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Sentences under a heading, one a line.
+
+    Args:
+        title: The heading.
+        lines: The sentences.
+    """
+
+    kind: ClassVar[str] = "claims"
+    title: str
+    lines: Sequence[str]
+
+    def __post_init__(self) -> None:
+        check_label(self.title, name="title")
+        for line in check_sequence(self.lines, name="lines"):
+            check_label(line, name="every line")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the page's own colours; made by ``report.figures``.
+
+    Args:
+        caption: What it shows.
+        svg: The SVG element, printed as it is.
+    """
+
+    kind: ClassVar[str] = "picture"
+    caption: str
+    svg: str
+
+
+Block: TypeAlias = Table | Claims | Picture | tuple[str, str]
 
 
 def _same_weights(one: Data, other: Data) -> bool:

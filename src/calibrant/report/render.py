@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from calibrant.calibrators.auto.auto import Evidence
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_label
 from calibrant.report.groups_report import FIRST, PROMISE
-from calibrant.report.model import Model, Table
+from calibrant.report.model import Block, Claims, Model, Picture, Table
 from calibrant.report.section import MOST_ROWS, Section, diagnose
 from calibrant.report.verdict import MARGIN
-from calibrant.report.wording import GLOSSARY, HOW_TO_READ, LIMITS
+from calibrant.report.wording import GLOSSARY, LIMITS
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
+WORDY = ("what to do",)  # columns of sentences
 
 
 def write_report(
@@ -36,11 +38,12 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str = "Calibration report",
-    tables: Sequence[Table | tuple[str, str]] = (),
+    tables: Sequence[Block] = (),
     notes: Sequence[str] = (),
     format: str | None = None,
     draws: int = 1000,
     margin: float = MARGIN,
+    overview: bool = True,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
 
@@ -48,12 +51,13 @@ def write_report(
         models: The models in order; pass a ``Section`` for one that is already diagnosed, such as rows on disk.
         path: Where to write it.
         title: Its heading.
-        tables: Tables computed elsewhere, and (caption, address) of figures drawn elsewhere, shown before the models: first
-            the tables, then in HTML the figures.
+        tables: Tables computed elsewhere, sentences as ``Claims``, and (caption, address) of figures drawn elsewhere, shown
+            before the models in this order; figures in HTML alone.
         notes: Paragraphs shown below the heading.
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
         draws: Simulation draws for intervals and limits; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
+        overview: Whether several models open with a table of all of them.
 
     Returns:
         The path.
@@ -84,8 +88,8 @@ def write_report(
         {
             "title": title,
             "notes": list(notes),
-            "tables": [one for one in tables if isinstance(one, Table)],
-            "pictures": [one for one in tables if not isinstance(one, Table)],
+            "blocks": list(tables),
+            "overview": overview,
             "sections": sections,
         }
     )
@@ -111,9 +115,9 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
     return chosen
 
 
-def _check_extras(tables: Sequence[Table | tuple[str, str]], notes: Sequence[str]) -> None:
+def _check_extras(tables: Sequence[Block], notes: Sequence[str]) -> None:
     for one in check_sequence(tables, name="tables"):
-        if not isinstance(one, Table) and not _is_picture(one):
+        if not isinstance(one, Table | Claims | Picture) and not _is_picture(one):
             remedy = "pass a list of calibrant.report.Table, or two strings a figure"
             raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     for note in check_sequence(notes, name="notes"):
@@ -161,11 +165,18 @@ def environment(*, markdown: bool = False) -> Any:
     )
     made.filters["soft"] = _soft
     made.filters["percent"] = lambda value: "" if value is None else f"{100 * value:.2f} %"
-    made.globals.update(versions=versions(), limits=LIMITS, how_to_read=HOW_TO_READ, most=MOST_ROWS)
-    made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST)
+    made.globals.update(versions=versions(), limits=LIMITS, most=MOST_ROWS)
+    made.globals.update(glossary=GLOSSARY, promise=PROMISE, first_groups=FIRST, wordy=WORDY)
+    made.filters["groups"] = _in_groups
+    made.filters["numbers"] = lambda value: json.dumps(value, separators=(",", ":"))
     if markdown:
         made.finalize = _without_tags
     return made
+
+
+def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
+    """Return consecutive blocks of one kind together: pictures stand side by side."""
+    return [(kind, list(group)) for kind, group in groupby(blocks, key=lambda block: getattr(block, "kind", "image"))]
 
 
 def _soft(name: Any) -> Any:
@@ -215,11 +226,12 @@ def _json(context: dict[str, Any]) -> str:
             "diagram_after": None if section.diagrams[1] is None else asdict(section.diagrams[1]),
             "classes": [asdict(part) for part in section.classes],
             "groups": [asdict(part) for part in section.groups],
+            "event": None if section.event is None else section.event.plain,
             "for_whom": None if section.audit is None else asdict(section.audit),
         }
         for section in context["sections"]
     ]
     rows = [row.plain() for section in context["sections"] for row in [*section.before, *section.after]]
-    tables = [asdict(table) for table in context["tables"]]
+    tables = [asdict(block) for block in context["blocks"] if isinstance(block, Table)]
     shown = {"title": context["title"], "notes": context["notes"], "tables": tables, "rows": rows, "models": models}
     return json.dumps(shown | {"versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

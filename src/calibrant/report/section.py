@@ -14,14 +14,23 @@ from calibrant.data.checks import Data, count_of, need_rows
 from calibrant.data.leakage import rows_of
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE
-from calibrant.plot.diagrams import Bin, Diagram, diagram_from, diagram_of
+from calibrant.plot.diagrams import Bin, Diagram, diagram_from, diagram_of, event_pairs, is_event
 from calibrant.plot.risk import Curve, risk_curve
 from calibrant.report.advice import Advice, Gain, advice_of, gains_of
+from calibrant.report.events import EventCells, EventFigures, EventSection, percents
 from calibrant.report.groups_report import Audit, audit_of, group_findings
-from calibrant.report.model import Model, Subject, fingerprint
+from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
 from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
-from calibrant.report.wording import bin_sentence, summary, weight_remarks
+from calibrant.report.wording import (
+    HOW_TO_READ,
+    HOW_TO_READ_AN_EVENT,
+    TO_DO,
+    WITHIN_CHANCE,
+    bin_sentence,
+    summary,
+    weight_remarks,
+)
 
 BINS = 15
 MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
@@ -73,6 +82,8 @@ class Section:
         fingerprint: Hash of the data, 16 hexadecimal digits.
         remarks: What is left out and why.
         audit: The calibration of groups of rows by their features, or None.
+        event: The probability of the event, for two classes and for pairs of a probability and an outcome; else None.
+        percents: Rows, Σp and Σy by whole percent of the probability, before and after.
     """
 
     model: Model | Subject
@@ -91,6 +102,8 @@ class Section:
     fingerprint: str
     remarks: Sequence[str] = ()
     audit: Audit | None = None
+    event: EventSection | None = None
+    percents: Sequence[Sequence[list[float]]] = ()
 
     @property
     def advice(self) -> Advice:
@@ -100,6 +113,9 @@ class Section:
     @property
     def ece(self) -> tuple[Row, Row | None]:
         """The rows of the ECE before and after."""
+        if self.event is not None:
+            states = self.event.states
+            return states[0].ece, states[1].ece if len(states) > 1 else None
         before = find_row(self.before, ECE())
         assert before is not None
         return before, find_row(self.after, ECE())
@@ -109,6 +125,33 @@ class Section:
         """The rows of the table, before and after, without uninformative ones."""
         after: Sequence[Row | None] = self.after or [None] * len(self.before)
         return [pair for pair in zip(self.before, after, strict=True) if not pair[0].says_nothing]
+
+    @property
+    def statistics(self) -> Table:
+        """Every informative figure, before and after, with what it is if calibrated and what to do."""
+        when = ("before", "after") if self.after else ("value",)
+        rows = []
+        for pair in self.shown:
+            states = [row for row in pair if row is not None]
+            last, cells = states[-1], [(row.shown(row.value), row.interval + " %" * row.percent) for row in states]
+            within = last.null_high is not None and last.value <= last.null_high
+            todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
+            shown = [cell if cell != " %" else "" for pair in cells for cell in pair]
+            rows.append([last.label, *shown, last.limits, todo])
+        header = ["metric", *(cell for name in when for cell in (name, "95 %")), "if calibrated", "what to do"]
+        title = f"All figures, before and after {self.model.calibrated_in_short}" if self.after else "All figures"
+        return Table(title, header, rows)
+
+    @property
+    def cells(self) -> dict[str, list[list[float]]]:
+        """Of each whole percent of probability: rows, Σp and Σy, before and after calibration, for the page's sliders."""
+        named = zip(("before", "after"), self.percents, strict=False)
+        return {name: [[round(x, 3) for x in column] for column in columns] for name, columns in named}
+
+    @property
+    def how_to_read(self) -> Sequence[str]:
+        """How to read the pictures of the first screen."""
+        return HOW_TO_READ if self.event is None else HOW_TO_READ_AN_EVENT
 
     @property
     def left_out(self) -> list[str]:
@@ -179,6 +222,9 @@ class Figures:
         classes: The bins of each class; none for top-label pairs.
         groups: The bins of each group of rows.
         group_diagram: Returns the diagram of a group; None takes the bins of ``groups``.
+        cells: The state of ``EventCells``: of the event's probability, or of the confidence where there is no event.
+        event_ece: The ECE of the event's probability, or None where there is no event.
+        independent: Whether rows are independent and count once or as often as they occurred.
     """
 
     rows: list[Row]
@@ -187,7 +233,10 @@ class Figures:
     curve: Curve
     classes: Mapping[int, Binned]
     groups: Mapping[int, Binned]
+    cells: BinTable
     group_diagram: Callable[[int], Diagram] | None = None
+    event_ece: Row | None = None
+    independent: bool = True
 
 
 def section_of(
@@ -218,7 +267,16 @@ def section_of(
     classes = _parts([state.classes for state in states], class_name)
     groups = _parts([state.groups for state in states], str)
     in_class, in_group = partial(_diagram, last.classes), last.group_diagram or partial(_diagram, last.groups)
-    verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
+    events = tuple(
+        EventFigures(state.cells, state.event_ece, state.independent) for state in states if state.event_ece is not None
+    )
+    if len(events) == len(states):
+        event = EventSection(class_name(1), events, margin)
+        verdicts = [verdict_of([one.ece], one.diagram, margin=margin, side=event.side_of(one)) for one in events]
+    else:
+        event = None
+        verdicts = [verdict_of(state.rows, state.diagram, margin=margin) for state in states]
+    facts = summary(model, first.rows, after, first.diagram) if event is None else event.facts
     return Section(
         model=model,
         before=first.rows,
@@ -235,10 +293,12 @@ def section_of(
             "class": [(part.name, in_class(part.key)) for part in classes[:PANELS] if part.key in last.classes],
             "group": [(part.name, in_group(part.key)) for part in groups[:PANELS]],
         },
-        words=summary(model, first.rows, after, first.diagram) + group_findings(audit),
+        words=facts + group_findings(audit),
         fingerprint=fingerprint,
         remarks=remarks,
         audit=audit,
+        event=event,
+        percents=[percents(state.cells) for state in states],
     )
 
 
@@ -276,7 +336,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
     for data, calibrator in ((model.before, None), (model.after, model.calibrated_with)):
         if data is not None:
             rows = measure(data, file=file, split=model.split, draws=draws, calibrator=calibrator)
-            states.append(_figures_of(data, rows, of=model.before))
+            states.append(_figures_of(data, rows, of=model.before, draws=draws))
     return section_of(
         model,
         states,
@@ -289,7 +349,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
     )
 
 
-def _figures_of(data: Data, rows: list[Row], *, of: Data) -> Figures:
+def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures:
     """Return the figures of rows in memory, with the groups that the rows had before calibration."""
     counted = need_rows(data, what="a report")
     groups, pairs = need_rows(of, what="a report").groups, counted.top_label()
@@ -301,8 +361,17 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data) -> Figures:
         risk_curve(data),
         _classes(counted),
         {key: Binned(_BINNING.table(one.p, one.y, weight=one.weights), count_of(one)) for key, one in own.items()},
+        EventCells().state(counted),
         lambda key: diagram_of(own[key]),  # of equal mass: a group may have few rows
+        _event_ece(counted, rows[0], draws=draws) if is_event(counted) else None,
+        counted.groups is None and counted.weight_kind != "sampling",
     )
+
+
+def _event_ece(data: Data, place: Row, *, draws: int) -> Row:
+    """Return the ECE of the event's probability of rows in memory; ``place`` says whose they are."""
+    where = {"file": place.file, "split": place.split, "calibrator": place.calibrator}
+    return measure(event_pairs(data), metrics=[ECE(_BINNING)], draws=draws, **where)[0]
 
 
 def _classes(data: Data) -> dict[int, Binned]:

@@ -24,8 +24,9 @@ from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
 from calibrant.report.advice import NOTHING, Gain, mean_gain
+from calibrant.report.events import EventCells, ReportSum, event_bins, event_nulls, mass_table
 from calibrant.report.groups_report import Audit, audit, unread
-from calibrant.report.model import Subject
+from calibrant.report.model import Subject, name_of_class
 from calibrant.report.section import BINS, Binned, Figures, Section, equal_edges, section_of
 from calibrant.report.tables import Row, in_percent, label_of
 from calibrant.report.verdict import MARGIN, check_margin
@@ -118,13 +119,13 @@ def diagnose_streamed(
     for one in (*done, *([] if sample is None else [sample])):
         one.remove()
     measured = [
-        _figures(_rows(shown, state, with_, draws=draws), state)
+        _figures(*_rows(shown, state, with_, draws=draws), state)
         for state, with_ in zip(states, (None, shown.calibrated_with), strict=False)
     ]
     return section_of(
         shown,
         measured,
-        class_name=str if class_names is None else lambda k: str(class_names[k]),
+        class_name=lambda k: name_of_class(k, class_names, event=rows.classes == 2),
         margin=margin,
         gains=_gains(states[0]),
         fingerprint=states[0][Digest()].fingerprint,
@@ -134,7 +135,7 @@ def diagnose_streamed(
 
 
 def _metrics() -> list[SumMetric[Any]]:
-    return [*(Moments(metric) for metric in _MEANS), _ECE, _CLASSES, FineCells(), ByGroup()]
+    return [*(Moments(metric) for metric in _MEANS), _ECE, _CLASSES, FineCells(), ByGroup(), EventCells()]
 
 
 def _second_file(checkpoint: str | os.PathLike[str] | None, word: str) -> Path | None:
@@ -153,8 +154,8 @@ class _PassProgress:
         self.report(self.before + done, self.total)
 
 
-def _figures(rows: list[Row], states: States) -> Figures:
-    """Return the figures of rows on disk, from their sums."""
+def _figures(rows: list[Row], event: Row | None, states: States) -> Figures:
+    """Return the figures of rows on disk, from their sums; ``event`` is the ECE of an event's probability."""
     cells, flat = states[FineCells()], states[_CLASSES].table
     mass, ends = mass_table(cells)
     sums = zip(*(part.view(-1, BINS) for part in (flat.count, flat.sum_p, flat.sum_y)), strict=True)
@@ -166,13 +167,20 @@ def _figures(rows: list[Row], states: States) -> Figures:
         _curve(cells),
         {k: Binned(table, round(float(table.sum_y.sum()))) for k, table in enumerate(classes)},
         {key: Binned(table, int(table.total)) for key, table in states[ByGroup()].tables()},
+        states[EventCells()],
+        event_ece=event,
+        independent=not _clustered(states),
     )
+
+
+def _clustered(states: States) -> bool:
+    groups: GroupSums = states[ByGroup()]
+    return bool(len(groups.keys) or groups.dropped)
 
 
 def _gains(states: States) -> list[Gain]:
     """Return the calibrator's gain over doing nothing; none for rows with groups, for which its interval does not hold."""
-    groups: GroupSums = states[ByGroup()]
-    if len(groups.keys) or groups.dropped:
+    if _clustered(states):
         return []
     sums = [state for metric, state in states.items() if isinstance(metric, LossGain)]
     found = [
@@ -182,11 +190,10 @@ def _gains(states: States) -> list[Gain]:
     return [gain for gain in found if gain is not None]
 
 
-def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: int) -> list[Row]:
-    """Return a row for each metric of the panel that is a sum."""
+def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: int) -> tuple[list[Row], Row | None]:
+    """Return a row for each metric of the panel that is a sum, and the ECE of the event's probability of two classes."""
     table: BinTable = states[_ECE]
-    groups: GroupSums = states[ByGroup()]
-    clustered = bool(len(groups.keys) or groups.dropped)
+    clustered = _clustered(states)
     # labels drawn independently by row would give clustered rows a limit that they exceed too often
     nulls = null_tables(states[FineCells()], table, draws=draws) if draws and not clustered else None
 
@@ -208,17 +215,24 @@ def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: in
         sums: MomentSums = states[Moments(metric)]
         ends = _mean_interval(metric, sums) if draws and not clustered else None
         found.append(row(metric, sums.total / sums.rows, ends))
-    for binned in _BINNED:
-        null = None if nulls is None else binned.errors(nulls)
-        level = None if null is None else float(torch.quantile(null, (1 + LEVEL) / 2))
-        ends = None
-        if null is not None and not clustered and binned == _ECE:
+
+    def binned_row(metric: ECE | MCE | DebiasedECE, table: BinTable, nulls: BinTable | None) -> Row:
+        if nulls is None:
+            return row(metric, metric.value(table), None)
+        null, ends = metric.errors(nulls), None
+        if metric == _ECE:
             interval = error_interval(table, null, level=LEVEL)
             ends = interval.low, interval.high
-        mean = None if null is None else float(null.mean())
-        found.append(row(binned, binned.value(table), ends, level, mean))
+        limit = float(torch.quantile(null, (1 + LEVEL) / 2))
+        return row(metric, metric.value(table), ends, limit, float(null.mean()))
+
+    found += [binned_row(metric, table, nulls) for metric in _BINNED]
     found.append(row(_CLASSES, _CLASSES.value(states[_CLASSES]), None))
-    return found
+    if len(states[_CLASSES].table.count) > 2 * BINS:
+        return found, None
+    cells = states[EventCells()]
+    bins = event_bins(cells)
+    return found, binned_row(_ECE, bins, event_nulls(cells, bins, draws=draws) if draws and not clustered else None)
 
 
 def _mean_interval(metric: Metric, sums: "MomentSums") -> tuple[float, float] | None:
@@ -255,19 +269,6 @@ MOST_GROUPS = 10_000  # most groups with sums of their own: a million users woul
 _OCTAVES, _STEPS = 43, 16  # cells next to p = 1: 1 − p from 2⁻¹⁰ down to 2⁻⁵³, sixteen per octave
 
 
-class _ReportSum(SumMetric[Any]):
-    """A sum for a report that is not a metric itself; its value is the number of rows."""
-
-    better = "lower"
-    bounds = (0.0, 1.0)
-    notion = "report"
-    cite = "–"
-
-    def value(self, state: Any) -> float:
-        """Return the number of rows in a state."""
-        return float(state.rows)
-
-
 @dataclass(frozen=True)
 class MomentSums:
     """Sums over rows of a number and of its square.
@@ -293,7 +294,7 @@ class MomentSums:
 
 
 @dataclass(frozen=True)
-class Moments(_ReportSum):
+class Moments(ReportSum):
     """Mean and variance of a metric that is a mean over rows.
 
     Args:
@@ -310,7 +311,7 @@ class Moments(_ReportSum):
 
 
 @dataclass(frozen=True)
-class LossGain(_ReportSum):
+class LossGain(ReportSum):
     """Sums of the reduction of each row's log-loss by a calibrator.
 
     Args:
@@ -330,7 +331,7 @@ class LossGain(_ReportSum):
 
 
 @dataclass(frozen=True)
-class FineCells(_ReportSum):
+class FineCells(ReportSum):
     """Counts and sums in cells of confidence: the 15 bins cut at every 1/1024, and above 1 − 1/1024 by octaves of 1 − p.
 
     The limits if calibrated of the binned errors are simulated from the former, cell by cell; both together give points
@@ -347,10 +348,6 @@ class FineCells(_ReportSum):
         last = fine == CELLS - 1
         cell = cell + torch.where(last, (octave * _STEPS).long().clamp(0, _OCTAVES * _STEPS), 0)
         return BinTable.from_pairs(cell, p, data.correct, bins=_cells())
-
-    def value(self, state: BinTable) -> float:
-        """Return the rows in a state."""
-        return float(state.total)
 
 
 def _cells() -> int:
@@ -379,30 +376,6 @@ def null_tables(state: BinTable, coarse: BinTable, *, draws: int, seed: int = 0)
     numbers = (bins[filled].numpy(), count[filled].numpy(), mean.numpy())
     sums = cell_outcomes(*numbers, bins=BINS, draws=draws, seed=seed)
     return BinTable(coarse.count, coarse.sum_p, sums, coarse.total)
-
-
-def mass_table(cells: BinTable) -> tuple[BinTable, list[float]]:
-    """Return 15 bins of nearly equal mass, unions of cells of ``FineCells``, and their edges.
-
-    A cell belongs to the bin of its middle rank, so a bin's mass is off by at most half a cell at either end.
-
-    Args:
-        cells: The state of ``FineCells``, with at least one row.
-    """
-    kept = torch.nonzero(cells.count)[:, 0]
-    count = cells.count[kept]
-    middle = count.cumsum(0).double() - count / 2
-    bin_of_cell = (middle * BINS / cells.total).long().clamp_max(BINS - 1)
-    names, code = torch.unique(bin_of_cell, return_inverse=True)
-
-    def gathered(values: Tensor) -> Tensor:
-        return torch.zeros(len(names), dtype=values.dtype).index_add_(0, code, values[kept])
-
-    mean = cells.sum_p[kept] / count
-    starts = torch.nonzero(code.diff())[:, 0]
-    between = ((mean[starts] + mean[starts + 1]) / 2).tolist()
-    table = BinTable(gathered(cells.count), gathered(cells.sum_p), gathered(cells.sum_y), cells.total)
-    return table, [0.0, *between, 1.0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +423,7 @@ class GroupSums:
 
 
 @dataclass(frozen=True)
-class ByGroup(_ReportSum):
+class ByGroup(ReportSum):
     """The bins of the top label in each group of rows, for at most 10,000 groups."""
 
     def state(self, data: Data) -> GroupSums:
@@ -489,7 +462,7 @@ class Digests:
 
 
 @dataclass(frozen=True)
-class Digest(_ReportSum):
+class Digest(ReportSum):
     """A fingerprint of the numbers and labels, piece by piece."""
 
     def state(self, data: Data) -> Digests:

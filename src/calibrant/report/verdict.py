@@ -50,18 +50,19 @@ def find_row(rows: list[Row], metric: object) -> Row | None:
     return next((row for row in rows if row.metric == repr(metric)), None)
 
 
-def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN) -> Verdict:
+def verdict_of(rows: list[Row], diagram: Diagram, *, margin: float = MARGIN, side: str | None = None) -> Verdict:
     """Return the verdict on predictions from their ECE, its interval and its limit if calibrated.
 
     Args:
         rows: Figures of the predictions, with the ECE among them.
         diagram: Their diagram, for mean confidence and accuracy.
         margin: ECE above which an error is large in practice, in (0, 1).
+        side: How the probabilities are off, in words; None is over- or under-confident, by the diagram.
     """
     row = find_row(rows, ECE())
     assert row is not None
     state = _state(row, margin)
-    side = _side(diagram.confidence - diagram.accuracy, row.value)
+    side = _side(diagram.confidence - diagram.accuracy, row.value) if side is None else side
     points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
     headline = {
         "calibrated": f"No miscalibration found; an ECE above {points} is excluded",
@@ -88,11 +89,12 @@ def _state(row: Row, margin: float) -> State:
 
 def _side(gap: float, ece: float) -> str:
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
-        return f"Over-confident in some bins and under-confident in others, by {_points(ece)} on average"
-    return f"{'Over' if gap > 0 else 'Under'}-confident by {_points(abs(gap))}"
+        return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
+    return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
 
 
-def _points(value: float) -> str:
+def points(value: float) -> str:
+    """Return a fraction as percentage points."""
     shown = f"{100 * value:.1f}" if value >= 0.001 else f"{100 * value:.2f}"
     return f"{shown} point{'' if shown == '1.0' else 's'}"
 

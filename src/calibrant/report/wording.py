@@ -19,6 +19,31 @@ HOW_TO_READ = (
     ),
 )
 
+HOW_TO_READ_AN_EVENT = (
+    (
+        "The line is how often the event happened (vertical) at each predicted probability (horizontal), by isotonic "
+        "regression. Below the dashed line the probabilities are too high, above it too low."
+    ),
+    (
+        "The grey band holds the line of a calibrated model in 95 % of samples of this size. Dots are fifteenths of the rows; a "
+        "diamond lies outside what is expected. Below: rows without and with the event."
+    ),
+)
+
+# What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
+TO_DO = {
+    "Accuracy": "For more of it train a better model: calibration hardly changes it.",
+    "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
+    "Brier": "Compare as by NLL; it forgives confident errors more.",
+    "ECE": "Calibrate: the confidence is off by this much on average.",
+    "MCE": "Look up the worst bins below; with few rows it is mostly chance.",
+    "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
+    "DebiasedECE": "Read it as the ECE without what chance adds.",
+    "SmoothECE": "Read it as an ECE that depends on no bins.",
+    "AURC": "Lower is better if you answer only the most confident rows.",
+}
+WITHIN_CHANCE = "Nothing: a calibrated model scores as much by chance."
+
 GLOSSARY = (
     ("95 % interval", "contains the true value in 95 % of samples; left out where no interval is known to cover."),
     (
