@@ -224,8 +224,9 @@ def table_of(lines: Sequence[Summary], *, title: str) -> Table:
         "calibrated mean %",
         "calibrated 97.5 %",
     ]
-    rows = sorted({line.rows for line in lines})
-    return Table(title, header, cells, NOTE.format(rows=" or ".join(f"n = {count:,}" for count in rows)))
+    rows = " or ".join(f"n = {count:,}" for count in sorted({line.rows for line in lines}))
+    # the models of a report are those of one seed: a table of them beside these means would disagree
+    return Table(title, header, cells, NOTE.format(rows=rows), lists_models=True)
 
 
 def narrow_table(lines: Sequence[Summary], *, title: str) -> Table:
@@ -249,7 +250,9 @@ def narrow_table(lines: Sequence[Summary], *, title: str) -> Table:
         "number that divides the logits, fitted on validation images by log-loss. By chance: a calibrated network stays below "
         "this ECE in 97.5 % of samples."
     )
-    return Table(title, ["trained with", "error %", "ECE %", "T", "ECE at T %", "by chance"], rows, note)
+    return Table(
+        title, ["trained with", "error %", "ECE %", "T", "ECE at T %", "by chance"], rows, note, lists_models=True
+    )
 
 
 def _calibrators(lines: Sequence[Summary]) -> Table:

@@ -58,7 +58,6 @@ def demo(
         title=study.title,
         notes=[in_one_sentence(measured)],
         tables=[*pictures, table, Claims("What the papers claim, and what shows here", claims), made],
-        overview=False,  # its figures are those of one seed, and would stand beside the means over seeds
     )
     if as_json:
         say_study_json(measured, verdicts, report=str(report))

@@ -140,6 +140,7 @@ class Table:
         header: Column names.
         rows: Cells as text; every row has as many as the header.
         note: How to read it.
+        lists_models: Whether its rows are the report's models, so that no other table of them opens the page.
     """
 
     kind: ClassVar[str] = "table"
@@ -147,6 +148,7 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    lists_models: bool = False
 
     def __post_init__(self) -> None:
         check_label(self.title, name="title")

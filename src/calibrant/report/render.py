@@ -43,7 +43,6 @@ def write_report(
     format: str | None = None,
     draws: int = 1000,
     margin: float = MARGIN,
-    overview: bool = True,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
 
@@ -57,7 +56,6 @@ def write_report(
         format: "html", "md" or "json"; None takes it from the suffix of ``path``, else "html".
         draws: Simulation draws for intervals and limits; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1); a ``Section`` has its own.
-        overview: Whether several models open with a table of all of them.
 
     Returns:
         The path.
@@ -89,7 +87,7 @@ def write_report(
             "title": title,
             "notes": list(notes),
             "blocks": list(tables),
-            "overview": overview,
+            "overview": not any(isinstance(one, Table) and one.lists_models for one in tables),
             "sections": sections,
         }
     )
