@@ -14,16 +14,18 @@ A new score is a subclass that implements ``value``; unless it also implements `
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number, refuse, shown
+from calibrant._core.calls import PublicCalls
+from calibrant._core.check import check_number
+from calibrant._core.constraints import Fits, Kind, NonNegative
 from calibrant._core.numerics import log1mexp, log_of_underflow
 from calibrant.errors import RangeError
 
@@ -33,7 +35,25 @@ INVERSE_FOCAL_LIMIT = 3.591121476668622  # 1 / W(1/e): above it the score increa
 LARGEST_LOG_ODDS = math.log(torch.finfo(torch.float64).max) / 2  # its exponential leaves room for a factor
 
 
-class TrueClassScore(ABC):
+def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
+    """Return ``gamma`` if γ > −1, the range of the focal calibration map; the error says why it ends there."""
+    number = check_number(gamma, name=name)
+    if number <= -1:
+        raise RangeError(
+            f"{name} in (-1, inf)",
+            f"{gamma}",
+            (
+                "choose a larger one: at γ ≤ −1 the factor 1 + γ u(q), with u(q) = −q log q / (1 − q) in [0, 1), "
+                "is not positive everywhere and the map would give negative probabilities"
+            ),
+        )
+    return number
+
+
+FocalGamma = Annotated[float, Fits(check_focal_gamma, "> −1", ("abc", None, -1.0, -5, math.nan, math.inf, True))]
+
+
+class TrueClassScore(metaclass=PublicCalls):
     """A function φ of the true class's probability; subclasses implement ``value``."""
 
     @abstractmethod
@@ -111,10 +131,7 @@ class FocalScore(TrueClassScore):
         0.1733
     """
 
-    gamma: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_focal_gamma(self.gamma))
+    gamma: FocalGamma
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
@@ -160,10 +177,7 @@ class InverseFocalScore(TrueClassScore):
         1.0397
     """
 
-    gamma: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_number(self.gamma, name="gamma", low=0))
+    gamma: NonNegative
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
@@ -186,30 +200,9 @@ class InverseFocalScore(TrueClassScore):
         return self.gamma * torch.log1p(p) + torch.log1p(self.gamma * plogp / (1 + p))
 
 
-def check_score(score: Any) -> TrueClassScore:
-    """Return ``score`` if it is a true-class score.
-
-    Raises:
-        InputError: If it is something else.
-    """
-    if not isinstance(score, TrueClassScore):
-        raise refuse("a score of calibrant.scores", shown(score), "pass one such as FocalScore(2.0)")
-    return score
-
-
-def check_focal_gamma(gamma: float) -> float:
-    """Return ``gamma`` if γ > −1, the range of the focal calibration map; the error says why it ends there."""
-    number = check_number(gamma, name="gamma")
-    if number <= -1:
-        raise RangeError(
-            "gamma in (-1, inf)",
-            f"{gamma}",
-            (
-                "choose a larger one: at γ ≤ −1 the factor 1 + γ u(q), with u(q) = −q log q / (1 − q) in [0, 1), "
-                "is not positive everywhere and the map would give negative probabilities"
-            ),
-        )
-    return number
+AnyScore = Annotated[
+    TrueClassScore, Kind(TrueClassScore, "pass one such as FocalScore(2.0)", "a score of calibrant.scores")
+]
 
 
 def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

@@ -77,7 +77,3 @@ def test_counts_are_repeated_rows_and_a_certain_error_is_infinite() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="expected the feature 'absent', got 'age', 'sex', 'site'"):
         MulticalibrationError(("absent",))(predictions(0))
-    with pytest.raises(InputError, match="columns as names"):
-        MulticalibrationError((1,))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="values as an integer ≥ 2"):
-        MulticalibrationError(values=1)

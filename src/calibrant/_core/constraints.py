@@ -28,6 +28,7 @@ __all__ = [
     "Epoch",
     "Fits",
     "Integer",
+    "IsText",
     "Kind",
     "Level",
     "Natural",

@@ -1,31 +1,36 @@
 """(log q, log(1 − q)) of every class, and normalisation, accurate at every margin of the logits."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_matrix, refuse, shown
+from calibrant._core.constraints import Fits
 from calibrant._objective.batch import FLOATING, kind_of
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 
 
-def check_log_probs(log_probs: Tensor) -> Tensor:
-    """Return ``log_probs`` (N, K) if its rows are natural logarithms of distributions."""
-    check_values(log_probs, name="log_probs")
-    check_matrix(log_probs, name="log_probs")
+def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
+    """Return ``values`` (N, K) if its rows are natural logarithms of distributions."""
+    log_probs = check_matrix(check_values(values, name=name), name=name)
     total = torch.logsumexp(log_probs.detach(), dim=1)
     off = ~(total.abs() <= _SUM_TOLERANCE)
     if off.any():
         row = int(torch.nonzero(off)[0])
         raise refuse(
-            "log_probs whose rows exponentiate to a sum of 1",
+            f"{name} whose rows exponentiate to a sum of 1",
             f"{math.exp(min(total[row].item(), 700.0)):.6g} in row {row}",
             "pass torch.log_softmax(logits, dim=1) or the log of probabilities",
         )
     return log_probs
+
+
+LogProbs = Annotated[
+    Tensor, Fits(check_log_probs, "(N, K), each row the logarithms of a distribution", (None, "abc", torch.zeros(2, 3)))
+]
 
 
 def check_floating(values: Any, *, name: str) -> Tensor:
@@ -42,17 +47,23 @@ def check_floating(values: Any, *, name: str) -> Tensor:
 
 def check_values(values: Any, *, name: str) -> Tensor:
     """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
-    if check_floating(values, name=name).is_meta:
+    tensor = check_floating(values, name=name)
+    if tensor.is_meta:
         raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
-    return check_floating(values, name=name)
+    return tensor
 
 
-def check_classes(logits: Any) -> Tensor:
-    """Return ``logits`` (…, K) if it is a floating tensor with K ≥ 2; its values are not read."""
-    if check_floating(logits, name="logits").dim() == 0 or logits.shape[-1] < 2:
+def check_classes(values: Any, *, name: str = "logits") -> Tensor:
+    """Return ``values`` (…, K) if it is a floating tensor with K ≥ 2; its values are not read."""
+    logits = check_floating(values, name=name)
+    if logits.dim() == 0 or logits.shape[-1] < 2:
         got = f"shape {tuple(logits.shape)}"
-        raise refuse("logits of shape (…, K) with K ≥ 2", got, "pass one row a sample, one column a class")
-    return check_floating(logits, name="logits")
+        raise refuse(f"{name} of shape (…, K) with K ≥ 2", got, "pass one row a sample, one column a class")
+    return logits
+
+
+ClassLogits = Annotated[Tensor, Fits(check_classes, "(…, K) with K ≥ 2", (None, "abc", torch.zeros(3, 1)))]
+Floating = Annotated[Tensor, Fits(check_floating, "of a floating dtype", (None, "abc", torch.arange(3)))]
 
 
 def broadcastable(one: torch.Size, other: torch.Size) -> bool:

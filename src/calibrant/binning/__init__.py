@@ -3,7 +3,7 @@
 Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_bins
-from calibrant._core.check import check_choice, refuse
+from calibrant._core.calls import PublicCalls
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Bins
 from calibrant._kernels import cpu, cuda_sums
 from calibrant.binning.table import BinTable
 from calibrant.errors import InputError
@@ -24,7 +25,7 @@ _BLOCK = 1 << 15
 _MANY_BINS = 10_000  # beyond this p · B may round to a neighbouring bin, so the edges are searched instead
 
 
-class Binning(ABC):
+class Binning(metaclass=PublicCalls):
     """How probabilities are put into bins: ``EqualWidth`` or ``EqualMass``."""
 
     bins: int
@@ -60,10 +61,7 @@ class EqualWidth(Binning):
         tensor([0, 0, 1, 9])
     """
 
-    bins: int = 15
-
-    def __post_init__(self) -> None:
-        check_bins(self.bins)
+    bins: Bins = 15
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return i / B for i = 0 … B, in float64."""
@@ -122,12 +120,8 @@ class EqualMass(Binning):
         tensor([0, 0, 0, 0])
     """
 
-    bins: int = 15
+    bins: Bins = 15
     ties: Literal["together", "interpolated"] = "together"
-
-    def __post_init__(self) -> None:
-        check_bins(self.bins)
-        check_choice(self.ties, name="ties", choices=("together", "interpolated"))
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""

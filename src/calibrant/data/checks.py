@@ -1,11 +1,12 @@
 """The one check of data that is to be measured."""
 
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol
 
 import torch
 
 from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Constraint
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.data.record import keep
 from calibrant.errors import InputError, NoIntervalError
@@ -23,7 +24,7 @@ class Summed(Protocol):
 MOST_REPEATED = 1 << 26  # numbers: half a gigabyte
 
 
-def need_rows(data: Data, *, what: object) -> Data:
+def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
     """Return ``data`` if it is predictions or pairs of at least one row: the one check of whatever is measured.
 
     Rows of weight 0 are left out, so that they count no more than rows that are not there.
@@ -31,6 +32,7 @@ def need_rows(data: Data, *, what: object) -> Data:
     Args:
         data: What was passed.
         what: What it is for, named in the message.
+        argument: The argument it was passed as.
 
     Raises:
         InputError: If it is anything else, or a selection without rows.
@@ -46,10 +48,41 @@ def need_rows(data: Data, *, what: object) -> Data:
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
         if type(data).__name__ == "MultiLabelPredictions":  # which is built on these rows
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
-        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy)
+        raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy, argument=argument)
     if len(data) == 0:
-        raise refuse(f"at least one row for {named}", "a selection of none", "check how the rows were selected")
+        got, remedy = "a selection of none", "check how the rows were selected"
+        raise refuse(f"at least one row for {named}", got, remedy, argument=argument)
     return data if data.weights is None else _counted(data, what=what)
+
+
+@dataclass(frozen=True, repr=False)
+class MeasuredRows(Constraint):
+    """Predictions or pairs of at least one row, without those of weight 0: what ``need_rows`` returns.
+
+    Args:
+        what: What they are for, named in the message; else the object whose method is called.
+        weighted: Whether rows may have weights.
+        labelled: Whether predictions need labels.
+    """
+
+    what: str = ""
+    weighted: bool = True
+    labelled: bool = False
+
+    refused = (None, 3, "abc", torch.ones(2, 2))
+
+    def __repr__(self) -> str:
+        return "of at least one row" if self.weighted else "of at least one row, without weights"
+
+    def check(self, value: Any, name: str, caller: object) -> Data:
+        what = self.what or caller
+        rows = need_rows(value, what=what, argument=name)
+        if self.labelled and isinstance(rows, Predictions):
+            rows.need_labels()
+        return rows if self.weighted else need_unweighted(rows, what=what)
+
+
+Rows = Annotated[Data, MeasuredRows()]
 
 
 def need_unweighted(data: Data, *, what: object) -> Data:

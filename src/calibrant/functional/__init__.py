@@ -24,7 +24,7 @@ from calibrant._objective.rows import (
     weighted_soft_rows,
 )
 from calibrant.functional.formulas import accuracy, ace, brier, ece, nll
-from calibrant.scores import FocalScore, InverseFocalScore, check_focal_gamma
+from calibrant.scores import FocalScore, InverseFocalScore
 from calibrant.theory.focal_map import focal_map
 
 __all__ = [
@@ -278,7 +278,7 @@ def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 4.
     """
-    return focal_map(logits, check_focal_gamma(gamma))
+    return focal_map(logits, gamma)
 
 
 def _check_temperature(temperature: Tensor, logits: Tensor) -> Tensor:

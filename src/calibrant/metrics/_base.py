@@ -2,15 +2,17 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Fits
 from calibrant.binning import Binning, EqualMass, EqualWidth, MassSketch
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, Rows
 
 __all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
 
@@ -163,10 +165,9 @@ class MeanMetric(SumMetric[MeanState]):
     def rows(self, data: Data) -> Tensor:
         """Return the float64 numbers (N,) whose mean, weighted by the weights of ``data`` if any, is the metric."""
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows."""
-        counted = need_rows(data, what=self)
-        return MeanState.of(self.rows(counted), counted.weights)
+        return MeanState.of(self.rows(data), data.weights)
 
     def value(self, state: MeanState) -> float:
         """Return the mean."""
@@ -179,13 +180,12 @@ class MeanMetric(SumMetric[MeanState]):
 class SketchMetric(SumMetric[MassSketch]):
     """A metric that is a function of the counts, confidences and correct decisions in order of confidence."""
 
-    def state(self, data: Data) -> MassSketch:
+    def state(self, data: Rows) -> MassSketch:
         """Return counts and sums by confidence: exact up to 65,536 distinct values, else in that many cells."""
-        data = need_rows(data, what=self)
         return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
 
-def as_binning(binning: object) -> Binning:
+def as_binning(binning: Any, *, name: str) -> Binning:
     """Return ``binning``, or for an integer that number of equal-width bins.
 
     Raises:
@@ -193,14 +193,11 @@ def as_binning(binning: object) -> Binning:
     """
     if isinstance(binning, Binning):
         return binning
-    if isinstance(binning, int) and not isinstance(binning, bool):
-        return EqualWidth(binning)
+    if isinstance(binning, int | np.integer) and not isinstance(binning, bool):
+        return EqualWidth(int(binning))
     remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
-    raise refuse("a binning", shown(binning), remedy)
+    raise refuse(f"{name} as a binning", shown(binning), remedy, argument=name)
 
 
-def check_norm(value: Any) -> float:
-    """Return ``value`` as a float if it is 1 (mean absolute gap) or 2 (root mean square gap)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value not in (1, 2):
-        raise refuse("norm 1 or 2", shown(value), "choose 1 for the mean absolute gap or 2 for the root mean square")
-    return float(value)
+AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins", (None, 1.5, "abc"))]
+Norm = Literal[1, 2]  # of the gaps: their mean absolute value, or their root mean square

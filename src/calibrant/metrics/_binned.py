@@ -2,33 +2,32 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant._core.constraints import Kind
+from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.binning.row_sums import confidence_for, table_for
-from calibrant.data.checks import Data, need_rows
-from calibrant.metrics._base import SumMetric, as_binning
+from calibrant.data.checks import Rows
+from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.statistics import error_interval, null_outcomes
 from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees, sampled_errors
 from calibrant.statistics.interval import Interval, normal_quantile
 from calibrant.statistics.means import need_groups
 from calibrant.statistics.squares import BinnedRows
 
+BinnedState = Annotated[BinTable | MassSketch, Kind((BinTable, MassSketch), "make it with state(data)")]
+
 
 @dataclass(frozen=True)
 class BinnedMetric(SumMetric[BinTable | MassSketch]):
     """A metric that is a function of the bin table of confidences and correct decisions, in the bins of ``binning``."""
 
-    binning: Binning = field(default=EqualWidth(15))
+    binning: AnyBinning = field(default=EqualWidth(15))
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "binning", as_binning(self.binning))
-
-    def cells(self, data: Data) -> BinnedRows:
+    def cells(self, data: Rows) -> BinnedRows:
         """Return each row's bin, confidence and correctness."""
-        data = need_rows(data, what=self)
         p = confidence_for(self.binning, data)
         index = self.binning.assign(p, weight=data.weights)
         return BinnedRows(index, p, data.correct, self.binning.bins, data.weights)
@@ -37,30 +36,22 @@ class BinnedMetric(SumMetric[BinTable | MassSketch]):
     def errors(self, table: BinTable) -> Tensor:
         """Return the metric (…) of tables (…, B)."""
 
-    def __call__(self, data: Data) -> float:
+    def __call__(self, data: Rows) -> float:
         """Return the value on ``data``, a Python float."""
-        return float(self.errors(self._table(data)))
+        return float(self.errors(table_for(self.binning, data)))
 
-    def state(self, data: Data) -> BinTable | MassSketch:
+    def state(self, data: Rows) -> BinTable | MassSketch:
         """Return the bin table; for equal-mass bins, whose edges depend on all data, a sketch that can be merged."""
         if isinstance(self.binning, EqualMass):
-            data = need_rows(data, what=self)
             return self.binning.sketch(data.confidence, data.correct, weight=data.weights)
-        return self._table(data)
-
-    def value(self, state: BinTable | MassSketch) -> float:
-        """Return the metric of a state."""
-        if not isinstance(state, BinTable | MassSketch):
-            raise refuse(f"a state of {self}", shown(state), "make it with state(data)")
-        return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
-
-    def _table(self, data: Data) -> BinTable:
-        data = need_rows(data, what=self)
         return table_for(self.binning, data)
 
-    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
+    def value(self, state: BinnedState) -> float:
+        """Return the metric of a state."""
+        return float(self.errors(state.table() if isinstance(state, MassSketch) else state))
+
+    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of outcomes drawn from the confidences."""
-        data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return self.errors(null_tables(self.cells(data), data.groups, draws=draws, seed=seed))
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calibrant.binning import EqualWidth
 from calibrant.binning.row_sums import plain, table_for
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Rows
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import MeanMetric, MeanState
 
@@ -28,14 +28,13 @@ class Accuracy(MeanMetric):
     notion = "accuracy"
     cite = ""
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows."""
-        rows = need_rows(data, what=self)
-        return MeanState(_hits(rows), len(rows)) if plain(rows) else super().state(rows)
+        return MeanState(_hits(data), len(data)) if plain(data) else super().state(data)
 
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: Rows) -> Tensor:
         """Return 1 where the decision is correct, else 0 (N,)."""
-        return need_rows(data, what=self).correct.double()
+        return data.correct.double()
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,13 @@ class Error(MeanMetric):
     notion = "accuracy"
     cite = ""
 
-    def state(self, data: Data) -> MeanState:
+    def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows."""
-        rows = need_rows(data, what=self)
-        return MeanState(len(rows) - _hits(rows), len(rows)) if plain(rows) else super().state(rows)
+        return MeanState(len(data) - _hits(data), len(data)) if plain(data) else super().state(data)
 
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: Rows) -> Tensor:
         """Return 1 where the decision is wrong, else 0 (N,)."""
-        return 1 - need_rows(data, what=self).correct.double()
+        return 1 - data.correct.double()
 
 
 def _hits(data: Predictions) -> float:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from calibrant._core.arguments import check_sampling
+from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Rows
 from calibrant.errors import NoIntervalError
 from calibrant.functional.formulas import unweighted_errors
-from calibrant.metrics._base import check_norm
+from calibrant.metrics._base import Norm
 from calibrant.metrics._binned import BinnedMetric, cells_interval
 from calibrant.statistics.interval import Interval
 from calibrant.statistics.means import need_groups
@@ -38,23 +38,19 @@ class ECE(BinnedMetric):
         Naeini et al. 2015; Guo et al. 2017 Eq. 3; Mukhoti et al. 2020 §2.
     """
 
-    norm: float = 1
+    norm: Norm = 1
 
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "confidence"
     cite = "Naeini et al. 2015"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_norm(self.norm)
-
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, B)."""
         return table.errors(norm=self.norm)
 
     def interval(
-        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
@@ -68,10 +64,8 @@ class ECE(BinnedMetric):
         Raises:
             NoIntervalError: For a norm other than 1, for fewer than ten groups, and where the bins hold too few rows.
         """
-        check_sampling(draws=draws, seed=seed, level=level)
         if self.norm != 1:
             raise NoIntervalError("norm 1", f"{self!r}, for which no interval is known to cover", "use null_band")
-        data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return cells_interval(self.cells(data), groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 

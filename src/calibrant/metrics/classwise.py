@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_sampling
-from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.data.checks import Data, need_predictions, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import keep
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import SumMetric, as_binning
+from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
@@ -63,16 +63,13 @@ class ClasswiseECE(SumMetric[ClassTables]):
         Kull et al. 2019 Eq. 2; Nixon et al. 2019 (SCE).
     """
 
-    binning: Binning = field(default=EqualWidth(15))
+    binning: AnyBinning = field(default=EqualWidth(15))
 
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "classwise"
     cite = "Kull et al. 2019"
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "binning", as_binning(self.binning))
 
     def state(self, data: Data) -> ClassTables:
         """Return the bins of all classes; for equal-mass bins, whose edges depend on all data, sketches that can be merged."""
@@ -83,10 +80,8 @@ class ClasswiseECE(SumMetric[ClassTables]):
             return ClassTables(predictions.classes, sketches=sketches)
         return ClassTables(predictions.classes, self._table(predictions))
 
-    def value(self, state: ClassTables) -> float:
+    def value(self, state: Annotated[ClassTables, Kind(ClassTables, "make it with state(data)")]) -> float:
         """Return the mean over classes of the binned error."""
-        if not isinstance(state, ClassTables):
-            raise refuse(f"a state of {self}", shown(state), "make it with state(data)")
         tables = [state.table] if state.table is not None else [sketch.table() for sketch in state.sketches]
         return sum(table.error() for table in tables) / state.classes
 
@@ -144,14 +139,13 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 yield slice(whole.start + rows.start, whole.start + rows.stop), cell.gather(1, drawn)
 
     def interval(
-        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+        self, data: Data, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
             NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
         """
-        check_sampling(draws=draws, seed=seed, level=level)
         predictions = need_predictions(data, metric=self)
         need_groups(predictions.groups, what=self)
         need_errors(predictions, what=self)

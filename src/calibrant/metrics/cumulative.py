@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.binning import MassSketch
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Rows
 from calibrant.metrics._base import Metric, SketchMetric
 
 __all__ = ["KSError", "KuiperError", "SpiegelhalterZ", "TwoBinError"]
@@ -116,9 +116,8 @@ class SpiegelhalterZ(Metric):
     notion = "test statistic"
     cite = "Spiegelhalter 1986"
 
-    def __call__(self, data: Data) -> float:
+    def __call__(self, data: Rows) -> float:
         """Return Z; if all confidences are 0, ½ or 1: ±inf if a confidence of 0 or 1 is wrong, else 0."""
-        data = need_rows(data, what=self)
         p, y = data.confidence, data.correct.double()
         once = torch.ones_like(p) if data.weights is None else data.weights.double()
         twice = once.square() if data.weight_kind == "sampling" else once  # a count of n stands for n independent rows

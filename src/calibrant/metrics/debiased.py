@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_sampling
+from calibrant._core.constraints import Draws, Level, Seed
 from calibrant.binning import BinTable
-from calibrant.data.checks import Data, need_rows, repeated
+from calibrant.data.checks import Data, Rows, repeated
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._binned import BinnedMetric, rooted_interval
 from calibrant.statistics import paired_square_test
@@ -87,7 +87,7 @@ class SquaredGaps(BinnedMetric):
         """Return the squared gaps (…) of tables (…, B)."""
         return squared_gaps(table)
 
-    def paired_test(self, a: Data, b: Data, *, level: float = 0.95) -> PairedTest:
+    def paired_test(self, a: Rows, b: Rows, *, level: Level = 0.95) -> PairedTest:
         """Test whether two models have the same squared gaps (``statistics.paired_square_test``).
 
         Args:
@@ -95,9 +95,9 @@ class SquaredGaps(BinnedMetric):
             b: Second model's, for the same rows.
             level: Coverage of the interval of b − a.
         """
-        if len(need_rows(a, what=self)) != len(need_rows(b, what=self)):
+        if len(a) != len(b):
             raise InputError("a and b on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
-        a, b = (repeated(need_rows(data, what=self), what=self) for data in (a, b))
+        a, b = repeated(a, what=self), repeated(b, what=self)
         return paired_square_test(self.cells(a), self.cells(b), groups=a.groups, level=level)
 
 
@@ -134,15 +134,13 @@ class DebiasedECE(BinnedMetric):
         return SquaredECE(self.binning)(data)
 
     def interval(
-        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
         """Return the root of a normal interval of the squared error.
 
         Raises:
             NoIntervalError: For grouped rows, for few wrong decisions, and where few bins decide a square near 0.
         """
-        check_sampling(draws=draws, seed=seed, level=level)
-        data = need_rows(data, what=self)
         need_independent(data, what=self)
         need_errors(data, what=self)
         table = self.cells(data).table()

@@ -6,7 +6,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
 from calibrant.binning import BinTable
 from calibrant.metrics._binned import BinnedMetric
 
@@ -20,10 +19,6 @@ class ScorePart(BinnedMetric):
     """A part of the Brier score or of the log-loss of the confidence."""
 
     score: Score = "brier"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self.score, name="score", choices=("brier", "log"))
 
 
 @dataclass(frozen=True)

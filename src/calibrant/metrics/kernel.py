@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Number, Positive
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -42,19 +43,14 @@ class KernelECE(Metric):
         Popordanoska, Sayer & Blaschko 2022, Eq. 9 and 11.
     """
 
-    width: float | None = None
-    norm: float = 1
+    width: Positive | None = None
+    norm: Annotated[float, Number(1, keep=True)] = 1
 
     better = "lower"
     bounds = (0.0, 2.0)
     notion = "canonical"
     cite = "Popordanoska et al. 2022"
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        if self.width is not None:
-            check_number(self.width, name="width", low=0, open_low=True)
-        check_number(self.norm, name="norm", low=1)
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
@@ -89,17 +85,13 @@ class SKCE(Metric):
         Widmann, Lindsten & Zachariah 2019, Eq. 9 (unbiased quadratic estimator).
     """
 
-    width: float | None = None
+    width: Positive | None = None
 
     better = "zero"
     bounds = (-2.0, 2.0)
     notion = "canonical"
     cite = "Widmann et al. 2019"
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        if self.width is not None:
-            check_number(self.width, name="width", low=0, open_low=True)
 
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""

@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_sequence, refuse, shown
-from calibrant.data.checks import Data, need_rows
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Count, Each, Integer, IsText, Natural
+from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
 from calibrant.metrics._base import Metric
@@ -51,31 +53,19 @@ class MulticalibrationError(Metric):
         Guy et al. 2025, Measuring multi-calibration; Arrieta-Ibarra et al. 2022.
     """
 
-    columns: tuple[str, ...] | None = None
-    depth: int = 3
-    values: int = 3
-    minimum: int = 10
-    most: int = 1000
+    columns: Annotated[tuple[str, ...], Each(IsText(), least=1)] | None = None
+    depth: Natural = 3
+    values: Annotated[int, Integer(2)] = 3
+    minimum: Count = 10
+    most: Count = 1000
 
     better = "lower"
     bounds = (0.0, math.inf)
     notion = "multicalibration"
     cite = "Guy et al. 2025"
 
-    def __post_init__(self) -> None:
-        if self.columns is not None:
-            names = check_sequence(self.columns, name="columns")
-            if not names or not all(isinstance(name, str) for name in names):
-                raise refuse("columns as names", shown(self.columns), 'write ("region", "sex"), or leave columns out')
-            object.__setattr__(self, "columns", tuple(names))
-        check_count(self.depth, name="depth", low=0)
-        check_count(self.values, name="values", low=2)
-        check_count(self.minimum, name="minimum")
-        check_count(self.most, name="most")
-
-    def __call__(self, data: Data) -> float:
+    def __call__(self, data: Rows) -> float:
         """Return the error, on the scale of probabilities; +inf if a segment has σ_s = 0 and a wrong probability of 0 or 1."""
-        data = need_rows(data, what=self)
         pairs = (
             data if isinstance(data, BinaryPairs) else (data.one_vs_rest(1) if data.classes == 2 else data.top_label())
         )

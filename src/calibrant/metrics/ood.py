@@ -1,19 +1,20 @@
 """Out-of-distribution detection by the entropy or the confidence of predictions."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
-from calibrant.data.checks import need_rows, need_unweighted
+from calibrant._core.constraints import checked
+from calibrant.data.checks import MeasuredRows
 from calibrant.data.predictions import Predictions
 from calibrant.metrics.split import entropy_rows
 
 __all__ = ["RocCurve", "ood_auroc", "ood_roc"]
 
 Score = Literal["entropy", "confidence"]
+Scored = Annotated[Predictions, MeasuredRows("an ROC curve", weighted=False)]
 ROUNDING = 1e-13  # relative: the entropy of the same probabilities in another order differs by less
 
 
@@ -42,7 +43,7 @@ class RocCurve:
         return float(torch.trapezoid(self.true_positive, self.false_positive))
 
 
-def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> float:
+def ood_auroc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> float:
     """Return the area under the ROC curve of detecting out-of-distribution rows; 0.5 is chance.
 
     Args:
@@ -62,7 +63,8 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
     return ood_roc(inside, outside, score=score).area
 
 
-def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> RocCurve:
+@checked
+def ood_roc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> RocCurve:
     """Return the ROC curve of detecting out-of-distribution rows.
 
     Args:
@@ -76,9 +78,6 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
         >>> ood_roc(inside, outside).true_positive
         tensor([0., 1., 1.], dtype=torch.float64)
     """
-    check_choice(score, name="score", choices=("entropy", "confidence"))
-    for data in (inside, outside):
-        need_unweighted(need_rows(data, what="an ROC curve"), what="an ROC curve")
     if score == "entropy":
         return roc_curve(entropy_rows(outside), entropy_rows(inside))
     return roc_curve(inside.confidence, outside.confidence)

@@ -1,12 +1,14 @@
 """Selective prediction: the error among the most confident rows."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from calibrant._core.constraints import checked
 from calibrant.binning import EqualMass, MassSketch
-from calibrant.data.checks import Data, need_rows, need_unweighted
+from calibrant.data.checks import Data, MeasuredRows
 from calibrant.metrics._base import SketchMetric
 
 __all__ = ["AURC", "RiskCoverage", "risk_coverage"]
@@ -57,7 +59,8 @@ class AURC(SketchMetric):
         return _area(state)
 
 
-def risk_coverage(data: Data) -> RiskCoverage:
+@checked
+def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", weighted=False)]) -> RiskCoverage:
     """Return the risk–coverage curve of the confidences.
 
     Args:
@@ -71,7 +74,6 @@ def risk_coverage(data: Data) -> RiskCoverage:
     References:
         El-Yaniv & Wiener 2010.
     """
-    need_unweighted(need_rows(data, what="a risk–coverage curve"), what="a risk–coverage curve")
     risk = _risks(EqualMass(1).sketch(data.confidence, data.correct))
     kept = torch.arange(1, risk.shape[0] + 1, dtype=torch.float64, device=risk.device)
     return RiskCoverage(kept / risk.shape[0], risk)

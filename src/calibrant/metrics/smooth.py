@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import check_count
-from calibrant.data.checks import Data, need_rows
+from calibrant._core.constraints import Integer
+from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics import null_outcomes
 from calibrant.statistics.means import need_independent
@@ -54,19 +55,15 @@ class SmoothECE(SumMetric[LatticeState]):
         Błasiok & Nakkiran 2023, Definition 2 and Algorithm 1.
     """
 
-    cells: int = 2048
+    cells: Annotated[int, Integer(16, 1 << 24)] = 2048
 
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "confidence"
     cite = "Błasiok & Nakkiran 2023"
 
-    def __post_init__(self) -> None:
-        check_count(self.cells, name="cells", low=16, high=1 << 24)
-
-    def state(self, data: Data) -> LatticeState:
+    def state(self, data: Rows) -> LatticeState:
         """Return the summed residuals on the grid."""
-        data = need_rows(data, what=self)
         p, y = data.confidence, data.correct
         once = p.new_ones(1).expand(p.shape[0]) if data.weights is None else data.weights
         parts = self.cells * FINE
@@ -80,9 +77,8 @@ class SmoothECE(SumMetric[LatticeState]):
         """Return the error of a state."""
         return float(smooth_errors(state.residual.cpu().numpy()[None] / state.count)[0])
 
-    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
+    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of outcomes drawn from the confidences, with each confidence at its cell's centre."""
-        data = need_rows(data, what=self)
         need_independent(data, what=self)
         p, weight = data.confidence, data.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)

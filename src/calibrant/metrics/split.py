@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
 from calibrant._core.numerics import row_chunks
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
@@ -28,9 +27,6 @@ class _SplitMean(SumMetric[MeanState]):
     where: Where
 
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
 
     @abstractmethod
     def terms(self, predictions: Predictions) -> Tensor:

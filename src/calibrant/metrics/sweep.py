@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.binning import MassSketch, split_starts
-from calibrant.metrics._base import SketchMetric, check_norm
+from calibrant.metrics._base import Norm, SketchMetric
 
 __all__ = ["SweepECE"]
 
@@ -30,15 +30,12 @@ class SweepECE(SketchMetric):
         Roelofs et al. 2022, Algorithm 1.
     """
 
-    norm: float = 1
+    norm: Norm = 1
 
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "confidence"
     cite = "Roelofs et al. 2022"
-
-    def __post_init__(self) -> None:
-        check_norm(self.norm)
 
     def value(self, state: MassSketch) -> float:
         """Return the error of a state."""

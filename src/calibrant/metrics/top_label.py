@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_sampling
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
+from calibrant._core.constraints import Draws, Level, Seed
+from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.binning.row_sums import confidence_for
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics._base import SumMetric, as_binning
+from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.metrics._binned import cells_interval, null_tables
 from calibrant.statistics.interval import Interval
 from calibrant.statistics.means import need_errors, need_groups
@@ -54,19 +54,15 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         Gupta & Ramdas 2022, Eq. 5.
     """
 
-    binning: Binning = field(default=EqualWidth(15))
+    binning: AnyBinning = field(default=EqualWidth(15))
 
     better = "lower"
     bounds = (0.0, 1.0)
     notion = "top-label"
     cite = "Gupta & Ramdas 2022"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "binning", as_binning(self.binning))
-
-    def cells(self, data: Data) -> BinnedRows:
+    def cells(self, data: Rows) -> BinnedRows:
         """Return the rows in the bins of their predicted class."""
-        data = need_rows(data, what=self)
         predicted, weight = data.predicted, data.weights
         if predicted is None:
             raise InputError("pairs with predicted classes", "bare pairs", "make them with from_top_label")
@@ -100,22 +96,19 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         """Return the value on ``data``, a Python float."""
         return self.cells(data).table().error()
 
-    def null_draws(self, data: Data, *, draws: int, seed: int) -> Tensor:
+    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
         """Return the metric (draws,) of outcomes drawn from the confidences."""
-        data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
 
     def interval(
-        self, data: Data, *, level: float = 0.95, draws: int = 1000, seed: int = 0, null: Tensor | None = None
+        self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0, null: Tensor | None = None
     ) -> Interval:
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
         Raises:
             NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
         """
-        check_sampling(draws=draws, seed=seed, level=level)
-        data = need_rows(data, what=self)
         need_groups(data.groups, what=self)
         cells = self.cells(data)
         filled = int(torch.unique(cells.index[cells.index >= 0]).shape[0])

@@ -7,15 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
-from calibrant.scores import TrueClassScore, check_score, map_rate_by_autograd
+from calibrant._objective.log_pairs import LogProbs, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant.scores import AnyScore, TrueClassScore, map_rate_by_autograd
 from calibrant.theory.validity import Sloped, log_h, require_bijection, require_map
 
 __all__ = ["calibration_map", "detached_fixed_point", "inverse_calibration_map", "proper_part"]
 
 
-def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+@checked
+def calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): the true probabilities if q minimises the expected loss φ.
 
     If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not q is the only minimiser. For the focal
@@ -41,8 +43,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; Charoenphakdee et al. 2021 for the focal score.
     """
-    require_map(check_score(score))
-    check_log_probs(log_probs)
+    require_map(score)
     log_q, log_not_q = log_pairs(log_probs.to(working_dtype(log_probs)))
     log_p = log_normalise(finite_floor(log_q - score.log_slope(log_q, log_not_q)))
     return log_p.masked_fill(torch.isneginf(log_probs), -torch.inf).to(log_probs.dtype)
@@ -52,7 +53,8 @@ _ROUNDS = 200  # bracketed Newton needs 5 to 15
 _TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so the remaining error is about its square
 
 
-def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+@checked
+def inverse_calibration_map(score: AnyScore, log_probs: LogProbs) -> Tensor:
     """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
 
     Solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η, and differentiable by
@@ -78,13 +80,12 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
     """
-    return invert(check_score(score), log_probs, "the inverse calibration map")
+    return invert(score, log_probs, "the inverse calibration map")
 
 
 def invert(score: Sloped, log_probs: Tensor, what: str) -> Tensor:
     """Return log q (N, K) with η_j ∝ q_j / s(q_j) for a slope s; ``what`` is the name of the map in errors."""
     require_bijection(score, what)
-    check_log_probs(log_probs)
     log_eta = log_normalise(finite_floor(log_probs.double()))
     excluded = torch.isneginf(log_probs)
     logits = torch.empty_like(log_eta)
@@ -179,7 +180,8 @@ def _newton_step(score: Sloped, log_eta: Tensor, logits: Tensor, excluded: Tenso
     return F.logsigmoid(logits) + of_others.masked_fill(fixed, 0.0).scatter(1, top, of_top)
 
 
-def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+@checked
+def proper_part(score: AnyScore, log_probs: LogProbs) -> Tensor:
     """Return L*(p, y) = φ(q_y), q = inverse calibration map of p, for every class y: φ = L* ∘ map, and L* is proper.
 
     Args:
@@ -202,12 +204,12 @@ def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4.
     """
-    check_log_probs(log_probs)
     log_q, log_not_q = log_pairs(inverse_calibration_map(score, log_probs.double()))
     return score.value(log_q, log_not_q).to(log_probs.dtype)
 
 
-def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
+@checked
+def detached_fixed_point(score: AnyScore, log_probs: LogProbs) -> Tensor:
     """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
 
     For the focal score and two classes it is exactly the true log-odds divided by T = γ + 1. With the full gradient the
@@ -232,7 +234,7 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Derived here. The public code of Wang et al. 2021 trains focal loss with a detached weight; the paper does not say so.
     """
-    return invert(_Detached(check_score(score)), log_probs, "the detached fixed point")
+    return invert(_Detached(score), log_probs, "the detached fixed point")
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,22 @@
 """The change of the top probability under the focal calibration map and under scaling of the logits."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_matrix, check_number, refuse
+from calibrant._core.check import check_matrix
+from calibrant._core.constraints import Number, Positive, checked
 from calibrant._core.numerics import increasing_root
-from calibrant._objective.log_pairs import check_log_probs, check_values, log_normalise
-from calibrant.scores import check_focal_gamma
+from calibrant._objective.log_pairs import LogProbs, check_values, log_normalise
+from calibrant.scores import FocalGamma
 from calibrant.theory.focal_map import FocalTerms, focal_map
 
 __all__ = ["confidence_change", "confidence_never_falls", "neutral_probability", "scaling_change"]
 
 
-def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
+@checked
+def confidence_change(log_probs: LogProbs, gamma: FocalGamma) -> Tensor:
     """Return top p − top q (N,) under the focal calibration map; negative where it makes the row less confident.
 
     Proposition 5 states that it is never negative for γ > 0. That is false for four or more classes: the top probability
@@ -37,14 +41,14 @@ def confidence_change(log_probs: Tensor, gamma: float) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 5, corrected.
     """
-    gamma = check_focal_gamma(gamma)
-    log_q = log_normalise(check_log_probs(log_probs).double())
+    log_q = log_normalise(log_probs.double())
     top = log_q.argmax(dim=1, keepdim=True)
     change = torch.exp(focal_map(log_q, gamma).gather(1, top)) - torch.exp(log_q.gather(1, top))
     return change[:, 0].to(log_probs.dtype)
 
 
-def confidence_never_falls(log_probs: Tensor) -> Tensor:
+@checked
+def confidence_never_falls(log_probs: LogProbs) -> Tensor:
     """Return for each row (N,) whether no γ > 0 can lower its top probability: at least ½, or at most three classes.
 
     This is Proposition 5, corrected. For q_top ≥ ½ every other r(q_k) is at most r(1 − q_top) ≤ r(q_top); for three
@@ -66,13 +70,13 @@ def confidence_never_falls(log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 5, restricted to where it holds.
     """
-    check_log_probs(log_probs)
     if log_probs.shape[1] <= 3:
         return torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
     return log_normalise(log_probs.double()).amax(dim=1).exp() >= 0.5
 
 
-def neutral_probability(gamma: float) -> float:
+@checked
+def neutral_probability(gamma: Positive) -> float:
     """Return q₁ > 0 with r(q₁) = 1: relative to a class with q → 0, the map raises classes above q₁ and lowers those below.
 
     With r of ``confidence_change``. At γ = 1 it is 1/e. Since r(q) < 1 on (0, q₁), the map lowers the confidence of a row with
@@ -91,7 +95,6 @@ def neutral_probability(gamma: float) -> float:
         >>> round(neutral_probability(1.0), 4), round(neutral_probability(3.0), 4)
         (0.3679, 0.2526)
     """
-    gamma = check_number(gamma, name="gamma", low=0, open_low=True)
 
     def log_r(logit: float) -> tuple[float, float]:
         s = torch.tensor([logit], dtype=torch.float64, requires_grad=True)
@@ -107,7 +110,8 @@ def neutral_probability(gamma: float) -> float:
     return float(torch.sigmoid(torch.tensor(root.x, dtype=torch.float64)))
 
 
-def scaling_change(logits: Tensor, factor: float) -> Tensor:
+@checked
+def scaling_change(logits: Tensor, factor: Annotated[float, Number(1)]) -> Tensor:
     """Return max softmax(t f) − max softmax(f) (N,) ≥ 0 for t > 1, zero only if all finite logits tie at the top.
 
     Args:
@@ -129,9 +133,6 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         needed, and for ties it holds with equality.
     """
     check_matrix(check_values(logits, name="logits"), name="logits")
-    factor = check_number(factor, name="factor")
-    if factor < 1:
-        raise refuse("factor in [1, inf)", f"{factor}", "for a smaller one scale by its inverse and negate the result")
     # max softmax(t f) = 1 / Σ_k exp(t (f_k − f_top)), and each term of the sum decreases in t
     below = logits - logits.amax(dim=1, keepdim=True)
     before, after = (

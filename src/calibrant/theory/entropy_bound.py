@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import as_tensor, check_labels, check_number, check_probs, refuse
-from calibrant._objective.log_pairs import check_log_probs, log_pairs
+from calibrant._core.check import as_tensor, check_labels, check_probs, refuse
+from calibrant._core.constraints import NonNegative, checked
+from calibrant._objective.log_pairs import LogProbs, log_pairs
 from calibrant.scores import FocalScore
 
 __all__ = ["EntropyBound", "entropy_bound"]
@@ -35,7 +36,8 @@ class EntropyBound:
         return self.loss - self.bound
 
 
-def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
+@checked
+def entropy_bound(log_probs: LogProbs, targets: Tensor, gamma: NonNegative) -> EntropyBound:
     """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), cross-entropy with an entropy bonus.
 
     The bound explains why focal loss keeps predictions uncertain. The published proofs need γ ≥ 1 (Bernoulli's inequality).
@@ -60,8 +62,6 @@ def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBo
     References:
         Mukhoti et al. 2020, §3 and Appendix A; Wang et al. 2021, Eq. 2.
     """
-    gamma = check_number(gamma, name="gamma", low=0)
-    check_log_probs(log_probs)
     q = _distributions(targets, *log_probs.shape)
     log_p, log_not_p = log_pairs(log_probs)
     score = FocalScore(gamma).value(log_p, log_not_p)

@@ -1,11 +1,12 @@
 """Data of the theory figures: Figures 1 to 7 of Komisarenko & Kull and Figure A.1 of Mukhoti et al."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
+from calibrant._core.constraints import OneOf
 from calibrant._core.figure_numbers import Arrows, Curve, FigureNumbers, Heat, Isolines, Plot, floats, rows_of
 from calibrant.scores import FocalScore, LogScore
 from calibrant.theory.calibration_map import inverse_calibration_map, proper_part
@@ -41,7 +42,7 @@ def figure_numbers(name: str) -> FigureNumbers:
     References:
         Komisarenko & Kull 2024, Figures 1 to 7. Mukhoti et al. 2020, Figure A.1.
     """
-    return _MAKERS[check_choice(name, name="figure", choices=FIGURES)]()
+    return _MAKERS[OneOf(FIGURES).check(name, "figure", None)]()
 
 
 _PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
@@ -204,7 +205,7 @@ def _binary_map(q: Tensor, gamma: float) -> Tensor:
     return torch.where((q > 0) & (q < 1), torch.sigmoid(focal_logit(torch.logit(inside), gamma)), q)
 
 
-def _fit(classes: int) -> TemperatureFit:
+def _fit(classes: Literal[2, 3, 4]) -> TemperatureFit:
     steps = _STEPS[classes]
     return fit_temperatures(classes, [i / steps for i in range(10 * steps + 1)])
 

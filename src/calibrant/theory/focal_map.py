@@ -1,17 +1,18 @@
 """The focal calibration map in closed form: p_j ∝ h(q_j), h(q) = q / [(1 − q)^γ (1 + γ u(q))], u(q) = −q log q / (1 − q)."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import refuse
+from calibrant._core.constraints import Fits, checked
 from calibrant._objective.log_pairs import (
+    ClassLogits,
+    Floating,
     broadcastable,
-    check_classes,
-    check_floating,
     check_values,
     finite_floor,
     log_normalise,
@@ -23,7 +24,27 @@ from calibrant.scores import check_focal_gamma, entropy_ratio, focal_log_slope
 __all__ = ["FocalTerms", "focal_logit", "focal_map"]
 
 
-def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
+def check_gammas(gamma: Any, *, name: str = "gamma") -> float | Tensor:
+    """Return ``gamma`` if it is a number > −1 or a tensor of such numbers.
+
+    Raises:
+        InputError: If it is not finite, or a tensor without values.
+        RangeError: If a value is ≤ −1.
+    """
+    if not isinstance(gamma, Tensor):
+        return check_focal_gamma(gamma, name=name)
+    if check_values(gamma, name=name).numel() == 0:
+        raise refuse("gamma with at least one value", f"shape {tuple(gamma.shape)}", "pass a number")
+    lowest = gamma.detach().min()
+    check_focal_gamma(float(lowest if bool(torch.isfinite(gamma).all()) else torch.nan))
+    return gamma
+
+
+Gammas = Annotated[float | Tensor, Fits(check_gammas, "> −1", ("abc", None, -1.0, torch.tensor([0.0, -2.0])))]
+
+
+@checked
+def focal_map(logits: ClassLogits, gamma: Gammas) -> Tensor:
     """Return log p of the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits).
 
     Differentiable in both arguments; exact for one-hot rows, accurate to rounding for all others.
@@ -49,11 +70,11 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
         Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation. Komisarenko & Kull 2024,
         Proposition 4 (the sign printed there cancels in the ratio).
     """
-    gamma = check_gammas(gamma)
-    return FocalTerms.of(check_classes(logits)).map(gamma)
+    return FocalTerms.of(logits).map(gamma)
 
 
-def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
+@checked
+def focal_logit(s: Floating, gamma: Gammas) -> Tensor:
     """Return the logit of the binary focal calibration map at logit ``s``: logit FC(s) = log h(σ(s)) − log h(σ(−s)).
 
     Args:
@@ -73,8 +94,6 @@ def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 2.
     """
-    check_floating(s, name="s")
-    gamma = check_gammas(gamma)
     if isinstance(gamma, Tensor) and not broadcastable(gamma.shape, s.shape):
         got = f"shapes {tuple(gamma.shape)} and {tuple(s.shape)}"
         raise refuse("gamma that broadcasts against s", got, "pass a number, or one value per element of s")
@@ -124,28 +143,12 @@ class FocalTerms:
         """Return log h(q) (…, K), unnormalised logits of the map; ``gamma`` broadcasts and is not checked."""
         return self.log_q - gamma * self.log_not_q - torch.log1p(gamma * self.ratio)
 
-    def map(self, gamma: float | Tensor) -> Tensor:
+    @checked
+    def map(self, gamma: Gammas) -> Tensor:
         """Return log p (…, K) for one γ > −1, or (G, …, …, K) for a tensor of them."""
-        gamma = check_gammas(gamma)
         if isinstance(gamma, Tensor):
             gamma = gamma.to(self.log_q.dtype).reshape(*gamma.shape, *[1] * self.log_q.dim())
         log_p = log_normalise(self.scores(gamma))
         if self.excluded is not None:
             log_p = log_p.masked_fill(self.excluded, -torch.inf)
         return log_p.to(self.dtype)
-
-
-def check_gammas(gamma: float | Tensor) -> float | Tensor:
-    """Return ``gamma`` if it is a number > −1 or a tensor of such numbers.
-
-    Raises:
-        InputError: If it is not finite, or a tensor without values.
-        RangeError: If a value is ≤ −1.
-    """
-    if not isinstance(gamma, Tensor):
-        return check_focal_gamma(gamma)
-    if check_values(gamma, name="gamma").numel() == 0:
-        raise refuse("gamma with at least one value", f"shape {tuple(gamma.shape)}", "pass a number")
-    lowest = gamma.detach().min()
-    check_focal_gamma(float(lowest if bool(torch.isfinite(gamma).all()) else torch.nan))
-    return gamma

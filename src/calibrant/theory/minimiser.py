@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._objective.log_pairs import check_log_probs, log_normalise, log_pairs
+from calibrant._core.constraints import checked
+from calibrant._objective.log_pairs import LogProbs, log_normalise, log_pairs
 from calibrant.errors import RangeError
-from calibrant.scores import TrueClassScore, check_score
+from calibrant.scores import AnyScore, TrueClassScore
 from calibrant.theory.calibration_map import inverse_calibration_map
 from calibrant.theory.validity import validity
 
@@ -35,7 +36,8 @@ class Minimum(NamedTuple):
     unique: Tensor
 
 
-def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
+@checked
+def minimiser(score: AnyScore, log_probs: LogProbs) -> Minimum:
     """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): the optimum of training with loss φ.
 
     Where φ satisfies ``validity``, q is the inverse calibration map, and unique. Otherwise at most one class can lie where
@@ -65,8 +67,6 @@ def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
     References:
         Komisarenko & Kull 2024, §3; for convex φ the minimiser is the inverse of their map.
     """
-    check_score(score)
-    check_log_probs(log_probs)
     if validity(score).bijective:
         rows = torch.ones(log_probs.shape[0], dtype=torch.bool, device=log_probs.device)
         return Minimum(inverse_calibration_map(score, log_probs).detach(), rows)

@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from calibrant._core.check import check_flag, check_number, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import NonNegative, Number, Positive, checked
 from calibrant.theory.focal_map import focal_logit
 
 __all__ = [
@@ -18,6 +20,9 @@ __all__ = [
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
 _MOST_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
+
+
+AboveMinusOne = Annotated[float, Number(-1, open_low=True)]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class TemperatureBounds:
         return round(self.high - self.low, 12)
 
 
-def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
+@checked
+def temperature_bounds(gamma: NonNegative, *, tight: bool = False) -> TemperatureBounds:
     """Return T with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, reversed for s ≤ 0, equal at s = 0 only (for γ > 0).
 
     The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it is false for every s > 0.
@@ -65,13 +71,14 @@ def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBound
     References:
         Komisarenko & Kull 2024, Proposition 3, whose numerical T = 0.218 at γ = 4 is 1/κ(4).
     """
-    high = SLOPE_BOUND_LIMIT if check_flag(tight, name="tight") else math.inf
-    gamma = check_number(gamma, name="gamma (of the tight bound)" if tight else "gamma", low=0, high=high)
+    if tight:
+        Number(0, SLOPE_BOUND_LIMIT).check(gamma, "gamma (of the tight bound)", None)
     loosest = gamma + 1 - math.log1p(gamma) / 2
     return TemperatureBounds(1 / (gamma + 1), 1 / (small_logit_slope(gamma) if tight else loosest))
 
 
-def small_logit_slope(gamma: float) -> float:
+@checked
+def small_logit_slope(gamma: AboveMinusOne) -> float:
     """Return κ(γ) = d logit FC(s)/ds at s = 0, which is 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2).
 
     Args:
@@ -87,11 +94,13 @@ def small_logit_slope(gamma: float) -> float:
         >>> small_logit_slope(4.0)
         4.590419852720602
     """
-    gamma = check_number(gamma, name="gamma", low=-1, open_low=True)
     return 1 + gamma - gamma * (2 * math.log(2) - 1) / (1 + gamma * math.log(2))
 
 
-def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
+@checked
+def measured_temperature_bounds(
+    gamma: AboveMinusOne, *, reach: Positive = 20.0, step: Positive = 1e-3
+) -> TemperatureBounds:
     """Return the tightest bounds on the grid of logits −reach, −reach + step, …: the extremes of s / logit FC(s).
 
     Args:
@@ -113,9 +122,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
     References:
         Komisarenko & Kull 2024, Figure 3, which reads 0.206 for low at γ = 4; that belongs to |s| of about 11.
     """
-    gamma = check_number(gamma, name="gamma", low=-1, open_low=True)
-    reach = check_number(reach, name="reach", low=0, open_low=True)
-    step = check_number(step, name="step", low=0, high=reach, open_low=True)
+    step = Number(0, reach, open_low=True).check(step, "step", None)
     if reach / step > _MOST_LOGITS:
         raise refuse(f"at most {_MOST_LOGITS:,} logits", f"reach / step = {reach / step:.3g}", "take a larger step")
     s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_sequence, refuse, shown
-from calibrant.scores import check_focal_gamma
+from calibrant._core.check import refuse
+from calibrant._core.constraints import checked
+from calibrant.scores import FocalGamma
 from calibrant.theory.focal_map import FocalTerms
 
 __all__ = ["TemperatureFit", "fit_temperatures", "nearest_temperature"]
@@ -46,7 +48,8 @@ class TemperatureFit:
         return round(float(slope), 12), round(float(intercept), 12)
 
 
-def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
+@checked
+def fit_temperatures(classes: Literal[2, 3, 4], gammas: Sequence[FocalGamma]) -> TemperatureFit:
     """Return the temperature scaling nearest to the focal calibration map of each γ: minimax over a grid of logits.
 
     Args:
@@ -70,15 +73,16 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     References:
         Komisarenko & Kull 2024, §3.2 and §3.3, Figures 2 and 6.
     """
-    if len(chosen := [check_focal_gamma(gamma) for gamma in check_sequence(gammas, name="gammas")]) < 2:
-        raise refuse("at least two gammas", f"{len(chosen)}", "a line needs them; use nearest_temperature for one")
+    if len(gammas) < 2:
+        raise refuse("at least two gammas", f"{len(gammas)}", "a line needs them; use nearest_temperature for one")
     terms = FocalTerms.of(_rows(classes))
-    nearest = {gamma: _nearest(terms, gamma) for gamma in dict.fromkeys(chosen)}
-    found = [nearest[gamma] for gamma in chosen]
-    return TemperatureFit(classes, tuple(chosen), *map(tuple, zip(*found, strict=True)))
+    nearest = {gamma: _nearest(terms, gamma) for gamma in dict.fromkeys(gammas)}
+    found = [nearest[gamma] for gamma in gammas]
+    return TemperatureFit(classes, tuple(gammas), *map(tuple, zip(*found, strict=True)))
 
 
-def nearest_temperature(classes: int, gamma: float) -> float:
+@checked
+def nearest_temperature(classes: Literal[2, 3, 4], gamma: FocalGamma) -> float:
     """Return the T whose scaling is nearest to the focal calibration map: see ``fit_temperatures``.
 
     Args:
@@ -96,14 +100,11 @@ def nearest_temperature(classes: int, gamma: float) -> float:
         >>> round(nearest_temperature(3, 1.0), 3)
         0.658
     """
-    gamma = check_focal_gamma(gamma)
     return 1 / _nearest(FocalTerms.of(_rows(classes)), gamma)[0]
 
 
 def _rows(classes: int) -> Tensor:
     """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid of ``classes``."""
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes not in _GRIDS:
-        raise refuse("classes to be 2, 3 or 4", shown(classes), "choose one of them")
     half, step = _GRIDS[classes]
     levels = -torch.arange(0, 2 * half + step / 2, step, dtype=torch.float64)
     rows = torch.combinations(torch.arange(len(levels)), classes - 1, with_replacement=True)

@@ -1,14 +1,16 @@
 """The γ at which the gradients of focal loss and of cross-entropy are equal at a given probability."""
 
 import math
+from typing import Annotated
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Number, checked
 from calibrant._core.numerics import increasing_root
 
 __all__ = ["gamma_from_threshold"]
 
 
-def gamma_from_threshold(p0: float) -> float:
+@checked
+def gamma_from_threshold(p0: Annotated[float, Number(0, 0.5, open_low=True, open_high=True)]) -> float:
     """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
 
     For p_y < p₀ the gradient of this focal loss is larger than that of cross-entropy, for p_y > p₀ smaller. FLSD-53
@@ -30,7 +32,6 @@ def gamma_from_threshold(p0: float) -> float:
     References:
         Mukhoti et al. 2020, §5 of the conference version (sample-dependent γ), solved there with Lambert's W.
     """
-    p0 = check_number(p0, name="p0", low=0, high=0.5, open_low=True, open_high=True)
     fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
     def excess(gamma: float) -> tuple[float, float]:

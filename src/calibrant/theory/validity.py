@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import NonNegative, checked
 from calibrant._objective.log_pairs import check_values
 from calibrant.errors import RangeError
-from calibrant.scores import TrueClassScore, check_score
+from calibrant.scores import AnyScore
 
 __all__ = ["Validity", "focal_curvature", "validity"]
 
@@ -82,7 +83,8 @@ class Validity:
         return "−φ′(p) stays finite as p → 0"
 
 
-def validity(score: TrueClassScore) -> Validity:
+@checked
+def validity(score: AnyScore) -> Validity:
     """Return which conditions φ satisfies at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
 
     Args:
@@ -103,7 +105,7 @@ def validity(score: TrueClassScore) -> Validity:
         The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
         condition η_j φ′(q_j) = const has one solution on the simplex.
     """
-    return examine(check_score(score))
+    return examine(score)
 
 
 def examine(score: Sloped) -> Validity:
@@ -165,7 +167,8 @@ def _examine(score: Sloped) -> Validity:
     )
 
 
-def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
+@checked
+def focal_curvature(probs: Tensor, gamma: NonNegative) -> Tensor:
     """Return φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²], positive on (0, 1) for every γ ≥ 0.
 
     Only the first term can be negative, for 0 < γ < 1; the second exceeds it, because −log p ≤ (1 − p)/p.
@@ -187,7 +190,6 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
     References:
         Komisarenko & Kull 2024, Proposition 1.
     """
-    gamma = check_number(gamma, name="gamma", low=0)
     p = check_values(probs, name="probs").double()
     if not bool(((p > 0) & (p < 1)).all()):
         raise refuse("probs inside (0, 1)", "a value outside", "leave out 0 and 1: φ″ is infinite at 0")
