@@ -3,8 +3,9 @@
 import fnmatch
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,50 @@ _ROLES = {
     "prediction",
     "predictions",
 }
+_CLASS_FIELDS = ("label", "class", "category", "name")  # of lists of {label, score}
+_SCORE_FIELDS = ("score", "prob", "probability", "confidence")
 _SPREAD = re.compile(r"((?:[^_]+_)*?)(logits?|probs?)_(\d+)")
 _NUMBER = re.compile(r"(.*?)(\d+)(\D*)")  # also P(1): what stands behind the number is part of the name
 
 
 @dataclass(frozen=True)
 class Classes:
-    """What the columns say of the classes: their names, the part of them under a pattern's ``*``, their numbers; or nothing."""
+    """What the columns say of the classes.
 
-    names: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
+    Args:
+        spellings: The classes as labels may call them: the part under a pattern's ``*``, the columns' names, and these
+            without what they have in common: ("big_cat", "big_dog"), ("cat", "dog"); or nothing.
+        numbers: Their numbers; or nothing.
+    """
+
+    spellings: tuple[tuple[str, ...], ...] = ()
     numbers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, columns: Sequence[str], *parts: tuple[str, ...]) -> "Classes":
+        """Return what the columns, one a class, say; ``parts`` come before what is made of their names."""
+        spellings = dict.fromkeys([*parts, *_spellings(columns)])
+        return cls(tuple(spellings), numbers_of(columns)) if len(columns) > 1 else cls()
+
+    def spelling(self, labels: Iterable[str], *, given: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the first spelling that has every one of ``labels``, those ``given`` before the columns'; or nothing."""
+        wanted = set(labels)
+        return next((one for one in (given, *self.spellings) if one and wanted <= set(one)), ())
+
+
+def _spellings(columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the columns' names without ever more of the words that all begin with, and without what all end in."""
+    before, after = _shared(columns), _shared([name[::-1] for name in columns])[::-1]
+    cuts = [0, *(one.end() for one in re.finditer(r"[_.\s:(\[=-]+", before))]
+    ends = [0, *(len(after) - one.start() for one in re.finditer(r"[_.\s:)\]-]+", after))]
+    found = [tuple(name[cut : len(name) - end] for name in columns) for cut in reversed(cuts) for end in reversed(ends)]
+    return [one for one in found if all(one) and len(set(one)) == len(columns)]
+
+
+def _shared(names: Sequence[str]) -> str:
+    """Return what all names begin with."""
+    alike = takewhile(lambda signs: len(set(signs)) == 1, zip(*names, strict=False))
+    return "".join(signs[0] for signs in alike)
 
 
 def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -> tuple[dict[str, Array], Classes]:
@@ -59,10 +93,10 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
     if layout.columns:
         chosen, parts = match_columns(layout.columns, names, path)
         spread = {layout.kind or "": chosen}
-        classes = Classes(tuple(chosen), parts, numbers_of(chosen)) if len(chosen) > 1 else Classes()
+        classes = Classes.of(chosen, *([parts] if "*" in layout.columns[0] else []))
     else:
-        spread = _spread_columns(names)
-        classes = Classes((), (), numbers_of(next(iter(spread.values()), [])))
+        spread = spread_columns(names)
+        classes = Classes(numbers=numbers_of(next(iter(spread.values()), [])))
     used = {name for group in spread.values() for name in group}
     arrays: dict[str, Array] = {}
     for kind, group in spread.items():
@@ -76,7 +110,7 @@ def arrays_of_table(table: Any, layout: Layout, path: Path, *, first: int = 0) -
                 ),
             )
         arrays[kind], own = _scores(table, group, path, first)
-        classes = own if own.names else classes
+        classes = own if own.spellings else classes
     for name in names:
         if name in used or name in arrays:
             continue
@@ -102,7 +136,7 @@ def score_columns(names: Sequence[str], layout: Layout, path: Path) -> tuple[str
     """Return the columns of the scores, or None where a table has several groups of them, or none."""
     if layout.columns:
         return tuple(match_columns(layout.columns, names, path)[0])
-    groups = list(_spread_columns(names).values()) + [[name] for name in names if name in ("logits", "probs")]
+    groups = list(spread_columns(names).values()) + [[name] for name in names if name in ("logits", "probs")]
     return tuple(groups[0]) if len(groups) == 1 else None
 
 
@@ -143,7 +177,7 @@ def column_array(column: Any, name: str, path: Path, *, strict: bool = True, fir
         column = column.cast(column.type.value_type)
     if strict:
         refuse_empty(column, name, path, first=first)
-    if _is_list(column.type):
+    if is_list(column.type):
         matrix = _matrix(column, name, path) if strict or not column.null_count else None
         if matrix is not None or strict:
             if matrix is None:
@@ -172,8 +206,14 @@ def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[A
 
     if len(group) == 1:
         column = table.column(group[0])
-        if _is_list(column.type) and pa.types.is_struct(column.type.value_type):
+        if is_list(column.type) and pa.types.is_struct(column.type.value_type):
             return _labelled_scores(column, group[0], path)
+        if pa.types.is_struct(column.type):
+            column = _whole(column)
+            names = tuple(field.name for field in column.type)
+            refuse_empty(column, group[0], path, first=first)
+            inner = pa.table(list(column.flatten()), names=list(names))
+            return _scores(inner, names, path, first)[0], Classes.of(names)
         values = column_array(column, group[0], path, first=first)
         return (_parsed(values, group[0], path) if values.dtype == object else values), Classes()
     columns = [column_array(table.column(name), name, path, first=first) for name in group]
@@ -187,19 +227,20 @@ def _scores(table: Any, group: Sequence[str], path: Path, first: int) -> tuple[A
 def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes]:
     """Return scores (N, K) of rows such as [{"label": "LABEL_1", "score": 0.9}, …], sorted within a row as they may be."""
     rows = column.to_pylist()
-    fields = {field.name for field in column.type.value_type}
-    if not {"label", "score"} <= fields or any(row is None for row in rows):
+    fields = [field.name for field in column.type.value_type]
+    label, score = (next((one for one in fields if one in known), None) for known in (_CLASS_FIELDS, _SCORE_FIELDS))
+    if label is None or score is None or any(row is None for row in rows):
         raise InputError(
             f"lists of {{label, score}} in the column {name!r} of {shown(path)}", f"{sorted(fields)}", "write these two"
         )
-    found = {one["label"] for row in rows for one in row}
+    found = {one[label] for row in rows for one in row}
     numbered = all(isinstance(one, str) and re.fullmatch(r"LABEL_\d+", one) for one in found)
     names = sorted(found, key=(lambda one: int(one[6:])) if numbered else str)
     index = {one: place for place, one in enumerate(names)}
     scores = np.full((len(rows), len(names)), np.nan)
     for place, row in enumerate(rows):
         for one in row:
-            scores[place, index[one["label"]]] = one["score"]
+            scores[place, index[one[label]]] = one[score]
     if np.isnan(scores).any():
         place = int(np.isnan(scores).any(axis=1).argmax())
         raise InputError(
@@ -208,10 +249,10 @@ def _labelled_scores(column: Any, name: str, path: Path) -> tuple[Array, Classes
             "write all of them (top_k=None in a pipeline)",
         )
     numbers = tuple(int(one[6:]) for one in names) if numbered else ()
-    return scores, Classes(tuple(str(one) for one in names), (), numbers)
+    return scores, Classes((tuple(str(one) for one in names),), numbers)
 
 
-def _spread_columns(names: Sequence[str]) -> dict[str, list[str]]:
+def spread_columns(names: Sequence[str]) -> dict[str, list[str]]:
     """Return kind → columns for those called ``logits_0``, ``logits_1`` …, or ``probs_0`` …, with a split before them or not."""
     found: dict[str, list[str]] = {}
     for name in names:
@@ -241,10 +282,19 @@ def _under_star(pattern: str, name: str) -> str:
     return name.removeprefix(before).removesuffix(after) if simple else name
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _whole(column: Any) -> Any:
+    """Return a column in one piece."""
+    import pyarrow as pa
+
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
 def _matrix(column: Any, name: str, path: Path) -> Array | None:
@@ -252,8 +302,7 @@ def _matrix(column: Any, name: str, path: Path) -> Array | None:
     import pyarrow as pa
     import pyarrow.compute
 
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+    column = _whole(column)
     lengths = pa.compute.unique(pa.compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or lengths[0] is None:
         return np.empty((0, 0)) if not lengths else None
@@ -264,7 +313,7 @@ def _matrix(column: Any, name: str, path: Path) -> Array | None:
             f"empty ones in the column {name!r} of {shown(path)}",
             "fill or drop them",
         )
-    if _is_list(flat.type):
+    if is_list(flat.type):
         inner = _matrix(flat, name, path)
         return None if inner is None else inner.reshape(len(column), lengths[0], *inner.shape[1:])
     values: Array = flat.to_numpy(zero_copy_only=False)

@@ -17,7 +17,8 @@ def refuse_other_kinds(arrays: dict[str, Array], layout: Layout, place: Path) ->
         InputError: If there are some.
     """
     _refuse_probs_as_logits(arrays, layout, place)
-    _refuse_percentages(arrays, place)
+    if not layout.normalize:
+        _refuse_percentages(arrays, place)
 
 
 def refuse_log_probs(arrays: dict[str, Array], place: Path) -> None:
@@ -75,5 +76,5 @@ def _refuse_percentages(arrays: dict[str, Array], place: Path) -> None:
             raise InputError(
                 "probabilities that sum to 1, or logits",
                 f"rows that sum to 100 in {shown(place)}",
-                "divide these percentages by 100",
+                Remedy.read(kind="probs", normalize=True),
             )

@@ -29,6 +29,8 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
     Raises:
         InputError: For text that names no class, or text without names to match it to.
     """
+    if labels.ndim == 2 and labels.dtype.kind in "biuf" and _is_one_hot(labels):
+        return labels.argmax(axis=1).astype(np.int64)
     if is_text(labels):
         return _by_name(labels.astype(str), layout, classes, path)
     if labels.dtype == bool:
@@ -37,11 +39,18 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
         labels, np.trunc(labels)
     ):  # what a table with gaps makes of integers
         labels = labels.astype(np.int64)
-    if not classes.numbers and labels.dtype.kind in "iu" and (signed := _integers(layout.class_names or classes.parts)):
-        return _by_number(labels, signed, path)
+    if not classes.numbers and labels.dtype.kind in "iu":
+        for names in (layout.class_names, *classes.spellings):
+            if names and (signed := _integers(names)):
+                return _by_number(labels, signed, path)
     if classes.numbers and classes.numbers != tuple(range(len(classes.numbers))) and labels.dtype.kind in "iu":
         return _by_number(labels, classes.numbers, path)
     return labels
+
+
+def _is_one_hot(labels: Array) -> bool:
+    """Say whether each row (K > 1) has a single 1 and zeros, as Keras keeps labels."""
+    return labels.shape[1] > 1 and bool(np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all())
 
 
 def encode_positive(labels: Array, positive: str, path: Path) -> Array:
@@ -64,20 +73,19 @@ def encode_positive(labels: Array, positive: str, path: Path) -> Array:
     return coded
 
 
-def refuse_unnamed_positive(labels: Array, path: Path) -> None:
+def refuse_unnamed_positive(labels: Array, scores: Array, path: Path) -> None:
     """Refuse labels that are text beside one score a row: which of the two the score speaks of is not in the file.
 
     Raises:
-        InputError: Always, naming the two values.
+        InputError: Always, naming the two values, and first the one whose rows have larger scores.
     """
-    values = sorted(set(labels.astype(str).reshape(-1).tolist()))
+    texts = labels.astype(str).reshape(-1)
+    means = {str(one): float(scores.reshape(-1)[texts == one].mean()) for one in np.unique(texts)}
+    likely = max(means, key=means.__getitem__)
     raise InputError(
         expected="the label that the one score a row is the probability of",
-        got=f"labels {', '.join(map(repr, values[:4]))} in {shown(path)}",
-        remedy=Remedy(
-            f"pass positive={values[-1]!r}, if it is that one",
-            command=f"add --positive {values[-1]}, if it is that one",
-        ),
+        got=f"labels {', '.join(map(repr, list(means)[:4]))} in {shown(path)}",
+        remedy=Remedy.read(positive=likely).after(f"if it is {likely!r}, "),
     )
 
 
@@ -87,9 +95,8 @@ def _spelled(value: object) -> str:
 
 def _of_booleans(labels: Array, layout: Layout, classes: Classes) -> Array:
     """Return boolean labels by the columns' names, as ``p_True, p_False`` have them; without such names True is class 1."""
-    for names in (layout.class_names, classes.names, classes.parts):
-        # columns that are named one by one bring what stands before the class, "p_" of p_True
-        index = {re.split(r"[_\W]", name)[-1].casefold(): place for place, name in enumerate(names)}
+    for names in (layout.class_names, *classes.spellings):
+        index = {name.casefold(): place for place, name in enumerate(names)}
         for no, yes in _OPPOSITES:
             if {no, yes} == index.keys():
                 return np.where(labels, index[yes], index[no]).astype(np.int64)
@@ -97,11 +104,9 @@ def _of_booleans(labels: Array, layout: Layout, classes: Classes) -> Array:
 
 
 def _by_name(labels: Array, layout: Layout, classes: Classes, path: Path) -> Array:
-    for names in (layout.class_names, classes.names, classes.parts):
-        index = {name: place for place, name in enumerate(names)}
-        if names and set(labels.reshape(-1).tolist()) <= index.keys():
-            return _coded(labels, index)
-    known = layout.class_names or classes.names or classes.parts
+    if names := classes.spelling(labels.reshape(-1).tolist(), given=layout.class_names):
+        return _coded(labels, {name: place for place, name in enumerate(names)})
+    known = layout.class_names or next(iter(classes.spellings), ())
     strange = sorted(set(labels.reshape(-1).tolist()) - set(known))[:3]
     if not known:
         raise InputError(

@@ -3,15 +3,19 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from calibrant._core.check import check_flag, refuse, shown
 from calibrant._core.paths import as_path
 
 ARRAYS = (".npz", ".safetensors", ".npy", ".pt", ".pth")
-TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json")
+TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".json", ".xlsx")
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # around text: scores.csv.gz
+_SYNONYMS = {".ndjson": ".jsonl"}
 READABLE = (*ARRAYS, *TABLES)
 KINDS = ("logits", "probs")
+REST = "one-vs-rest"  # the kind of scores between 0 and 1 of which each has a classifier of its own
 SCORES = ("logits", "probs", "conf")
 LABELS = ("labels", "label")
 SPLITS = {"train", "val", "valid", "validation", "dev", "calibration", "test", "eval", "holdout"}
@@ -32,6 +36,7 @@ class Layout:
         class_names: Names of the classes in order, for labels that are text.
         on: The column that names each row in the file and in ``labels``; None finds it.
         positive: The value of the label that one score a row is the probability, or logit, of.
+        one_vs_rest: Whether ``normalize`` takes sums of any size, as scores of one-vs-rest classifiers have them.
     """
 
     columns: tuple[str, ...] = ()
@@ -42,6 +47,7 @@ class Layout:
     class_names: tuple[str, ...] = ()
     on: str | None = None
     positive: str | None = None
+    one_vs_rest: bool = False
 
     @classmethod
     def of(
@@ -61,8 +67,8 @@ class Layout:
         Raises:
             InputError: For an argument of another type or value.
         """
-        if kind is not None and kind not in KINDS:
-            raise refuse("kind as 'logits' or 'probs'", shown(kind), "name one of them")
+        if kind is not None and kind not in (*KINDS, REST):
+            raise refuse("kind as 'logits', 'probs' or 'one-vs-rest'", shown(kind), "name one of them")
         if label is not None and (not isinstance(label, str) or not label):
             raise refuse("label as the name of a column", shown(label), "name one")
         if on is not None and (not isinstance(on, str) or not on):
@@ -77,12 +83,13 @@ class Layout:
         return cls(
             _names(columns, name="columns", split=True),
             label,
-            kind,
+            "probs" if kind == REST else kind,
             labels,
-            normalize,
+            normalize or kind == REST,
             _names(class_names, name="class_names"),
             on,
             None if positive is None else str(positive),
+            kind == REST,
         )
 
     def given(self) -> list[str]:
@@ -102,6 +109,13 @@ def _names(values: Any, *, name: str, split: bool = False) -> tuple[str, ...]:
         twice = next(one for one in listed if listed.count(one) > 1)
         raise refuse(f"distinct {name}", f"{twice!r} twice", "name each once")
     return tuple(listed)
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that says the format of a file, as ``.csv`` of ``scores.csv.gz``."""
+    *others, last = [one.lower() for one in path.suffixes] or [""]
+    inner = _SYNONYMS.get(others[-1], others[-1]) if others and last in COMPRESSED else ""
+    return inner if inner in (".csv", ".tsv", ".jsonl", ".json") else _SYNONYMS.get(last, last)
 
 
 def stem_and_name(name: str) -> tuple[str, str]:

@@ -4,16 +4,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from calibrant._core.files import Array, read_text
 from calibrant._core.paths import as_path, check_source, shown
-from calibrant.data.formats import suggest
+from calibrant.data.formats import proposal
 from calibrant.data.formats.columns import Classes, arrays_of_table, is_text
-from calibrant.data.formats.foreign import refuse_foreign
 from calibrant.data.formats.join import Labels, align, is_key
-from calibrant.data.formats.kinds import refuse_log_probs, refuse_other_kinds
+from calibrant.data.formats.kinds import are_percentages, refuse_log_probs, refuse_other_kinds
 from calibrant.data.formats.labels import encode_labels, encode_pair, encode_positive, refuse_unnamed_positive
 from calibrant.data.formats.layout import (
     ARRAYS,
@@ -25,6 +25,7 @@ from calibrant.data.formats.layout import (
     TOLERANCE,
     Layout,
     stem_and_name,
+    suffix_of,
 )
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.tensors import read_npy, read_tensors
@@ -43,6 +44,7 @@ class Named:
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were text, matched to names.
         joined: How the labels of another file were laid beside the rows, in words; empty without such a file.
+        proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
     """
 
     arrays: dict[str, Array]
@@ -50,17 +52,18 @@ class Named:
     class_names: tuple[str, ...] = ()
     matched: bool = False
     joined: str = ""
+    proposed: str = ""
 
     @property
     def unnamed_label(self) -> str | None:
         """The name of what seems to be the labels of scores without any, such as ``target``; None without one."""
-        return suggest.label_among(self.arrays)
+        return proposal.unnamed_label(self.arrays)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was changed, and on how two files were joined."""
         off = () if self.off is None else (normalized_note(self.off),)
-        return (*off, self.joined) if self.joined else off
+        return tuple(filter(None, (self.proposed, *off, self.joined)))
 
 
 def normalized_note(off: float) -> str:
@@ -85,7 +88,40 @@ def read_named(path: str | os.PathLike[str], layout: Layout | None = None) -> Na
         return _joined({name: read_named(part, layout) for name, part in parts.items()})
     if place.is_dir() or place.suffix.lower() not in (".npz", ".safetensors"):
         place = _checked(place)
-    return named_of(place, *_opened(place, layout), layout)
+    if place.suffix.lower() in ARRAYS if not place.is_dir() else any(place.glob("*.npy")):
+        arrays = _arrays_in(place, layout)
+        if layout.label is None and layout.labels is None and _stems(arrays):
+            label = proposal.label_among(list(arrays), ())
+            layout = replace(layout, label=label)
+        return named_of(place, arrays, Classes(), layout)
+    table, understood, words = understand(read_table(place), layout, place)
+    found = named_of(place, *arrays_of_table(table, understood, place), understood)
+    return replace(found, proposed=words)
+
+
+def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, str]:
+    """Return a table as columns that can be read, the layout that reads it, and what that is in words; "" for the layout given.
+
+    Raises:
+        FileFormatError: If neither names nor the layout say what the columns hold, with the arguments that would.
+    """
+    table = proposal.plain_cells(table)
+    found = proposal.propose(table, layout)
+    if found is None:
+        return table, layout, ""
+    if found.certain:
+        said = found.words if found.layout.columns and not layout.columns else ""
+        return found.table, found.layout, said
+    what = ", ".join(table.column_names[:12])
+    if found.layout.one_vs_rest:
+        raise FileFormatError(
+            "logits, or probabilities that sum to 1 in a row",
+            f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
+            found.remedy.after("add --multilabel if a row may have several labels; else "),
+        )
+    raise FileFormatError(
+        "columns that say what they hold (logits, probs, probs_0 …)", f"{what} in {shown(place)}", found.remedy
+    )
 
 
 def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: Layout) -> Named:
@@ -94,12 +130,15 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     names = _class_names(arrays, layout, classes)
     arrays = _with_scores(arrays, layout, place)
     arrays, joined = _with_labels(arrays, layout, place)
-    matched = _has_text(arrays) and layout.positive is None
-    _check_count(names if matched else (), arrays, place)
+    text = [arrays[name] for name in _labels_of(arrays) if is_text(arrays[name])] if layout.positive is None else []
+    _check_count(names if text else (), arrays, place)
+    matched = (
+        classes.spelling({one for values in text for one in values.reshape(-1).tolist()}, given=names) if text else ()
+    )
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     refuse_other_kinds(arrays, layout, place)
     arrays, off = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), off, names or (classes.parts if matched else ()), matched, joined)
+    return Named(_by_split(arrays), off, names or matched, bool(text), joined)
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
@@ -129,7 +168,7 @@ def parts_in(place: Path) -> dict[str, Path]:
     """Return split name → file or folder, where a folder's files, or its folders, are called as splits are; else nothing."""
     if not place.is_dir() or any(place.glob("*.npy")):
         return {}
-    inside = sorted(one for one in place.iterdir() if one.is_dir() or one.suffix.lower() in READABLE)
+    inside = sorted(one for one in place.iterdir() if one.is_dir() or suffix_of(one) in READABLE)
     stems = [one.name if one.is_dir() else one.stem for one in inside]
     known = [stem.strip().casefold() in SPLITS for stem in stems]
     return dict(zip(stems, inside, strict=True)) if inside and all(known) and len(set(stems)) == len(stems) else {}
@@ -149,15 +188,14 @@ def is_array_folder(path: str | os.PathLike[str]) -> bool:
     place = Path(path)
     if not place.is_dir() or any(place.glob("*.parquet")) or any(place.glob("*/*.parquet")):
         return False
-    suffixes = {file.suffix.lower() for file in place.iterdir()}
+    suffixes = {suffix_of(file) for file in place.iterdir()}
     return ".npy" in suffixes or bool(suffixes & set(TABLES)) or bool(parts_in(place))
 
 
 def _checked(place: Path) -> Path:
     if place.is_dir():
         return place
-    refuse_foreign(place)
-    if place.suffix.lower() not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
+    if suffix_of(place) not in READABLE and (place.suffix or place.exists()):  # else a mistyped folder, said below
         raise FileFormatError(
             f"a file named {', '.join('*' + suffix for suffix in READABLE)}",
             f"{shown(place.name)!r}",
@@ -166,40 +204,18 @@ def _checked(place: Path) -> Path:
     return check_source(place)
 
 
-def _opened(place: Path, layout: Layout) -> tuple[dict[str, Array], Classes]:
+def _arrays_in(place: Path, layout: Layout) -> dict[str, Array]:
     """Return the arrays of a file under the names they have there."""
-    arrays_only = place.suffix.lower() in ARRAYS if not place.is_dir() else any(place.glob("*.npy"))
-    if arrays_only:
-        if layout.columns:
-            raise InputError(
-                "a table for columns",
-                f"{shown(place)}, which holds arrays",
-                Remedy(
-                    "leave columns out, or name the kind of the one array",
-                    command="leave --columns out, or name the kind of the one array",
-                ),
-            )
-        return read_tensors(place), Classes()
-    table = read_table(place)
-    arrays, classes = arrays_of_table(table, layout, place)
-    if not _stems(arrays) and not _top_label(arrays) and not _from_trainer(arrays):
-        if suggest.one_vs_rest_columns(table, place):
-            raise FileFormatError(
-                expected="logits, or probabilities that sum to 1 in a row",
-                got=f"scores between 0 and 1 with other sums in {shown(place)}, as one-vs-rest classifiers have them",
-                remedy=Remedy(
-                    "read them as MultiLabelPredictions, or pass their logits log(p / (1 − p)), or columns divided by their sums",
-                    command="add --multilabel if a row may have several labels; else write the classifier's logits, or rows "
-                    "divided by their sums",
-                ),
-            )
-        if advice := suggest.for_table(table, place):
-            raise FileFormatError(
-                "columns that say what they hold (logits, probs, probs_0 …)",
-                f"{', '.join(table.column_names[:12])} in {shown(place)}",
-                advice.after(suggest.for_pairs(table.column_names)),
-            )
-    return arrays, classes
+    if layout.columns:
+        raise InputError(
+            "a table for columns",
+            f"{shown(place)}, which holds arrays",
+            Remedy(
+                "leave columns out, or name the kind of the one array",
+                command="leave --columns out, or name the kind of the one array",
+            ),
+        )
+    return read_tensors(place)
 
 
 def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[str, Array]:
@@ -216,7 +232,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
         elif _top_label(arrays):
             return _renamed(arrays, _top_label(arrays))
     if layout.kind is None:
-        if not _stems(arrays) and (advice := suggest.for_arrays(arrays)) and place.suffix.lower() not in TABLES:
+        if not _stems(arrays) and (advice := proposal.for_arrays(arrays)) and suffix_of(place) not in TABLES:
             raise FileFormatError(
                 "arrays named logits, probs or conf (val_logits, test_logits …)",
                 f"{sorted(arrays)} in {shown(place)}",
@@ -233,7 +249,7 @@ def _with_scores(arrays: dict[str, Array], layout: Layout, place: Path) -> dict[
                 Remedy("leave kind out, or rename the array", command="leave --kind out, or rename the array"),
             )
         return {name: values for name, values in arrays.items() if stem_and_name(name)[1] != other}
-    found = suggest.candidates(arrays)
+    found = proposal.candidates(arrays)
     if len(found) != 1:
         raise InputError(
             f"one array of {layout.kind}",
@@ -287,6 +303,8 @@ def _read_labels(place: Path, layout: Layout) -> Labels:
     arrays, _ = _opened_labels(_checked(place))
     wanted = [layout.label] if layout.label else [*LABELS, "label_ids"]
     named = [name for name in wanted if name in arrays]
+    if not named and not layout.label and (truth := proposal.label_among(list(arrays), ())):
+        named = [truth]
     if not named and not layout.label:
         named = [name for name in arrays if name != layout.on and not is_key(name)] or list(arrays)
     if len(named) != 1:
@@ -307,7 +325,8 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         _refuse_positive_of_several(arrays, place)
     elif _has_text(arrays) and not layout.class_names and (stem := _single_stem(arrays)) is not None:
         name = next(one for one in _labels_of(arrays) if stem_and_name(one)[0] == stem)
-        refuse_unnamed_positive(arrays[name], place)
+        scores = next(arrays[stem + kind] for kind in ("logits", "probs") if stem + kind in arrays)
+        refuse_unnamed_positive(arrays[name], scores, place)
     for name in _labels_of(arrays):
         stem, values = stem_and_name(name)[0], arrays[name]
         pred = stem + "pred"
@@ -402,9 +421,13 @@ def _normalized(arrays: dict[str, Array], layout: Layout, place: Path) -> tuple[
                 f"shape {values.shape} in {shown(place)}",
                 Remedy("leave normalize out", command="leave --normalize out"),
             )
+        if are_percentages(values):
+            values = values / 100
         sums = values.sum(axis=1, keepdims=True)
         off = np.abs(sums - 1)
-        if not bool((off <= TOLERANCE).all()):
+        if layout.one_vs_rest and bool((values >= 0).all() and (values <= 1).all() and (sums > 0).all()):
+            pass  # p_k / Σ p, as scikit-learn's OneVsRestClassifier has it
+        elif not bool((off <= TOLERANCE).all()):
             row = int(np.argmax(np.where(np.isnan(off), np.inf, off).reshape(len(off), -1).max(axis=1)))
             raise InputError(
                 f"rows that sum to 1 within {TOLERANCE} to normalize",

@@ -12,7 +12,7 @@ from calibrant._core.files import Array, read_text
 from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.columns import arrays_of_table, numbers_of, score_columns
 from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name
-from calibrant.data.formats.reading import SPLIT, named_of
+from calibrant.data.formats.reading import SPLIT, named_of, understand
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.writing import write_table
 from calibrant.errors import InputError
@@ -59,9 +59,10 @@ def read_score_table(path: Path, layout: Layout) -> ScoreTable | None:
     kept = [
         name for name in whole.column_names if name != SPLIT and stem_and_name(name)[1] not in (*LABELS, "label_ids")
     ]
-    table = whole.select(kept)
-    columns = score_columns(kept, layout, path)
-    if columns is None:
+    table, layout, _ = understand(whole.select(kept), layout, path)
+    layout = replace(layout, label=None, positive=None)
+    columns = score_columns(table.column_names, layout, path)
+    if columns is None or not set(columns) <= set(kept):
         return None
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays
@@ -71,7 +72,8 @@ def read_score_table(path: Path, layout: Layout) -> ScoreTable | None:
     values = arrays[kind]
     width = values.shape[1] if values.ndim == 2 else 2
     numbers = classes.numbers or (numbers_of(columns) if len(columns) == width else ())
-    found = layout.class_names or (classes.parts if len(classes.parts) == width else ()) or tuple(map(str, numbers))
+    spelled = next(iter(classes.spellings), ())
+    found = layout.class_names or (spelled if len(spelled) == width else ()) or tuple(map(str, numbers))
     names = found if len(found) == width else tuple(str(index) for index in range(width))
     return ScoreTable(path, whole, kind, columns, values, names, arrays)
 

@@ -1,34 +1,52 @@
-"""Tables in files as Arrow: CSV, TSV, JSON lines, Parquet, Arrow and Feather, whole or in batches."""
+"""Tables in files as Arrow: text in any dialect, JSON of rows or columns, Parquet, Arrow, spreadsheets; whole or in batches."""
 
+import csv
+import io
 import json
 import re
+import shlex
+import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrant._core.files import reason_of
+from calibrant._core.memory import memory_limit
 from calibrant._core.paths import check_source, shown
-from calibrant.data.formats.foreign import refuse_foreign
-from calibrant.data.formats.layout import TABLES
+from calibrant.data.formats.layout import COMPRESSED, TABLES, suffix_of
 from calibrant.data.formats.tensors import refuse_beyond_memory
-from calibrant.errors import CalibrantError, FileFormatError
+from calibrant.errors import CalibrantError, FileFormatError, MissingExtraError, Remedy
 
 _BLOCK = 64 << 20  # a line, which may hold a list of many classes, lies within one block
+_PIECE = 8 << 20  # the block of a table that is read in pieces
+_HEAD = 1 << 18  # bytes from which the dialect is found: some hundred rows
+_OBJECTS = 12  # bytes of Python objects per byte of JSON, as measured on rows of ten numbers
+_NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text file writes its cells."""
+
+    delimiter: str
+    decimal: str = "."
+    encoding: str = "utf-8"
+    text: tuple[str, ...] = ()  # columns with numbers such as 007, which are names
 
 
 def table_files(path: Path) -> list[Path]:
-    """Return the tables a folder holds, in the order of their names, or the one file; all of one suffix.
+    """Return the tables a folder holds, in the order of their names, or the one file; all of one format.
 
     Raises:
         FileFormatError: If a folder holds none, or tables of several formats.
     """
     if not path.is_dir():
-        refuse_foreign(path)
-        return [check_source(path, suffixes=TABLES)]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and file.stem not in _NO_DATA)
-    suffixes = sorted({file.suffix.lower() for file in files})
+        return [_checked(path)]
+    files = sorted(file for file in path.iterdir() if suffix_of(file) in TABLES and file.stem not in _NO_DATA)
+    suffixes = sorted({suffix_of(file) for file in files})
     if len(suffixes) != 1:
-        inside = sorted({file.parent.name for file in path.glob("*/*") if file.suffix.lower() in TABLES})[:10]
+        inside = sorted({file.parent.name for file in path.glob("*/*") if suffix_of(file) in TABLES})[:10]
         remedy = (
             f"there are some in its folders ({', '.join(inside)}): name one of these" if inside else "check the path"
         )
@@ -40,7 +58,14 @@ def table_files(path: Path) -> list[Path]:
     return [check_source(file) for file in files]
 
 
-_NO_DATA = ("state", "dataset_info")  # what the Hugging Face library writes beside its .arrow files
+def _checked(path: Path) -> Path:
+    if suffix_of(path) not in TABLES:
+        raise FileFormatError(
+            f"a file named {', '.join('*' + one for one in TABLES)}",
+            f"{shown(path.name)!r}",
+            "convert it to one of them",
+        )
+    return check_source(path)
 
 
 def read_table(path: Path) -> Any:
@@ -53,137 +78,166 @@ def read_table(path: Path) -> Any:
 
     files = table_files(path)
     refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
-    tables = [_read(file) for file in files]
+    tables = [pa.Table.from_batches(list(_guarded(file, whole=True))) for file in files]
     for file, table in zip(files, tables, strict=True):
-        try:
-            table.column_names  # noqa: B018 - names are decoded when they are asked for
-            table.validate(full=True)  # and so are texts, whose offsets the readers of .arrow take as they are
-        except (UnicodeDecodeError, pa.ArrowException) as error:
-            raise _broken(file, error) from error
-    for file, table in zip(files, tables, strict=True):
-        if table.column_names != tables[0].column_names:
+names = _names_of(table, file)
+        if names != tables[0].column_names:
             raise FileFormatError(
                 f"the same columns in every file of {shown(path)}",
-                f"{table.column_names[:8]} in {shown(file.name)}, others in {shown(files[0].name)}",
+                f"{names[:8]} in {shown(file.name)}, others in {shown(files[0].name)}",
                 "read them one by one",
             )
-        if len(set(table.column_names)) != len(table.column_names):
-            twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
             raise FileFormatError("distinct column names", f"{twice!r} twice in {shown(file)}", "rename one of them")
-    whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks() if len(tables) > 1 else tables[0]
+    whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if whole.num_rows == 0:
         raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
     return whole
 
 
 def batches_of(path: Path) -> Iterator[Any]:
-    """Yield the rows of one file as Arrow batches, in bounded memory where its format allows: not ``.json``."""
+    """Yield the rows of one file as Arrow batches, in bounded memory where its format allows: not ``.json`` or ``.xlsx``."""
+    return _guarded(_checked(path), whole=False)
+
+
+def _names_of(table: Any, path: Path) -> list[str]:
     import pyarrow as pa
 
-    suffix = path.suffix.lower()
-    check_source(path, suffixes=TABLES)
     try:
-        if suffix in (".csv", ".tsv"):
-            import pyarrow.csv
-
-            _check_delimiter(path)
-            with pyarrow.csv.open_csv(path, *_csv_options(suffix, block=8 << 20)) as reader:
-                yield from reader
-        elif suffix == ".parquet":
-            import pyarrow.parquet
-
-            with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as file:
-                yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
-        elif suffix in (".arrow", ".feather"):
-            with pa.memory_map(str(path)) as source:
-                yield from _ipc_batches(source)
-        elif suffix == ".jsonl":
-            import pyarrow.dataset
-
-            yield from pyarrow.dataset.dataset(path, format="json").to_batches(use_threads=False)
-        else:
-            yield from _read(path).to_batches()
-    except CalibrantError:
-        raise
-    except Exception as error:  # four readers of Arrow: whatever they raise means that the file is broken
+        table.validate(full=True)  # texts, whose offsets the readers of .arrow take as they are
+        return list(table.column_names)  # names are decoded when they are asked for
+    except (UnicodeDecodeError, pa.ArrowException) as error:
         raise _broken(path, error) from error
 
 
-def _read(path: Path) -> Any:
-    suffix = path.suffix.lower()
+def _guarded(path: Path, *, whole: bool) -> Iterator[Any]:
     try:
-        if suffix in (".csv", ".tsv"):
-            import pyarrow.csv
-
-            _check_delimiter(path)
-            return pyarrow.csv.read_csv(path, *_csv_options(suffix, block=_BLOCK))
-        if suffix == ".jsonl":
-            import pyarrow.json
-
-            options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(path.stat().st_size, 1 << 30)))
-            return pyarrow.json.read_json(path, options)
-        if suffix == ".json":
-            return _read_json(path)
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
-            return file.read()
-        import pyarrow as pa
-
-        with pa.OSFile(str(path)) as source:
-            return pa.Table.from_batches(list(_ipc_batches(source)))
+        yield from _batches(path, whole=whole)
     except CalibrantError:
         raise
     except MemoryError as error:
         raise FileFormatError("a table that fits in memory", f"more in {shown(path)}", "split it") from error
-    except Exception as error:
+    except Exception as error:  # five readers: whatever they raise means that the file is broken
         raise _broken(path, error) from error
 
 
-def _csv_options(suffix: str, *, block: int) -> tuple[Any, Any]:
+def _batches(path: Path, *, whole: bool) -> Iterator[Any]:
+    """Yield the batches of a file; for a table that is read whole in fewer and larger ones."""
+    import pyarrow as pa
+
+    suffix = suffix_of(path)
+    if suffix in (".csv", ".tsv"):
+        with _csv_reader(path, block=_BLOCK if whole else _PIECE) as reader:
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # the columns of a table without rows
+            yield from reader
+    elif suffix == ".parquet":
+        import pyarrow.parquet
+
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as file:
+            if not whole:
+                yield from file.iter_batches(batch_size=1 << 14, use_threads=False)
+                return
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
+            table = file.read()
+            yield pa.RecordBatch.from_pylist([], schema=table.schema)
+            yield from table.to_batches()
+    elif suffix in (".arrow", ".feather"):
+        with pa.OSFile(str(path)) if whole else pa.memory_map(str(path)) as source:
+            yield from _ipc_batches(source)
+    elif suffix == ".xlsx":
+        yield from _sheet(path).to_batches()
+    elif suffix == ".jsonl" and not whole and path.suffix.lower() not in COMPRESSED:
+        import pyarrow.dataset
+
+        yield from pyarrow.dataset.dataset(path, format="json").to_batches(use_threads=False)
+    else:
+        yield from _read_json(path).to_batches()
+
+
+def opened(path: Path) -> Any:
+    """Return a file as Arrow's stream of bytes, decompressed as its name says."""
+    import pyarrow as pa
+
+    file = pa.OSFile(str(path))
+    codec = COMPRESSED.get(path.suffix.lower())
+    return file if codec is None else pa.CompressedInputStream(file, codec)
+
+
+def content_of(path: Path, *, growth: int = 1) -> bytes:
+    """Return the bytes of a file, decompressed, in memory that is bounded whatever a small file unpacks to.
+
+    Args:
+        path: The file.
+        growth: Bytes of memory that a byte of it takes in the end.
+
+    Raises:
+        FileFormatError: If that is more than half of the memory.
+    """
+    parts, size = [], 0
+    with opened(path) as file:
+        while part := file.read(16 << 20):
+            parts.append(part)
+            size += len(part)
+            refuse_beyond_memory(size * growth, path)
+    return b"".join(parts)
+
+
+def dialect_of(path: Path) -> Dialect:
+    """Return how a text file separates its columns and writes its numbers, as its first rows show.
+
+    Raises:
+        FileFormatError: If it is neither UTF-8 nor UTF-16, or its first line holds numbers instead of names.
+    """
+    with opened(path) as file:
+        head = file.read(_HEAD)
+    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+    lines = head[: head.rfind(b"\n") + 1] or head
+    try:
+        text = lines[: len(lines) // 2 * 2].decode(encoding, "strict" if encoding == "utf-8" else "replace")
+        text = lines.decode() if encoding == "utf-8" else text
+    except UnicodeDecodeError as error:
+        new = str(path.with_name(path.stem.partition(".")[0] + "-utf8.csv"))
+        command = f"iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(new)}"
+        remedy = Remedy(f"run: {command}, and name {new}", command=f"run: {command}", instead=(shown(path), new))
+        raise FileFormatError("text in UTF-8", f"another encoding in {shown(path)}", remedy) from error
+    usual = "\t" if suffix_of(path) == ".tsv" else ","
+    rows: list[list[str]] = []
+    delimiter = usual
+    for sign in dict.fromkeys((usual, ",", ";", "\t", "|")):
+        found = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=sign) if row]
+        found = found[:200]
+        if len({len(row) for row in found}) == 1 and len(found[0]) > (len(rows[0]) if rows else 0):
+            rows, delimiter = found, sign
+    if rows:
+        _check_header(rows[0], path)
+    cells = [cell for row in rows[1:] for cell in row]
+    commas = delimiter != "," and any(re.fullmatch(r"-?\d+,\d+(e-?\d+)?", cell, re.IGNORECASE) for cell in cells)
+    points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
+    coded = [name for name, *column in zip(*rows, strict=True) if any(re.fullmatch(r"0\d+", one) for one in column)]
+    return Dialect(delimiter, "," if commas and not points else ".", encoding, tuple(coded))
+
+
+def _csv_reader(path: Path, *, block: int) -> Any:
+    import pyarrow as pa
     import pyarrow.csv
 
-    return (
-        pyarrow.csv.ReadOptions(block_size=block),
-        pyarrow.csv.ParseOptions(delimiter="\t" if suffix == ".tsv" else ","),
+    dialect = dialect_of(path)
+    return pyarrow.csv.open_csv(
+        opened(path),
+        pyarrow.csv.ReadOptions(block_size=block, encoding=dialect.encoding),
+        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(
+            decimal_point=dialect.decimal, column_types={name: pa.string() for name in dialect.text}
+        ),
     )
 
 
-def _check_delimiter(path: Path) -> None:
-    """Refuse UTF-16, and columns separated otherwise than the suffix says: both are what spreadsheets export."""
-    with path.open("rb") as file:
-        header = file.readline(1 << 16)
-    if header.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in header:
-        raise FileFormatError(
-            "text in UTF-8",
-            f"UTF-16 in {shown(path)}",
-            (
-                "save it as UTF-8, or rewrite it in Python: pandas.read_csv(old, encoding='utf-16').to_csv(new, "
-                "index=False)"
-            ),
-        )
-    _check_header(header, path)
-    wanted, name = (b"\t", "tabs") if path.suffix.lower() == ".tsv" else (b",", "commas")
-    got = next((sign for sign in (b";", b"|", b"\t", b",") if sign in header), None)
-    if got is None or wanted in header or header.startswith(b'"'):
-        return
-    sign = ascii(got.decode())
-    comma = ", decimal=','" if got == b";" else ""
-    raise FileFormatError(
-        f"expected columns separated by {name}, got {sign} in {shown(path)}; rewrite it in Python: "
-        f"pandas.read_csv(old, sep={sign}).to_csv(new, {'sep=chr(9), ' if name == 'tabs' else ''}index=False)"
-        + (f", with sep={sign}{comma} where numbers are written 0,5" if comma else "")
-    )
-
-
-def _check_header(header: bytes, path: Path) -> None:
+def _check_header(words: list[str], path: Path) -> None:
     """Refuse a first line of numbers with decimals: it is a row of data, not names (columns may be called 0, 1, 2)."""
-    words = header.decode(errors="replace").strip().replace("\t", ",").split(",")
-    if all(re.fullmatch(r"[-+]?\d*\.?\d*(e[-+]?\d+)?", word.strip(), re.IGNORECASE) for word in words) and (
-        sum("." in word for word in words) > 1
+    if all(re.fullmatch(r"[-+]?\d*[.,]?\d*(e[-+]?\d+)?", word.strip(), re.IGNORECASE) for word in words) and (
+        sum("." in word or "," in word for word in words) > 1
     ):
         raise FileFormatError(
             "the names of the columns in the first line",
@@ -202,31 +256,125 @@ def _ipc_batches(source: Any) -> Iterator[Any]:
         source.seek(0)
         yield from pa.ipc.open_stream(source)
         return
+    yield pa.RecordBatch.from_pylist([], schema=reader.schema)
     for index in range(reader.num_record_batches):
         yield reader.get_batch(index)
 
 
 def _read_json(path: Path) -> Any:
-    """Return a JSON file's table: rows as objects, rows as lists of {label, score}, or columns as an object of lists."""
+    """Return a JSON file's table, one object a line or one value of rows or of columns."""
     import pyarrow as pa
+    import pyarrow.json
 
-    found = json.loads(path.read_text(encoding="utf-8"))
+    if suffix_of(path) == ".jsonl":
+        content = content_of(path)
+        options = pyarrow.json.ReadOptions(block_size=max(1 << 20, min(len(content), 1 << 30)))
+        try:
+            return pyarrow.json.read_json(pa.BufferReader(content), options)
+        except pa.ArrowInvalid:
+            refuse_beyond_memory(len(content) * _OBJECTS, path)
+            rows = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
+            return table_of_rows(rows)  # cells of several types, or a broken line, which is said so
+    text = content_of(path, growth=_OBJECTS).decode("utf-8-sig")
+    try:
+        return table_of_json(json.loads(text), path)
+    except json.JSONDecodeError:
+        if not text.lstrip().startswith("{"):
+            raise
+        return table_of_rows(
+            [json.loads(line) for line in text.split("\n") if line.strip()]
+        )  # lines, whatever its name
+
+
+def table_of_json(found: Any, path: Path) -> Any:
+    """Return the table of rows as objects or lists of {label, score}, of columns, or of columns' names beside rows.
+
+    Raises:
+        FileFormatError: If it is none of them.
+    """
+    if isinstance(found, dict) and isinstance(found.get("data"), list):  # pandas' split and table, a W&B table
+        rows, names = found["data"], found.get("columns")
+        if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in rows):
+            return table_of_rows([dict(zip(map(str, names), row, strict=True)) for row in rows])
+        found = rows
+    if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
+        keys = list(next(iter(found.values())))  # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
+        found = {name: [column.get(key) for key in keys] for name, column in found.items()}
     if isinstance(found, list) and found and all(isinstance(row, dict) for row in found):
-        return pa.Table.from_pylist(found)
+        return table_of_rows(found)
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
-        return pa.table({"scores": found})
+        return table_of_columns({"scores": found})
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
-        return pa.table(found)
+        return table_of_columns(found)
     raise FileFormatError(
         f"rows as a JSON list of objects in {shown(path)}", f"{type(found).__name__}", "write one object a row"
     )
 
 
-def _broken(path: Path, error: Exception) -> FileFormatError:
+def table_of_rows(rows: list[dict[str, Any]]) -> Any:
+    """Return an Arrow table of rows by name; what a row leaves out is null."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return table_of_columns({name: [row.get(name) for row in rows] for name in names})
+
+
+def table_of_columns(columns: dict[str, list[Any]]) -> Any:
+    """Return an Arrow table of lists of cells; a column with cells of several types becomes text."""
+    import pyarrow as pa
+
+    made = {}
+    for name, cells in columns.items():
+        try:
+            made[name] = pa.array(cells)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            made[name] = pa.array([one if one is None or isinstance(one, str) else _text_of(one) for one in cells])
+    return pa.table(made)
+
+
+def _text_of(cell: Any) -> str:
+    return json.dumps(cell, default=str)
+
+
+def _sheet(path: Path) -> Any:
+    """Return the first sheet of a workbook: the values that its cells were saved with; formulas are not evaluated."""
+    openpyxl = need_openpyxl()
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(one.file_size for one in archive.infolist())
+    if unpacked > min(memory_limit() // _OBJECTS, 1000 * max(path.stat().st_size, 1 << 20)):
+        raise FileFormatError(
+            "a workbook that fits in memory", f"{unpacked:,} bytes unpacked in {shown(path)}", "split it"
+        )
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+    finally:
+        book.close()
+    rows = [row for row in rows if any(cell is not None for cell in row)]
+    if not rows:
+        raise FileFormatError("at least one row", f"none in {shown(path)}", "save one row a prediction")
+    names = ["" if cell is None else str(cell) for cell in rows[0]]
+    if len(set(names)) != len(names):
+        raise FileFormatError("distinct names in the first row", f"{names[:8]} in {shown(path)}", "rename them")
+    return table_of_columns({name: [row[at] for row in rows[1:]] for at, name in enumerate(names)})
+
+
+def need_openpyxl() -> Any:
+    """Return the package that reads and writes workbooks.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtraError("openpyxl", extra="tables") from error
+    return openpyxl
+
+
+def _broken(path: Path, error: Exception) -> CalibrantError:
     if isinstance(error, UnicodeEncodeError):  # Arrow takes names of files in UTF-8 alone
         return FileFormatError("a file name in UTF-8", f"{shown(path)}", "rename the file")
     return FileFormatError(
-        f"a readable {path.suffix} file",
+        f"a readable {suffix_of(path)} file",
         f"a broken or truncated one: {shown(path)} ({reason_of(error)})",
         "write it again",
     )

@@ -11,7 +11,7 @@ from calibrant._core.files import Array, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import arrays_of_table, is_text
 from calibrant.data.formats.layout import SCORES, Layout, stem_and_name
-from calibrant.data.formats.reading import SPLIT, named_of
+from calibrant.data.formats.reading import SPLIT, named_of, understand
 from calibrant.data.formats.tables import batches_of
 from calibrant.errors import FileFormatError, InputError, Remedy
 
@@ -154,7 +154,8 @@ def _converted(source: Path, layout: Layout, suffix: str) -> Iterator[tuple[Any,
     for batch in batches_of(source):
         if not batch.num_rows:
             continue
-        opened, classes = arrays_of_table(pa.Table.from_batches([batch]), layout, source, first=first)
+        table, layout, _ = understand(pa.Table.from_batches([batch]), layout, source)
+        opened, classes = arrays_of_table(table, layout, source, first=first)
         first += batch.num_rows
         if SPLIT in opened and is_text(opened[SPLIT]):
             opened[SPLIT + "s"] = opened.pop(SPLIT)  # rows stay where they are: kept as a column of its own
