@@ -1,4 +1,4 @@
-"""The corpus: files as pandas, Polars, scikit-learn, XGBoost, LightGBM, CatBoost, h2o, Keras, Trainer, PyTorch, R, Excel, Kaggle … write them."""
+"""The corpus: files as the libraries, services and spreadsheets write them that people have predictions from."""
 
 import json
 from pathlib import Path
@@ -559,7 +559,6 @@ def catboost_raw(folder: Path) -> Truth:
 @add("predictions.csv", "--labels", "truth.csv")
 def h2o_classes(folder: Path) -> Truth:
     """h2o, export of model.predict: predict, then a column a class."""
-    import pandas
 
     table, truth = frame(44, "")
     decided = np.array(NAMES)[np.asarray(truth.probs).argmax(1)]
@@ -815,6 +814,7 @@ def shuffled(folder: Path) -> Truth:
 def lm_eval(folder: Path) -> Truth:
     """lm-eval, samples with numerals as options and an index as target."""
     logits, labels = some(66, classes=4)
+    logits = np.log(softmax(logits)) - 20  # log-likelihoods of options
     rows = []
     for at, (row, label) in enumerate(zip(logits, labels, strict=True)):
         rows.append(

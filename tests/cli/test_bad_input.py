@@ -251,22 +251,34 @@ def test_the_installed_command_says_the_same(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "encoding", "said"),
+    ("name", "text", "encoding"),
     [
-        ("a.csv", "id;logits_0;logits_1;label\n0;0.1;0.2;1\n", "utf-8-sig", "commas, got ';' in"),
-        ("b.csv", "id;logits_0;logits_1;label\n0;0,1;0,2;1\n", "utf-8", "sep=';', decimal=','"),
-        ("c.csv", "logits_0|logits_1|label\n.1|.2|1\n", "utf-8", "pandas.read_csv(old, sep='|')"),
-        ("d.csv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-16", "got UTF-16 in"),
-        ("h.csv", "0.1,0.9,1\n0.7,0.3,0\n", "utf-8", "logits_0,logits_1,label above them"),
-        ("e.tsv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-8", "to_csv(new, sep=chr(9), index=False)"),
+        ("a.csv", "id;logits_0;logits_1;label\n0;0.1;0.2;1\n", "utf-8-sig"),
+        ("b.csv", "id;logits_0;logits_1;label\n0;0,1;0,2;1\n", "utf-8"),
+        ("c.csv", "logits_0|logits_1|label\n.1|.2|1\n", "utf-8"),
+        ("d.csv", "logits_0\tlogits_1\tlabel\n.1\t.2\t1\n", "utf-16"),
+        ("e.tsv", "logits_0,logits_1,label\n.1,.2,1\n", "utf-8"),
+        ("f.csv", 'logits_0,logits_1,label,"a, b"\n.1,.2,1,"two\nlines, ""quoted"""\n', "utf-8"),
     ],
 )
-def test_what_spreadsheets_export_is_refused_with_what_rewrites_it(
-    name: str, text: str, encoding: str, said: str, tmp_path: Path
-) -> None:
+def test_every_dialect_of_text_is_read(name: str, text: str, encoding: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding=encoding)
+    read = calibrant.read(tmp_path / name)
+    np.testing.assert_allclose(read.logits, [[0.1, 0.2]])
+    assert read.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"0.1,0.9,1\n0.7,0.3,0\n", "logits_0,logits_1,label above them"),
+        (b"caf\xe9,th\xe9,label\n.1,.9,caf\xe9\n", "run: iconv -f WINDOWS-1252 -t UTF-8"),
+    ],
+)
+def test_what_no_dialect_explains_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(FileFormatError, match=re.escape(said)):
-        calibrant.read(tmp_path / name)
+        calibrant.read(tmp_path / "a.csv")
 
 
 def test_a_folder_that_cannot_be_streamed_names_convert(tmp_path: Path) -> None:

@@ -40,7 +40,15 @@ def test_top_label_pairs(home: Path, run: Run) -> None:
     assert "0.4 → False" in done.stdout
 
 
+def test_a_reading_that_is_certain_is_followed_and_said(home: Path, run: Run) -> None:
+    done = run("inspect", "s.csv")
+    assert done.exit_code == 0, done.stderr
+    assert "read p_cat, p_dog as probabilities, y as the label" in done.stderr
+    assert done.stdout == run("inspect", "s.csv", *READ).stdout.replace(" --columns 'p_*' --label y --kind probs", "")
+
+
 def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(home: Path, run: Run) -> None:
+    Path("s.csv").write_text(CSV.replace("p_", ""))
     done = run("inspect", "s.csv")
     assert done.exit_code == 2
     command = done.stderr.strip().partition("run: calibrant ")[2]

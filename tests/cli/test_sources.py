@@ -300,9 +300,12 @@ def first_screen(home: Path) -> None:
     (home / "book.xlsx").write_bytes(b"PK")
     csv(home / "blank.csv", spread("p_", PROBS, NAMES) | {"truth": [*TEXT[:3], "", *TEXT[4:]]})
     csv(home / "percent.csv", spread("p_", 100 * PROBS, NAMES) | {"truth": TEXT}, digits=1)
-    csv(home / "shop.csv", {"y_true": LABELS, "y_pred": PROBS.argmax(1), "y_score": PROBS.max(1)})
+    two = {"y_true": LABELS > 1, "y_pred": PROBS.argmax(1) > 1, "y_score": PROBS[:, 2:].sum(1)}
+    csv(home / "shop.csv", two)
     np.savez(home / "log.npz", val_log_probs=np.log(PROBS), val_labels=LABELS)
-    np.savez(home / "hot.npz", logits=LOGITS, labels=np.eye(4)[LABELS])
+    np.savez(home / "hot.npz", logits=LOGITS, labels=1 - np.eye(4)[LABELS])
+    (home / "log.jsonl").write_text('{"doc_id": 0, "arguments": [["a", "b"]], "resps": [[[-1.0, false]]]}\n')
+    csv(home / "breed.csv", spread("p_", PROBS, NAMES) | {"breed": TEXT}, digits=2)
     np.savez(home / "words.npz", logits=LOGITS, labels=TEXT)
     csv(home / "far.csv", spread("p", 2 * PROBS) | {"y": LABELS})
     np.save(home / "z.npy", LOGITS)
@@ -321,7 +324,6 @@ def first_screen(home: Path) -> None:
     (home / "mixed" / "b.tsv").write_text("a\n1\n")
 
 
-SHEET = "python -c \"import pandas; pandas.read_excel('book.xlsx').to_csv('book.csv', index=False)\""
 READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
 
 
@@ -338,7 +340,10 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
             "evaluate s.csv --columns 'q_*' --kind probs",
             "got id, p_cat, p_dog, p_eel, p_fox, truth; name some of these",
         ),
-        ("evaluate s.csv --columns 'p_*' --kind probs --normalize", "--kind probs --normalize --label truth"),
+        (
+            "evaluate breed.csv --columns 'p_*' --kind probs --normalize",
+            "run: calibrant evaluate breed.csv --columns 'p_*' --kind probs --normalize --label breed",
+        ),
         (
             "evaluate far.csv --columns 'p*' --label y --kind probs --normalize",
             "sum to 1 within 0.05 to normalize, got 2 in",
@@ -356,35 +361,30 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
             "evaluate blank.csv --columns 'p_*' --label truth --kind probs",
             "an empty cell in the column 'truth' at row 3 (line 5) of blank.csv",
         ),
-        ("evaluate percent.csv", "run: calibrant evaluate percent.csv --columns 'p_*' --label truth --kind probs"),
+        (
+            "evaluate percent.csv",
+            "run: calibrant evaluate percent.csv --normalize --columns 'p_*' --label truth --kind probs",
+        ),
         (
             "evaluate percent.csv --columns 'p_*' --label truth --kind probs",
-            "got rows that sum to 100 in percent.csv; divide these percentages by 100",
+            "got rows that sum to 100 in percent.csv; run: calibrant evaluate percent.csv",
         ),
         (
             "evaluate percent.csv --columns 'p_*' --label truth --kind logits",
-            "got rows that sum to 100 in percent.csv; divide these percentages by 100",
+            "got rows that sum to 100 in percent.csv; run: calibrant evaluate percent.csv",
         ),
-        ("evaluate shop.csv", "of predicted classes, rename the columns to confidence, prediction, label; else run: "),
+        ("evaluate shop.csv", "if these are confidences of decisions, call their column confidence; else run: "),
         ("evaluate log.npz", "got val_log_probs in log.npz; name it val_logits: log-probabilities are logits"),
-        ("evaluate hot.npz", "got shape (300, 4); pass their argmax(1) if they are one-hot, or add --multilabel"),
+        ("evaluate hot.npz", "got shape (300, 4); add --multilabel"),
+        ("evaluate log.jsonl", "run: calibrant ingest log.jsonl log.npz --from lm-eval && calibrant evaluate log.npz"),
         ("evaluate words.npz", "write them to names.txt, one a line in the order of the scores, and add --class-names"),
-        ("evaluate hole.csv", "run: calibrant evaluate hole.csv --columns 'p_*' --label truth --kind probs"),
+        ("evaluate hole.csv", "an empty cell in the column 'p_2' at row 7 (line 9) of hole.csv and 1 more"),
         (
             "evaluate word.csv --columns 'p_*' --label truth --kind probs",
             "got string in 'p_2' of word.csv ('0.5x' at row 0 (line 2))",
         ),
-        ("evaluate target.npz --draws 0", "run: calibrant evaluate target.npz --draws 0 --label target"),
-        ("fit y.pt -o c.safetensors", "run: calibrant fit y.pt -o c.safetensors --label y"),
-        ("evaluate hole.csv.gz --label y", "run: gunzip -k hole.csv.gz && calibrant evaluate hole.csv --label y"),
-        (
-            "convert book.xlsx book.npz",
-            SHEET + " && calibrant convert book.csv book.npz",
-        ),
-        (
-            "evaluate z.npy --kind logits --labels book.xlsx",
-            "&& calibrant evaluate z.npy --kind logits --labels book.csv",
-        ),
+        ("evaluate hole.csv.gz --label truth", "an empty cell in the column 'p_2' at row 7 of hole.csv.gz"),
+        ("convert book.xlsx book.npz", "expected"),  # openpyxl, or a workbook that is not broken
         ("evaluate two.csv", "expected one array of each meaning, got labels and label"),
         ("evaluate both.npz", "expected one array of each meaning, got logits and probs"),
         ("evaluate two.npz --split val", "got 'dev' and 'calibration'; name the one that is meant"),
@@ -397,7 +397,7 @@ READ_S = "s.csv --normalize --columns 'p_*' --label truth --kind probs"
         ("evaluate z.npy --kind logits --labels y.npy --columns z", "which holds arrays; leave --columns out"),
         ("evaluate z.npy --kind logits --labels y.npy --normalize", "got none in z.npy; leave --normalize out"),
         ("evaluate z.npy --kind logits --labels y.npy --label y", "which holds one column; leave --label out"),
-        ("evaluate z.npy --kind likely", "expected kind as 'logits' or 'probs', got 'likely'"),
+        ("evaluate z.npy --kind likely", "expected kind as 'logits', 'probs' or 'one-vs-rest', got 'likely'"),
         ("evaluate --logits z.npy z.npy", "expected --logits or a FILE, got both"),
         ("evaluate --example sst --columns p", "expected no --columns beside an example"),
         ("evaluate", "try --example cifar10"),
@@ -422,8 +422,9 @@ def test_the_command_that_a_refusal_prints_works(home: Path, run: Run) -> None:
     for refused in (
         "evaluate s.csv",
         "evaluate z.npy --labels y.npy",
-        "evaluate target.npz --split val",
-        "evaluate y.pt",
+        "evaluate percent.csv",
+        "evaluate shop.csv",
+        "evaluate breed.csv --columns 'p_*' --kind probs --normalize",
     ):
         said = run(*shlex.split(refused)).stderr
         command = said.strip().partition("run: calibrant ")[2]

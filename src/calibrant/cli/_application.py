@@ -121,7 +121,8 @@ def _followed(remedy: Remedy) -> str:
         return remedy.before + _typed_with(dict(remedy.reading))
     if remedy.instead:
         old, new = remedy.instead
-        typed = [new if word == old else word for word in ARGUMENTS.get()]
+        taken = ["--labels"] if " --labels " in remedy.command else []  # by the first command
+        typed = [new if word == old else word for word in _without(ARGUMENTS.get(), taken)]
         return f"{remedy.command} && calibrant {shlex.join(typed)}" if new in typed else remedy.python
     words = remedy.command or remedy.python
     if remedy.option and OPTIONS.get() and remedy.option not in OPTIONS.get():

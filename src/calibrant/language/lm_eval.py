@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibrant._core.arguments import check_text
@@ -64,7 +64,9 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, mod
     }
     found: list[Response] = []
     seen: dict[str, str] = {}
-    for place, line in lines_of(path, what=_WHAT):
+    lines = list(lines_of(path, what=_WHAT))
+    index = _targets_are_indices([line for _, line in lines])
+    for place, line in lines:
         if "doc_id" not in line or "arguments" not in line:
             raise refuse_file(
                 place, f"{_WHAT} (doc_id, arguments, resps)", f"the fields {', '.join(line)}", "log with --log_samples"
@@ -73,7 +75,7 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, mod
         if filter is not None and own != filter:
             seen.setdefault(own, place)
             continue
-        found.append(_response(line, place, features))
+        found.append(_response(line, place, features, index=index))
         if filter is None and len({*seen, own}) > 1:
             raise refuse_file(
                 place,
@@ -92,7 +94,26 @@ def read_lm_eval(path: str | os.PathLike[str], *, filter: str | None = None, mod
     return Log(tuple(found), shown(path))
 
 
-def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str]) -> Response:
+def _targets_are_indices(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether targets that could be an option's index or its text, as 1 of the options "1" to "4", are indices.
+
+    The log's own ``acc`` says whether the option of the largest likelihood is the target, which only one reading agrees with.
+    """
+    agreement = {True: 0, False: 0}
+    for line in lines:
+        if not {"arguments", "filtered_resps", "target"} <= line.keys() or line.get("acc") not in (0, 1):
+            continue
+        texts = [text.strip() for text in _continuations(line["arguments"], "")]
+        scored = [_likelihood(one) for one in line["filtered_resps"]]
+        name = (_plain(line["target"]) or "").strip()
+        if name in texts and name.isdecimal() and int(name) < len(texts) == len(scored) and None not in scored:
+            best = max(range(len(scored)), key=[float(one) for one in scored].__getitem__)
+            for index, target in ((True, int(name)), (False, texts.index(name))):
+                agreement[index] += (best == target) == bool(line["acc"])
+    return agreement[True] > agreement[False]
+
+
+def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str], *, index: bool) -> Response:
     texts = _continuations(line["arguments"], place)
     answers = need_list(line.get("filtered_resps", line.get("resps")), place, "filtered_resps")
     scored = [_likelihood(one) for one in answers]
@@ -105,7 +126,10 @@ def _response(line: Mapping[str, Any], place: str, features: Mapping[str, str]) 
         values = [need_log_prob(one, place, "the log-likelihood of an option") for one in scored]
         options = tuple(Option(text, value) for text, value in zip(texts, values, strict=True))
         return Response(
-            options=options, target=_target(line.get("target"), options), right=_right(line, place), **facts
+            options=options,
+            target=_target(line.get("target"), options, index=index),
+            right=_right(line, place),
+            **facts,
         )
     return Response(text=_text(answers, place), target=_plain(line.get("target")), right=_right(line, place), **facts)
 
@@ -128,13 +152,15 @@ def _likelihood(answer: Any) -> Any:
     return None
 
 
-def _target(target: Any, options: tuple[Option, ...]) -> str | None:
-    """Return the text of the true option, given its index or text; None if ``target`` is neither."""
+def _target(target: Any, options: tuple[Option, ...], *, index: bool) -> str | None:
+    """Return the text of the true option, given its text, or its index (first where ``index``); None if it is neither."""
     name = _plain(target)
     texts = [one.text.strip() for one in options]
-    if name is None or name.strip() in texts:
+    if name is None or (name.strip() in texts and not index):
         return None if name is None else name.strip()
-    return texts[int(name)] if name.strip().isdecimal() and int(name) < len(texts) else None
+    if name.strip().isdecimal() and int(name) < len(texts):
+        return texts[int(name)]
+    return name.strip() if name.strip() in texts else None
 
 
 def _plain(target: Any) -> str | None:

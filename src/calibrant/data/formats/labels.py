@@ -30,7 +30,7 @@ def encode_labels(labels: Array, layout: Layout, classes: Classes, path: Path) -
         InputError: For text that names no class, or text without names to match it to.
     """
     if labels.ndim == 2 and labels.dtype.kind in "biuf" and _is_one_hot(labels):
-        return labels.argmax(axis=1).astype(np.int64)
+        return np.asarray(labels.argmax(axis=1), dtype=np.int64)
     if is_text(labels):
         return _by_name(labels.astype(str), layout, classes, path)
     if labels.dtype == bool:

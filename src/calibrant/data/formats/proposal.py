@@ -7,7 +7,8 @@ and said. Values alone only decide which command a refusal prints.
 import fnmatch
 import json
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ import numpy as np
 
 from calibrant._core.check import PROBABILITY_TOLERANCE
 from calibrant._core.files import Array
+from calibrant._core.paths import shown
 from calibrant.data.formats.columns import column_array, is_list, numbers_of, spread_columns
 from calibrant.data.formats.join import is_key
 from calibrant.data.formats.kinds import are_percentages
 from calibrant.data.formats.layout import KINDS, LABELS, SCORES, TOLERANCE, Layout, stem_and_name
-from calibrant.errors import Remedy
+from calibrant.errors import FileFormatError, Remedy
 
 _LOGITS = "logits?|raw_?formula_?val"  # the second is CatBoost's
 _PROBS = r"p|pr|probs?|proba|probabilit(?:y|ies)|softmax|\.pred"  # the last is tidymodels'
@@ -72,7 +74,9 @@ class Proposal:
         if self.layout.one_vs_rest:
             said = said | {"kind": "one-vs-rest"}
             del said["normalize"]
-        return Remedy.read(**said)
+        pairs = "if these are confidences of decisions, call their column confidence; else "
+        decided = len(self.layout.columns) == 1 and any(_DECIDED.fullmatch(name) for name in self.table.column_names)
+        return Remedy.read(**said).after(pairs if decided else "")
 
 
 def propose(table: Any, layout: Layout) -> Proposal | None:
@@ -87,7 +91,11 @@ def propose(table: Any, layout: Layout) -> Proposal | None:
         return _with_label(Proposal(layout, table), certain_scores=True) if layout.label is None else None
     if layout.kind is None and (pairs := _top_lists(table, layout)) is not None:
         return pairs
-    if spread_columns(names) or any(stem_and_name(name)[1] in KINDS and not _records(table, name) for name in names):
+    spread = spread_columns(names)
+    few = (
+        all(len(group) == 1 for group in spread.values()) and len([one for one in names if _MARKED.fullmatch(one)]) > 1
+    )
+    if (spread and not few) or any(stem_and_name(name)[1] in KINDS and not _records(table, name) for name in names):
         label = None if layout.label or layout.labels else label_among(names, ())
         return Proposal(replace(layout, label=label), table) if label else None
     if layout.kind is None and (found := _long(table, layout) or _marked(table, layout)):
@@ -98,6 +106,44 @@ def propose(table: Any, layout: Layout) -> Proposal | None:
         return _with_label(found, certain_scores=found.certain)
     unsaid = _unsaid(table, layout)
     return None if unsaid is None else _with_label(unsaid, certain_scores=False)
+
+
+def refuse_log(table: Any, layout: Layout, path: Path) -> None:
+    """Refuse a language model's log with the command that makes predictions of it.
+
+    Raises:
+        FileFormatError: If the table's columns are those of such a log.
+    """
+    names = set(table.column_names)
+    if {"doc_id", "arguments"} <= names and names & {"resps", "filtered_resps"}:
+        source, more = "lm-eval", ""
+    elif {"custom_id", "response"} <= names or ("choices" in names and "probs" not in names):
+        column = table.column("response" if "response" in names else "choices")
+        answers = sorted({text.strip() for text in _answers(column.slice(0, 256).to_pylist())})
+        source, more = "openai", f" --options {shlex.quote(','.join(answers))}" if 1 < len(answers) <= 12 else ""
+        more += "" if layout.labels is None else f" --labels {shlex.quote(str(layout.labels))}"
+    elif {"eval", "samples"} <= names:
+        source, more = "inspect", ""
+    else:
+        return
+    new = str(path.with_suffix(".npz"))
+    command = f"calibrant ingest {shlex.quote(str(path))} {shlex.quote(new)} --from {source}{more}"
+    raise FileFormatError(
+        "predictions",
+        f"a language model's log in {shown(path)}",
+        Remedy(f"run: {command}, and read {new}", command=f"run: {command}", instead=(shown(path), new)),
+    )
+
+
+def _answers(found: Any) -> Iterator[str]:
+    """Yield the texts of the messages in nested values."""
+    if isinstance(found, dict):
+        message = found.get("message")
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            yield message["content"]
+        found = list(found.values())
+    for one in found if isinstance(found, list) else []:
+        yield from _answers(one)
 
 
 def plain_cells(table: Any) -> Any:
@@ -379,11 +425,16 @@ def _top_lists(table: Any, layout: Layout) -> Proposal | None:
 def _pairs(table: Any, layout: Layout) -> Proposal | None:
     """Return decisions with their confidences, of the first class of several too, as conf, pred and label; or None."""
     import pyarrow as pa
+    import pyarrow.compute
 
     columns = {name: table.column(name) for name in table.column_names}
     floats = [name for name in columns if _is_number(columns[name].type)]
     conf = [name for name in floats if _CONFIDENCE.fullmatch(name)]
     pred = [name for name in columns if _DECIDED.fullmatch(name) and name not in conf]
+    if not conf and (truth := layout.label or label_among(list(columns), ())) in columns:
+        # one number beside decisions among three classes or more is the decision's confidence, whatever it is called
+        several = pa.compute.count_distinct(columns[truth]).as_py() > 2
+        conf = [name for name in _floats(table, layout) if name in columns] if several else []
     if len(conf) != 1 or len(pred) != 1 or not _within(_values(pa.table(columns), conf)):
         return None
     label = layout.label or label_among(list(columns), ())

@@ -105,6 +105,7 @@ def understand(table: Any, layout: Layout, place: Path) -> tuple[Any, Layout, st
     Raises:
         FileFormatError: If neither names nor the layout say what the columns hold, with the arguments that would.
     """
+    proposal.refuse_log(table, layout, place)
     table = proposal.plain_cells(table)
     found = proposal.propose(table, layout)
     if found is None:

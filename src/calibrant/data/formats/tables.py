@@ -80,7 +80,7 @@ def read_table(path: Path) -> Any:
     refuse_beyond_memory(sum(file.stat().st_size for file in files), path)
     tables = [pa.Table.from_batches(list(_guarded(file, whole=True))) for file in files]
     for file, table in zip(files, tables, strict=True):
-names = _names_of(table, file)
+        names = _names_of(table, file)
         if names != tables[0].column_names:
             raise FileFormatError(
                 f"the same columns in every file of {shown(path)}",
@@ -297,6 +297,8 @@ def table_of_json(found: Any, path: Path) -> Any:
         if isinstance(names, list) and all(isinstance(row, list) and len(row) == len(names) for row in rows):
             return table_of_rows([dict(zip(map(str, names), row, strict=True)) for row in rows])
         found = rows
+    if isinstance(found, dict) and {"eval", "samples"} <= found.keys():  # Inspect's log, which is refused by its names
+        return table_of_columns({name: [_text_of(found[name])] for name in ("eval", "samples")})
     if isinstance(found, dict) and found and all(isinstance(column, dict) for column in found.values()):
         keys = list(next(iter(found.values())))  # pandas' columns: {"p_cat": {"0": 0.9, …}, …}
         found = {name: [column.get(key) for key in keys] for name, column in found.items()}
