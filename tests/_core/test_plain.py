@@ -26,7 +26,7 @@ def test_names_resolve_in_their_families_only() -> None:
     for name in ("os", "nn", "_base", "calibrant._core.config:build", None, [], 3):
         with pytest.raises(InputError, match="expected type to be one of"):
             build({"type": name}, families=[losses])
-    with pytest.raises(InputError, match="expected arguments of EqualWidth"):
+    with pytest.raises(InputError, match=r"expected EqualWidth\(bins=15\), got the argument colour"):
         build({"type": "EqualWidth", "colour": 3}, families=[binning])
     made = build({"type": "calibrant.binning:EqualWidth", "bins": 3}, families=[losses], importable=True)
     assert made == EqualWidth(3)

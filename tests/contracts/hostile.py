@@ -337,7 +337,7 @@ def _recipe() -> Any:
 
 
 def _summary() -> Any:
-    made = importlib.import_module("calibrant.study").Summary
+    made = importlib.import_module("calibrant.study.tables").Summary
     return made("digits", "cross-entropy", 1, {"ece": 0.1}, {"ece": 0.0}, 0.1, 0.2, ROWS)
 
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -346,6 +346,8 @@ def _words(annotation: Any) -> str:
         return " | ".join(_words(part) for part in parts)
     if get_origin(annotation) is Sequence:
         return f"Sequence[{_words(parts[0])}]"
+    if isinstance(annotation, ForwardRef):
+        return annotation.__forward_arg__
     return "None" if annotation is type(None) else inspect.formatannotation(annotation)
 
 

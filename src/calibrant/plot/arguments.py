@@ -1,14 +1,49 @@
-"""Argument checks of the plotting functions; each error message is one sentence."""
+"""What the plotting functions take."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.constraints import Fits, Kind
 from calibrant.binning import Binning
-from calibrant.data.checks import need_rows, need_unweighted
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.checks import Data, MeasuredRows
+from calibrant.data.predictions import Predictions
 
-__all__ = ["check_axes", "check_bins", "check_data", "check_label", "check_names", "check_rows"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["AnyAxes", "ClassRows", "Label", "PlainClassRows", "PlainRows", "Rows", "SomeBinning", "check_names"]
+
+
+def check_axes(ax: Any, *, name: str) -> Any:
+    """Return ``ax`` if it has what is drawn with: matplotlib itself is imported only to draw.
+
+    Args:
+        ax: The axes of a matplotlib figure.
+        name: Name of the argument, for the message.
+    """
+    if not (hasattr(ax, "plot") and hasattr(ax, "figure") and hasattr(ax, "set_xlabel")):
+        raise refuse(
+            f"{name} as the axes of a matplotlib figure", shown(ax), "pass plt.subplots()[1], or None", argument=name
+        )
+    return ax
+
+
+def check_label(text: Any, *, name: str) -> Any:
+    """Return ``text`` if it is None or a string that can be written into a figure.
+
+    Args:
+        text: A string, or None.
+        name: Name of the argument, for the message.
+    """
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise refuse(f"{name} as text", shown(text), "pass a string", argument=name)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # surrogates of undecodable bytes
+        expected, remedy = f"{name} as text that UTF-8 can encode", "leave out the surrogate characters"
+        raise refuse(expected, shown(text), remedy, argument=name)
+    return text
 
 
 def check_data(data: Any, *, weighted: bool = False) -> None:
@@ -17,60 +52,17 @@ def check_data(data: Any, *, weighted: bool = False) -> None:
     Args:
         data: Predictions with labels, or pairs, with at least one row.
         weighted: Whether rows may have weights.
-
-    Raises:
-        InputError: If it is something else, unlabelled or empty.
     """
-    if not isinstance(data, Predictions | BinaryPairs):
-        raise refuse("Predictions or BinaryPairs", shown(data), "make them by Predictions.from_logits or from_probs")
-    if weighted:
-        need_rows(data, what="a picture")
-    else:
-        check_rows(data)
-    if isinstance(data, Predictions):
-        data.need_labels()
+    MeasuredRows("a picture or a report", weighted=weighted, labelled=True).check(data, "data", None)
 
 
-def check_rows(data: Predictions | BinaryPairs) -> None:
-    """Raise for data without rows, and for weighted rows, which plots and reports do not support.
-
-    Args:
-        data: Predictions or pairs.
-    """
-    need_unweighted(need_rows(data, what="a picture or a report"), what="a picture or a report")
-
-
-def check_axes(ax: Any) -> None:
-    """Raise unless ``ax`` is a matplotlib ``Axes`` or None.
-
-    Args:
-        ax: The axes of a matplotlib figure, or None.
-    """
-    if ax is not None and not (hasattr(ax, "plot") and hasattr(ax, "figure") and hasattr(ax, "set_xlabel")):
-        raise refuse("ax as the axes of a matplotlib figure", shown(ax), "pass plt.subplots()[1], or None")
-
-
-def check_bins(binning: Any) -> None:
-    """Raise unless ``binning`` is a binning or None.
-
-    Args:
-        binning: A binning, or None.
-    """
-    if binning is not None and not isinstance(binning, Binning):
-        raise refuse("a binning such as EqualWidth(15)", shown(binning), "see calibrant.binning")
-
-
-def check_label(text: Any, *, name: str) -> None:
-    """Raise unless ``text`` is a string or None.
-
-    Args:
-        text: A string, or None.
-        name: Name of the argument, for the message.
-    """
-    if text is not None and not isinstance(text, str):
-        raise refuse(f"{name} as text", shown(text), "pass a string")
-    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):  # surrogates of undecodable bytes
-        raise refuse(f"{name} as text that UTF-8 can encode", shown(text), "leave out the surrogate characters")
+AnyAxes = Annotated["Axes", Fits(check_axes, "", (3, "abc"))]
+Label = Annotated[str, Fits(check_label, "", (3, "\ud800"))]
+SomeBinning = Annotated[Binning, Kind(Binning, "see calibrant.binning", "a binning such as EqualWidth(15)")]
+Rows = Annotated[Data, MeasuredRows("a picture", labelled=True)]
+PlainRows = Annotated[Data, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
+PlainClassRows = Annotated[Predictions, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
+ClassRows = Annotated[Predictions, Kind(Predictions, "draw reliability(...) instead", "Predictions over all classes")]
 
 
 def check_names(class_names: Any, *, classes: int, of: str = "") -> Sequence[str] | None:

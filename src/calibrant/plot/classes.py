@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from calibrant._core.check import check_count
+from calibrant._core.constraints import Count, Seed, checked
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.data.predictions import Predictions
-from calibrant.plot.arguments import check_names, check_rows
+from calibrant.plot.arguments import PlainClassRows, check_names
 from calibrant.plot.diagrams import BINS, LEVEL
 from calibrant.plot.style import LIGHT, Palette, finish
 from calibrant.statistics import null_outcomes
@@ -42,8 +41,9 @@ class ClassError:
     frequency: float
 
 
+@checked
 def class_errors(
-    predictions: Predictions, *, class_names: Sequence[str] | None = None, draws: int = 200, seed: int = 0
+    predictions: PlainClassRows, *, class_names: Sequence[str] | None = None, draws: Count = 200, seed: Seed = 0
 ) -> list[ClassError]:
     """Return every class's calibration error in 15 bins of equal width, the largest first.
 
@@ -56,9 +56,6 @@ def class_errors(
     Raises:
         InputError: If class names are not K, or there are no rows.
     """
-    check_count(draws, name="draws")
-    check_count(seed, name="seed", low=0)
-    check_rows(predictions)
     classes = predictions.classes
     names = check_names(class_names, classes=classes)
     binning = EqualWidth(BINS)

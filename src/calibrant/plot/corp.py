@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.constraints import Count, Level, Seed, checked
 from calibrant.binning import EqualMass
-from calibrant.plot.arguments import check_data
-from calibrant.plot.diagrams import Data, event_pairs, to_cpu
+from calibrant.plot.arguments import PlainRows
+from calibrant.plot.diagrams import event_pairs, to_cpu
 
 __all__ = ["IsotonicDiagram", "isotonic_diagram", "isotonic_of_cells"]
 
@@ -45,7 +45,8 @@ class IsotonicDiagram:
     n: int
 
 
-def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed: int = 0) -> IsotonicDiagram:
+@checked
+def isotonic_diagram(data: PlainRows, *, draws: Count = 200, level: Level = 0.95, seed: Seed = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
     Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
@@ -70,10 +71,6 @@ def isotonic_diagram(data: Data, *, draws: int = 200, level: float = 0.95, seed:
     References:
         Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
     """
-    check_data(data)
-    check_count(draws, name="draws")
-    check_count(seed, name="seed", low=0)
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     p, y = (column.numpy() for column in to_cpu(event_pairs(data)))
     table = EqualMass(_CELLS).table(torch.from_numpy(p), torch.zeros(len(p), dtype=torch.float64))
     kept = table.count > 0

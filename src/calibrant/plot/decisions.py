@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calibrant._core.constraints import checked
 from calibrant.data.predictions import Predictions
 from calibrant.operate import net_benefit
 from calibrant.operate.decide import NetBenefit
-from calibrant.plot.arguments import check_axes
+from calibrant.plot.arguments import AnyAxes
 from calibrant.plot.pictures import Picture
 from calibrant.plot.style import LIGHT, Palette, axes_of, finish
 
@@ -30,7 +31,8 @@ class DecisionCurve:
     points: tuple[NetBenefit, ...]
 
 
-def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positive: int = 1) -> Picture:
+@checked
+def decision_curve(predictions: Predictions, ax: AnyAxes | None = None, *, positive: int = 1) -> Picture:
     """Draw the net benefit of acting where p ≥ t against t, with 95 % bounds, and those of always and never acting.
 
     Args:
@@ -51,7 +53,6 @@ def decision_curve(predictions: Predictions, ax: "Axes | None" = None, *, positi
     References:
         Vickers & Elkin 2006.
     """
-    check_axes(ax)
     at = [one / 40 for one in range(1, round(40 * _MOST) + 1)]
     numbers = DecisionCurve(tuple(net_benefit(predictions, at=at, positive=positive)))
     chosen = axes_of(ax, height=3.2)

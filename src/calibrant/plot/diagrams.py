@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant.binning import Binning, BinTable, EqualMass
+from calibrant._core.constraints import checked
+from calibrant.binning import BinTable, EqualMass
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.plot.arguments import check_bins, check_data
+from calibrant.plot.arguments import Rows, SomeBinning
 from calibrant.statistics import consistency_bars
 
 __all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
 
-from calibrant.data.checks import Data, need_rows
+from calibrant.data.checks import Data
 
 BINS = 15
 LEVEL = 0.95
@@ -89,7 +90,8 @@ def is_event(data: Data) -> bool:
     return data.classes == 2 if isinstance(data, Predictions) else data.predicted is None
 
 
-def event_pairs(data: Data) -> BinaryPairs:
+@checked
+def event_pairs(data: Rows) -> BinaryPairs:
     """Return the pairs that a diagram shows: probability of class 1 for two classes, else of the top label.
 
     Args:
@@ -98,11 +100,11 @@ def event_pairs(data: Data) -> BinaryPairs:
     Raises:
         InputError: If there are no rows.
     """
-    check_data(data, weighted=True)
     return data.one_vs_rest(1) if isinstance(data, Predictions) and data.classes == 2 else data.top_label()
 
 
-def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
+@checked
+def diagram_of(data: Rows, *, binning: SomeBinning | None = None) -> Diagram:
     """Return the reliability diagram of the top label.
 
     Args:
@@ -118,9 +120,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
     References:
         Nguyen & O'Connor 2015 (equal-mass bins); Bröcker & Smith 2007 (what is expected if calibrated).
     """
-    check_data(data, weighted=True)
-    check_bins(binning)
-    pairs = need_rows(data, what="a picture").top_label()
+    pairs = data.top_label()
     chosen = EqualMass(BINS) if binning is None else binning
     table = chosen.table(pairs.p, pairs.y, weight=pairs.weights)
     edges = chosen.edges(pairs.p, weight=pairs.weights).tolist()

@@ -4,34 +4,30 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
-from calibrant._core.check import as_array, check_choice, check_count, refuse, shown
+from calibrant._core.calls import PublicCalls
+from calibrant._core.check import as_array, refuse, shown
+from calibrant._core.constraints import Count, checked
 from calibrant.binning import Binning, EqualWidth
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import CalibrantError, InputError
-from calibrant.plot.arguments import check_axes, check_data, check_label
+from calibrant.plot.arguments import AnyAxes, Label, PlainRows
 from calibrant.plot.corp import IsotonicDiagram
 from calibrant.plot.diagrams import Data, Diagram
-from calibrant.plot.pictures import reliability, reliability_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-from typing import TYPE_CHECKING
-
+from calibrant.plot.pictures import Kind, reliability, reliability_numbers
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 __all__ = ["CalibrationDisplay"]
 
 BINS = 15
+Strategy = Literal["quantile", "uniform"]
 
 
-class CalibrationDisplay:
+class CalibrationDisplay(metaclass=PublicCalls):
     """A reliability diagram of a classifier, with the interface of scikit-learn's ``CalibrationDisplay``.
 
     Create it with ``from_predictions`` or ``from_estimator``; ``plot`` draws it again into other axes.
@@ -54,17 +50,21 @@ class CalibrationDisplay:
     figure_: "Figure"
 
     def __init__(
-        self, data: Data, *, name: str | None = None, event: str = "", kind: Any = None, bins: int | Binning = BINS
+        self,
+        data: PlainRows,
+        *,
+        name: Label | None = None,
+        event: Label = "",
+        kind: Kind | None = None,
+        bins: Count | Binning = BINS,
     ) -> None:
-        check_data(data)
-        check_label(name, name="name")
         self.data = data
         self.name = name
         self.event = event
         self.kind = kind
         self.bins = bins
 
-    def plot(self, ax: "Axes | None" = None, *, name: str | None = None) -> Self:
+    def plot(self, ax: AnyAxes | None = None, *, name: Label | None = None) -> Self:
         """Draw the diagram.
 
         Args:
@@ -74,8 +74,6 @@ class CalibrationDisplay:
         Returns:
             Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
         """
-        check_label(name, name="name")
-        check_axes(ax)
         title = name or self.name
         others = curves_in(ax)
         if ax is not None and others:
@@ -91,6 +89,7 @@ class CalibrationDisplay:
         return self
 
     @classmethod
+    @checked
     def from_predictions(
         cls,
         y_true: Any,
@@ -98,10 +97,10 @@ class CalibrationDisplay:
         *,
         classes: Any = None,
         pos_label: Any = None,
-        n_bins: int | Binning | None = None,
-        strategy: Literal["quantile", "uniform"] | None = None,
-        name: str | None = None,
-        ax: "Axes | None" = None,
+        n_bins: Count | Binning | None = None,
+        strategy: Strategy | None = None,
+        name: Label | None = None,
+        ax: AnyAxes | None = None,
     ) -> Self:
         """Draw the diagram of probabilities.
 
@@ -128,10 +127,11 @@ class CalibrationDisplay:
         """
         probs = as_array(y_prob, name="y_prob")
         data, event = _data_of(_labels_of(y_true, probs), probs, classes, pos_label)
-        kind = None if n_bins is None and strategy is None else "bins"
+        kind: Kind | None = None if n_bins is None and strategy is None else "bins"
         return cls(data, name=name, event=event, kind=kind, bins=_bins_of(n_bins, strategy)).plot(ax)
 
     @classmethod
+    @checked
     def from_estimator(
         cls,
         estimator: Any,
@@ -139,10 +139,10 @@ class CalibrationDisplay:
         y: Any,
         *,
         pos_label: Any = None,
-        n_bins: int | Binning | None = None,
-        strategy: Literal["quantile", "uniform"] | None = None,
-        name: str | None = None,
-        ax: "Axes | None" = None,
+        n_bins: Count | Binning | None = None,
+        strategy: Strategy | None = None,
+        name: Label | None = None,
+        ax: AnyAxes | None = None,
     ) -> Self:
         """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
 
@@ -167,7 +167,6 @@ class CalibrationDisplay:
             )
         classes = np.asarray(estimator.classes_)
         probs = as_array(_probabilities(estimator, X), name="predict_proba(X)")
-        check_label(name, name="name")
         look: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "ax": ax}
         title = name or type(estimator).__name__
         if len(classes) == 2:
@@ -184,8 +183,7 @@ def _bins_of(n_bins: int | Binning | None, strategy: str | None) -> int | Binnin
         return BINS if n_bins is None else n_bins
     if isinstance(n_bins, Binning):
         raise refuse("n_bins as a number with strategy", shown(n_bins), "leave strategy out")
-    bins = BINS if n_bins is None else check_count(n_bins, name="n_bins")
-    uniform = check_choice(strategy, name="strategy", choices=("quantile", "uniform")) == "uniform"
+    bins, uniform = BINS if n_bins is None else n_bins, strategy == "uniform"
     return EqualWidth(bins) if uniform else bins
 
 

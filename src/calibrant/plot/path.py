@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from calibrant._core.check import check_number, check_sequence
+from calibrant._core.constraints import Positive, checked
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
-from calibrant.plot.arguments import check_rows
+from calibrant.plot.arguments import PlainClassRows
 from calibrant.plot.style import LIGHT, Palette, finish
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class TemperaturePath:
     loss: float
 
 
-def path_of(predictions: Predictions, *, temperatures: Sequence[float] | None = None) -> TemperaturePath:
+@checked
+def path_of(predictions: PlainClassRows, *, temperatures: Sequence[Positive] | None = None) -> TemperaturePath:
     """Return the mean log-loss of the logits divided by each temperature, and the best temperature.
 
     Args:
@@ -51,11 +52,7 @@ def path_of(predictions: Predictions, *, temperatures: Sequence[float] | None = 
     Raises:
         InputError: If one is not positive, or there are no rows.
     """
-    check_rows(predictions)
-    chosen = sorted(
-        check_number(t, name="temperatures", low=0, open_low=True)
-        for t in (_DEFAULT if temperatures is None else check_sequence(temperatures, name="temperatures"))
-    )
+    chosen = sorted(_DEFAULT if temperatures is None else temperatures)
     fitted = TemperatureScaling().fit(predictions.logits, predictions.need_labels())
     best = float(fitted.temperature)
     points = [_loss(predictions, t) for t in (*chosen, best, 1.0)]

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant._core.check import check_choice, check_count
+from calibrant._core.constraints import Count, Positive, Seed, checked
 from calibrant.binning import Binning, EqualMass, EqualWidth
-from calibrant.data.checks import need_rows, repeated
+from calibrant.data.checks import repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.plot.arguments import check_axes, check_bins, check_data, check_label
+from calibrant.plot.arguments import AnyAxes, ClassRows, Label, Rows, SomeBinning, check_data
 from calibrant.plot.classes import ClassError, class_errors, draw_classes
 from calibrant.plot.corp import IsotonicDiagram, isotonic_diagram
 from calibrant.plot.diagrams import Data, Diagram, diagram_of, is_event
@@ -31,6 +31,9 @@ __all__ = [
     "risk_coverage",
     "temperature_path",
 ]
+
+
+Kind = Literal["bins", "isotonic"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +63,14 @@ class Picture:
         return file.getvalue()
 
 
+@checked
 def reliability(
-    predictions: Data,
-    ax: "Axes | None" = None,
+    predictions: Rows,
+    ax: AnyAxes | None = None,
     *,
-    kind: Literal["bins", "isotonic"] | None = None,
-    bins: int | Binning = 15,
-    event: str = "",
+    kind: Kind | None = None,
+    bins: Count | Binning = 15,
+    event: Label = "",
 ) -> Picture:
     """Draw a reliability diagram with the region expected if calibrated.
 
@@ -97,8 +101,6 @@ def reliability(
     References:
         Bröcker & Smith 2007; Dimitriadis, Gneiting & Jordan 2021.
     """
-    check_axes(ax)
-    check_label(event, name="event")
     numbers = reliability_numbers(predictions, kind=kind, bins=bins)
     chosen = axes_of(ax)
     if isinstance(numbers, IsotonicDiagram):
@@ -108,8 +110,9 @@ def reliability(
     return Picture(figure, chosen, numbers)
 
 
+@checked
 def reliability_numbers(
-    predictions: Data, *, kind: Literal["bins", "isotonic"] | None = None, bins: int | Binning = 15
+    predictions: Rows, *, kind: Kind | None = None, bins: Count | Binning = 15
 ) -> Diagram | IsotonicDiagram:
     """Return the numbers that ``reliability`` draws.
 
@@ -118,18 +121,14 @@ def reliability_numbers(
         kind: As in ``reliability``.
         bins: As in ``reliability``.
     """
-    check_data(predictions, weighted=True)
-    if kind is not None:
-        check_choice(kind, name="kind", choices=("bins", "isotonic"))
     sampled = predictions.weight_kind == "sampling"
     if (kind or ("isotonic" if is_event(predictions) and not sampled else "bins")) == "isotonic":
-        return isotonic_diagram(repeated(need_rows(predictions, what="a picture"), what="an isotonic diagram"))
-    return diagram_of(
-        predictions, binning=bins if isinstance(bins, Binning) else EqualMass(check_count(bins, name="bins"))
-    )
+        return isotonic_diagram(repeated(predictions, what="an isotonic diagram"))
+    return diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualMass(bins))
 
 
-def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = 15) -> Picture:
+@checked
+def compare(models: Mapping[str, Data], ax: AnyAxes | None = None, *, bins: Count = 15) -> Picture:
     """Draw the reliability diagrams of several models, or of one before and after calibration, in one plot.
 
     Args:
@@ -149,14 +148,14 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         >>> compare({"before": data, "after": data})
         Picture(before, after)
     """
-    check_axes(ax)
-    binning = EqualMass(check_count(bins, name="bins"))
+    binning = EqualMass(bins)
     numbers = {name: diagram_of(data, binning=binning) for name, data in _named(models).items()}
     chosen = axes_of(ax)
     return Picture(draw_diagrams(list(numbers.items()), chosen), chosen, numbers)
 
 
-def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
+@checked
+def risk_coverage(models: Data | Mapping[str, Data], ax: AnyAxes | None = None) -> Picture:
     """Draw the risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted.
 
     Args:
@@ -172,7 +171,6 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
         >>> risk_coverage(data).numbers
         Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
     """
-    check_axes(ax)
     named = models if isinstance(models, Mapping) else {"": models}
     curves = {name: risk_curve(data) for name, data in _named(named).items()}
     chosen = axes_of(ax, height=3.2)
@@ -180,8 +178,9 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
     return Picture(draw_risk(list(curves.items()), chosen), chosen, numbers)
 
 
+@checked
 def confidence_histogram(
-    predictions: Data, ax: "Axes | None" = None, *, bins: int = 15, binning: Binning | None = None
+    predictions: Rows, ax: AnyAxes | None = None, *, bins: Count = 15, binning: SomeBinning | None = None
 ) -> Picture:
     """Draw the histogram of confidence, with mean confidence and accuracy.
 
@@ -200,24 +199,20 @@ def confidence_histogram(
         >>> confidence_histogram(data).numbers.accuracy
         0.6
     """
-    check_data(predictions, weighted=True)
-    check_axes(ax)
-    check_bins(binning)
-    numbers = diagram_of(
-        predictions, binning=EqualWidth(check_count(bins, name="bins")) if binning is None else binning
-    )
+    numbers = diagram_of(predictions, binning=EqualWidth(bins) if binning is None else binning)
     chosen = axes_of(ax, height=3.2)
     return Picture(draw_histogram(numbers, chosen), chosen, numbers)
 
 
+@checked
 def classwise(
-    predictions: Predictions,
-    ax: "Axes | None" = None,
+    predictions: ClassRows,
+    ax: AnyAxes | None = None,
     *,
     class_names: Sequence[str] | None = None,
-    most: int = 20,
-    draws: int = 200,
-    seed: int = 0,
+    most: Count = 20,
+    draws: Count = 200,
+    seed: Seed = 0,
 ) -> Picture:
     """Draw the calibration error of every class against the rest, the worst first, with the limit if calibrated.
 
@@ -241,20 +236,15 @@ def classwise(
         >>> classwise(data).numbers[0].name
         '2'
     """
-    if not isinstance(predictions, Predictions):
-        raise InputError(
-            "predictions over all classes", f"{type(predictions).__name__}", "draw reliability(...) instead"
-        )
-    check_axes(ax)
-    check_count(most, name="most")
     numbers: list[ClassError] = class_errors(predictions, class_names=class_names, draws=draws, seed=seed)
     shown = numbers[:most]
     chosen = axes_of(ax, height=1.2 + 0.24 * len(shown))
     return Picture(draw_classes(shown, chosen, of=len(numbers)), chosen, numbers)
 
 
+@checked
 def temperature_path(
-    predictions: Predictions, ax: "Axes | None" = None, *, temperatures: Sequence[float] | None = None
+    predictions: ClassRows, ax: AnyAxes | None = None, *, temperatures: Sequence[Positive] | None = None
 ) -> Picture:
     """Draw the log-loss against the temperature that divides the logits, with the minimum marked.
 
@@ -275,9 +265,6 @@ def temperature_path(
         >>> round(temperature_path(data).numbers.best, 2)
         2.89
     """
-    if not isinstance(predictions, Predictions):
-        raise InputError("predictions over all classes", f"{type(predictions).__name__}", "a temperature needs logits")
-    check_axes(ax)
     numbers: TemperaturePath = path_of(predictions, temperatures=temperatures)
     chosen = axes_of(ax, height=3.2)
     return Picture(draw_path(numbers, chosen), chosen, numbers)

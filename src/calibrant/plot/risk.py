@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from calibrant.data.checks import need_rows
-from calibrant.plot.arguments import check_data
-from calibrant.plot.diagrams import Data, to_cpu
+from calibrant._core.constraints import checked
+from calibrant.plot.arguments import Rows
+from calibrant.plot.diagrams import to_cpu
 
 __all__ = ["Curve", "risk_curve"]
 
@@ -27,7 +27,8 @@ class Curve:
     risk: Sequence[float]
 
 
-def risk_curve(data: Data) -> Curve:
+@checked
+def risk_curve(data: Rows) -> Curve:
     """Return the error among the most confident c · N rows (by weight) for up to 200 coverages c; rows of equal confidence stay together.
 
     Args:
@@ -39,8 +40,7 @@ def risk_curve(data: Data) -> Curve:
     References:
         El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    check_data(data, weighted=True)
-    pairs = need_rows(data, what="a risk-coverage curve").top_label()
+    pairs = data.top_label()
     p, y = to_cpu(pairs)
     weight = torch.ones_like(p) if pairs.weights is None else pairs.weights.detach().cpu().double()
     confidence, order = torch.sort(p, descending=True, stable=True)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calibrant.plot.arguments import check_axes
+from calibrant._core.constraints import checked
+from calibrant.plot.arguments import AnyAxes
 from calibrant.plot.style import LIGHT, Palette, axes_of, finish
 
 if TYPE_CHECKING:
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["draw_values"]
 
 
+@checked
 def draw_values(
     values: Sequence[float],
-    ax: "Axes | None" = None,
+    ax: AnyAxes | None = None,
     *,
     name: str,
     bounds: tuple[float, float] = (-math.inf, math.inf),
@@ -41,7 +43,6 @@ def draw_values(
     """
     from matplotlib.ticker import MaxNLocator
 
-    check_axes(ax)
     chosen = axes_of(ax, height=3.2)
     places = range(1, len(values) + 1)
     chosen.plot(places, values, "o-", color=palette.good, linewidth=1.5, markersize=5)
