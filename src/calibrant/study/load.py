@@ -86,6 +86,9 @@ def scales_of(name: str | Path) -> tuple[str, ...]:
 def _laid_over(table: dict[str, Any], name: str | Path, *, scale: str | None) -> Study:
     """Return the study of a file's table with the entries of one of its scales, with every recipe constructed once."""
     scales = table.pop("scales", {})
+    for part in (table, *(scales.values() if isinstance(scales, Mapping) else ())):
+        if isinstance(part.get("objectives"), list):
+            part["objectives"] = [_objective(entry) for entry in part["objectives"]]
     for given in scales:
         check_choice(given, name=f"scales of {name}", choices=SCALES)
     if scales and scale is not None and scale not in scales:
@@ -107,7 +110,11 @@ def _read(name: str | Path) -> str:
         return read_text(name)
     if str(name) not in presets():
         raise InputError(f"a study of {', '.join(presets())} or a .toml file", f"{shown(name)}", "choose one")
-    return resources.files("calibrant.study").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+    return _resource("presets", f"{name}.toml")
+
+
+def _resource(*path: str) -> str:
+    return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
 
 
 def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
@@ -145,6 +152,16 @@ def _study(table: Plain, *, where: str) -> Study:
     if not {cell.recipe.fingerprint for cell in study.cells()}:  # constructs every recipe
         raise InputError(f"at least one training in {where}", "none", "raise folds to 1 or more")
     return study
+
+
+def _objective(entry: Any) -> Any:
+    """Return the table of an objective, of which a label of ``objectives.toml`` stands for the whole or for what is left out."""
+    given = {"label": entry} if isinstance(entry, str) else entry
+    if not isinstance(given, Mapping) or "loss" in given:
+        return entry
+    known = {item["label"]: item for item in tomllib.loads(_resource("objectives.toml"))["objectives"]}
+    check_key(given.get("label"), name="an objective without a loss", known=known)
+    return {**known[given["label"]], **given}
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,9 @@ class Recipe:
         defaults, so that adding a field does not change the fingerprints of existing runs.
         """
         plain = json.loads(self.canonical())
-        plain["data"].pop("folder", None)
-        for table, name in (("data", "glove"), ("data", "tokenizer"), ("model", "weights")):
+        for name in ("folder", "cache"):
+            plain["data"].pop(name, None)
+        for table, name in (("data", "glove"), ("data", "tokenizer"), ("data", "files"), ("model", "weights")):
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
         usual = to_plain(Training(epochs=1, batch=1))
@@ -363,12 +364,13 @@ class Study:
 
         Paths do not change a recipe's fingerprint.
         """
-        settings = [
-            replace(setting, data={**setting.data, "folder": str(folder / str(setting.data["name"]))})
-            if (folder / str(setting.data["name"])).is_dir()
-            else setting
-            for setting in self.settings
-        ]
+        settings = []
+        for setting in self.settings:
+            place = folder / str(setting.data.get("name", "")).removeprefix("features-")
+            found = (
+                {**setting.data, "folder": str(place)} if "name" in setting.data and place.is_dir() else setting.data
+            )
+            settings.append(replace(setting, data=found))
         return replace(self, settings=tuple(settings))
 
     def restricted(self, *, objectives: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> "Study":

@@ -5,7 +5,7 @@ import os
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ import torch.distributed as dist
 from calibrant._core.arguments import check_kind
 from calibrant._core.check import check_count
 from calibrant._core.warn import warn_user
-from calibrant.errors import FitError, InputError, UsageWarning
+from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
+from calibrant.study.data import load_fold
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study, check_recipe, check_study_kind
 from calibrant.study.store import Store
@@ -77,6 +78,7 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         if not store.finished(cell.recipe)
     }
     check_folders(waiting.values())
+    _refuse_changed_features(cells, waiting, store)
     done = len(cells) - len(waiting)
     if workers == 1:
         for cell in waiting.values():
@@ -88,6 +90,25 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
     for cell in _in_processes(list(waiting.values()), store, workers=workers, accelerator=accelerator):
         done += 1
         yield Step(cell, cell.recipe.training.epochs, done, len(cells))
+
+
+def _refuse_changed_features(cells: Sequence[Cell], waiting: Mapping[str, Cell], store: Store) -> None:
+    """Raise if features differ from those of finished trainings: one study would be about two data sets."""
+    now: dict[str, str] = {}  # by the seed-free description of the data
+    for cell in waiting.values():
+        if str(cell.recipe.data["name"]).startswith("features-") or cell.recipe.data["name"] == "files":
+            now[cell.setting] = now.get(cell.setting) or load_fold(cell.recipe.data, seed=cell.recipe.seed).digest
+    for cell in cells:
+        if (
+            cell.setting in now
+            and store.finished(cell.recipe)
+            and store.record(cell.recipe).get("digest") != now[cell.setting]
+        ):
+            raise FileFormatError(
+                f"the features of {cell.setting!r} with which {store.root} was begun",
+                "others",
+                "choose another --store",
+            )
 
 
 def most_informative_first(study: Study, cells: Iterable[Cell]) -> list[Cell]:

@@ -93,6 +93,7 @@ class Store:
             "validation_uses": outcome.validation_uses,
             "seconds": round(outcome.seconds, 3),
             "device": outcome.device,
+            **({"digest": outcome.digest} if outcome.digest else {}),
             "versions": {"calibrant": _version(), "torch": torch.__version__},
         }
         _write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
@@ -107,7 +108,7 @@ class Store:
         folder = self.folder(check_recipe(recipe))
         splits = load_splits(folder / "predictions.npz")
         ood = load_splits(folder / "ood.npz") if recipe.data.get("ood") else {}
-        return Run(splits["val"], splits["test"], self._record(folder), ood)  # type: ignore[arg-type]
+        return Run(splits["val"], splits["test"], self.record(recipe), ood)  # type: ignore[arg-type]
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
@@ -150,7 +151,9 @@ class Store:
             except OSError:  # not empty, or already removed by another process
                 return
 
-    def _record(self, folder: Path) -> dict[str, Any]:
+    def record(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the record of a finished run."""
+        folder = self.folder(recipe)
         try:
             return json.loads(_read_text(folder / "record.json"))
         except (ValueError, RecursionError) as error:

@@ -60,6 +60,7 @@ class Outcome:
         seconds: Wall-clock time of the training.
         device: Name of the device.
         ood: Predictions of the out-of-distribution sets, by name, without labels.
+        digest: That of the features; empty for other data.
     """
 
     validation: Predictions
@@ -72,6 +73,7 @@ class Outcome:
     seconds: float
     device: str
     ood: dict[str, Predictions] = field(default_factory=dict)
+    digest: str = ""
 
 
 @dataclass
@@ -121,7 +123,7 @@ def training(
         if checkpoint is not None:
             need_space(checkpoint.parent, network, fold, optimizer=plan.optimizer)
         if checkpoint is not None and checkpoint.exists():
-            state = _restore(checkpoint, recipe, network, optimizers, loss, learned)
+            state = _restore(checkpoint, recipe.fingerprint + fold.digest, network, optimizers, loss, learned)
         while state.epoch < plan.epochs:
             begun = time.perf_counter()
             with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
@@ -133,7 +135,7 @@ def training(
             state.seconds += time.perf_counter() - begun
             due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0
             if checkpoint is not None and due and state.epoch < plan.epochs and fabric.is_global_zero:
-                _keep(checkpoint, recipe, state, network, optimizers, loss, learned)
+                _keep(checkpoint, recipe.fingerprint + fold.digest, state, network, optimizers, loss, learned)
             yield state.epoch
         if state.kept is not None:
             network.load_state_dict(state.kept)
@@ -156,6 +158,7 @@ def _outcome(
         seconds=state.seconds,
         device=device,
         ood={name: _unlabelled(model, split.to(place)) for name, split in fold.ood.items()},
+        digest=fold.digest,
     )
 
 
@@ -297,10 +300,10 @@ def _figure_to_lower(select: str, validation: Predictions) -> float:
     return float(validation.calibrated_by(fit_temperature(validation), allow_fit_rows=True).nll.mean())
 
 
-def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
+def _keep(path: Path, identity: str, state: Progress, network: Any, optimizers: Any, loss: Any, learned: Any) -> None:
     """Write the checkpoint atomically."""
     content = {
-        "recipe": recipe.fingerprint,
+        "recipe": identity,
         "progress": json.dumps({k: v for k, v in vars(state).items() if k != "kept"}),
         "kept": state.kept,
         "network": network.state_dict(),
@@ -314,12 +317,12 @@ def _keep(path: Path, recipe: Recipe, state: Progress, network: Any, optimizers:
         file.write(buffer.getvalue())
 
 
-def _restore(path: Path, recipe: Recipe, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
+def _restore(path: Path, identity: str, network: Any, optimizers: Any, loss: Any, learned: Any) -> Progress:
     """Load a checkpoint's state into the objects and return its progress."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["recipe"] != recipe.fingerprint:
-            raise ValueError("it belongs to another recipe")
+        if content["recipe"] != identity:
+            raise ValueError("it belongs to another recipe or other features")
         network.load_state_dict(content["network"])
         kept = content["optimizer"] if isinstance(content["optimizer"], list) else [content["optimizer"]]
         for optimizer, saved in zip(optimizers, kept, strict=True):

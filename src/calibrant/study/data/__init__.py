@@ -9,6 +9,7 @@ from calibrant._core.arguments import check_mapping
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
+from calibrant.study.data.features import array_features, image_features, text_features
 from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
@@ -36,6 +37,10 @@ DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "20news": newsgroups,
     "imagenet": imagenet,
     **{name: partial(images, name) for name in SOURCES},
+    "features-cifar10": partial(image_features, "cifar10"),
+    "features-cifar100": partial(image_features, "cifar100"),
+    "features-20news": text_features,
+    "files": array_features,
 }
 TOKENISED: Mapping[str, Callable[..., Fold]] = {"sst": sst_tokens, "20news": newsgroups_tokens}
 

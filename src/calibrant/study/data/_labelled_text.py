@@ -43,3 +43,8 @@ def read_texts(folder: Path, name: str, *, classes: int) -> tuple[list[str], npt
     if not all(isinstance(text, str) for text in texts) or not 0 <= found.min() <= found.max() < classes:
         raise FileFormatError(f"texts with labels in 0 … {classes - 1} in {folder}", "others", "check the files")
     return texts, found
+
+
+def body_of(text: str) -> str:
+    """Return a text without its header, the lines up to the first empty one."""
+    return text.partition("\n\n")[2]

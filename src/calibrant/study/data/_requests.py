@@ -22,7 +22,7 @@ def _count(low: int = 1) -> Callable[[Any, str], Any]:
 
 
 CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("train", "validation", "test", "vocabulary", "size", "workers"), _count()),
+    **dict.fromkeys(("train", "validation", "test", "vocabulary", "size", "workers", "patches", "pool"), _count()),
     "length": _count(),
     "folds": _count(2),
     "fold": _count(0),
@@ -31,13 +31,13 @@ CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "noise": lambda value, name: check_number(value, name=name, low=0),
     "deviation": lambda value, name: check_number(value, name=name, low=0),
     "mean": lambda value, name: check_number(value, name=name),
-    "augment": lambda value, name: check_flag(value, name=name),
+    **dict.fromkeys(("augment", "headers"), lambda value, name: check_flag(value, name=name)),
     "classes": lambda value, name: check_choice(str(check_count(value, name=name)), name=name, choices=("2", "3")),
-    "folder": lambda value, name: as_path(value, name=name),
-    "glove": lambda value, name: as_path(value, name=name),
+    **dict.fromkeys(("folder", "cache", "files", "glove"), lambda value, name: as_path(value, name=name)),
+    "kind": lambda value, name: check_choice(value, name=name, choices=("tfidf", "hashed")),
     "tokenizer": lambda value, name: check_text(value, name=name),
 }
-OPTIONAL = ("train", "test", "folder", "glove")  # None: all samples, the hub, no word vectors
+OPTIONAL = ("train", "validation", "test", "folder", "cache", "glove")  # None: all samples, the hub, no word vectors
 
 
 def check_options(options: Mapping[str, Any], *, of: str = "") -> None:

@@ -132,7 +132,7 @@ class Options:
 def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
     statistics = source.statistics if options.statistics is None else options.statistics
     mean, deviation = STATISTICS[check_choice(statistics, name="statistics", choices=STATISTICS)]
-    pixels, labels = _read(name, "train", options.folder)
+    pixels, labels = read_images(name, "train", options.folder)
     count = source.validation if options.validation is None else options.validation
     rule = source.rule if options.split is None else options.split
     fit, held = split_rows(len(labels), validation=count, rule=rule, seed=options.split_seed, labels=labels)
@@ -141,7 +141,7 @@ def _fold(source: Source, options: Options, *, seed: int, name: str) -> Fold:
         fit = np.random.default_rng(seed).permutation(fit)[: options.train]
     prepare = Normalise(mean, deviation)
     whole = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(labels), prepare)
-    test_pixels, test_labels = _read(name, "test", options.folder)
+    test_pixels, test_labels = read_images(name, "test", options.folder)
     test = TensorSplit(torch.from_numpy(test_pixels), torch.from_numpy(test_labels), prepare)
     if options.test is not None:
         _check_enough(options.test, len(test), "test", name)
@@ -173,11 +173,11 @@ def test_pixels(name: str, folder: str | None) -> np.ndarray:
         name: A key of ``SOURCES``.
         folder: As in ``Options``.
     """
-    return _read(name, "test", folder)[0]
+    return read_images(name, "test", folder)[0]
 
 
 @lru_cache(maxsize=4)
-def _read(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
+def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the images (N, H, W, 3) uint8 and labels (N,) int64 of a split."""
     if folder is not None:
         data_folder(folder, name=name)

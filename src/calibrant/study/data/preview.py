@@ -13,12 +13,18 @@ from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data.digits import check_digits
+from calibrant.study.data.features import array_features
 from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
 
 __all__ = ["example_batch", "preview"]
 
+FEATURES = {
+    "features-cifar10": (10, 512),
+    "features-cifar100": (100, 512),
+    "features-20news": (20, 300),
+}  # K, default size
 TEXT_VOCABULARY = 8  # placeholder for the vocabulary size of texts that have not been read
 
 
@@ -43,7 +49,7 @@ def preview(
     _check_options(name, maker, options)
     given = {key: value for key, value in options.items() if value is not None or name not in SOURCES}
     check_options({**given, "fold": fold}, of=f" of data set {name!r}")
-    _check_outside(outside, text=name in ("sst", "20news"), numbers=name == "digits")
+    _check_outside(outside, text=name in ("sst", "20news"), numbers=name in ("digits", "files", *FEATURES))
     if name == "digits":
         check_digits(fold=fold, **options)
     elif fold:
@@ -60,6 +66,8 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
     name = data["name"]
     if name == "digits":
         return torch.empty(2, 64, device="meta")
+    if name in FEATURES or name == "files":
+        return torch.empty(2, _sizes(name, {k: v for k, v in data.items() if k != "name"})["inputs"], device="meta")
     if name in SOURCES or name == "imagenet":
         side = SOURCES[name].size if name in SOURCES else data.get("size", 224)
         return torch.empty(2, 3, side, side, device="meta")
@@ -127,6 +135,10 @@ def _check_outside_options(entry: Mapping[str, Any]) -> None:
 def _sizes(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if name in SOURCES:
         return {"classes": SOURCES[name].classes, "inputs": 3 * SOURCES[name].size ** 2}
+    if name == "files":
+        return dict(array_features(seed=0, fold=0, **options).sizes)
+    if name in FEATURES:
+        return {"classes": FEATURES[name][0], "inputs": options.get("size", FEATURES[name][1])}
     if name == "digits":
         return {"classes": 10, "inputs": 64}
     if name == "imagenet":
