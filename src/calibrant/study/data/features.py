@@ -7,7 +7,7 @@ validation and test rows, so that a difference over seeds holds beyond one test 
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ CONTRAST, WHITENING = (
     0.1,
 )  # regularise the division by a patch's deviation and by an eigenvalue (Coates & Ng 2012, §3.1)
 THRESHOLD = 0.25  # of the soft threshold that makes responses sparse (Coates & Ng 2011, §4)
+COMPONENTS = 1024  # principal components that are kept in the cache, from which a recipe takes the first
 BLOCK = 8  # images whose responses, 729 × patches each, stay in the processor's cache
 MOST_WORDS = 50_000  # of the vocabulary behind TF-IDF, by document frequency
 
@@ -76,7 +77,7 @@ def image_features(
         fold: 0.
         folder: Folder of the images.
         cache: Folder in which features are kept; None is ``calibrant/features`` in the user's cache.
-        size: Number of principal components, at most 8 × ``patches``.
+        size: Number of principal components, at most 1,024.
         patches: Number of filters.
         pool: Training images from which training and validation rows are drawn.
         train: Number of training rows.
@@ -87,19 +88,22 @@ def image_features(
         Coates, Ng & Lee 2011; Coates & Ng 2011, The importance of encoding versus training with sparse coding.
     """
     _check(seed, fold, size=size, patches=patches, pool=pool, train=train, validation=validation, test=test)
-    if size > 8 * patches:
-        raise refuse(f"size in 1 … {8 * patches} (8 × patches)", f"{size}", "raise patches or lower it")
+    if size > (most := min(8 * patches, COMPONENTS)):
+        raise refuse(
+            f"size in 1 … {most}", f"{size}", "lower it" if most == COMPONENTS else "raise patches or lower it"
+        )
     place = data_folder(folder, name=source)
 
     def compute() -> tuple[Array, Array, Array]:
         fit, fit_labels = read_images(source, "train", str(place))
         held, held_labels = read_images(source, "test", str(place))
         rows = np.sort(np.random.default_rng(PATCH_STREAM).permutation(len(fit))[:pool])
-        inputs = patch_responses(fit[rows], held, patches=patches, size=size)
+        inputs = patch_responses(fit[rows], held, patches=patches)
         return inputs, np.concatenate([fit_labels[rows], held_labels]), np.arange(len(inputs)) >= len(rows)
 
-    described = {"source": source, "size": size, "patches": patches, "pool": pool}
-    found = _cached(cache, described, place, compute)
+    found = _cached(cache, {"source": source, "patches": patches, "pool": pool}, place, compute)
+    inputs = found.inputs[:, :size]
+    found = replace(found, inputs=inputs / inputs[~found.test].std())
     return _draw(found, seed=seed, train=train, validation=validation, test=test, classes=SOURCES[source].classes)
 
 
@@ -176,8 +180,11 @@ def _check(seed: int, fold: int, **options: Any) -> None:
     check_only_fold(fold)
 
 
-def patch_responses(fit: Array, held: Array, *, patches: int, size: int) -> Array:
-    """Return features (N + M, ``size``) of images (N, H, W, 3) uint8 and (M, H, W, 3); all statistics are those of ``fit``."""
+def patch_responses(fit: Array, held: Array, *, patches: int) -> Array:
+    """Return principal components (N + M, ≤ 1024) of the responses of images (N, H, W, 3) uint8 and (M, H, W, 3).
+
+    All statistics are those of ``fit``.
+    """
     rng = np.random.default_rng(PATCH_STREAM)
     sample, filters = (_standardised(_random_patches(fit, count, rng)) for count in (SAMPLES, patches))
     values, vectors = torch.linalg.eigh(
@@ -194,7 +201,7 @@ def patch_responses(fit: Array, held: Array, *, patches: int, size: int) -> Arra
     rows = raw[: len(fit)]
     raw = (raw - rows.mean(dim=0)) / rows.std(dim=0).clamp_min(1e-6)
     _, components = torch.linalg.eigh((raw[: len(fit)].T @ raw[: len(fit)]).double() / len(fit))
-    found = raw @ components.flip(1)[:, :size].float()  # largest variance first
+    found = raw @ components.flip(1)[:, :COMPONENTS].float()  # largest variance first
     return (found / found[: len(fit)].std()).numpy()  # one scale for all: whitening them would raise the noise
 
 
