@@ -23,7 +23,10 @@ def copied(folder: Path = RESULTS) -> str:
     keys = dict.fromkeys([*ALWAYS, *measures])
     found: dict[str, Any] = {}
     for place in places():
-        record = json.loads((folder / f"{place.record}.json").read_text(encoding="utf-8"))
+        file = folder / f"{place.record}.json"
+        if not file.is_file():  # not run: the index says so
+            continue
+        record = json.loads(file.read_text(encoding="utf-8"))
         if place.exact:
             found[place.record] = {"sets": record["sets"]}
         else:

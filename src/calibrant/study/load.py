@@ -138,6 +138,9 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
 def _study(table: Plain, *, where: str) -> Study:
     values = dict(table)
     shared = {"data": values.pop("data", {}), "model": values.pop("model", {})}
+    for kind in ("files", "module"):  # these options name a kind of data by themselves
+        if kind in shared["data"]:
+            shared["data"] = {"name": kind, **shared["data"]}
     settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from calibrant.binning import EqualMass
 from calibrant.calibrators import Calibrator, FocalTemperatureScaling, HistogramBinning, TemperatureScaling
@@ -63,6 +65,37 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "focal": (" at focal T", FocalTemperatureScaling),
     "focal_by_mass": (" at focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
 }
+FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
+LINE_GAMMAS = (
+    0.0,
+    0.5,
+    1.0,
+    2.0,
+    3.0,
+    5.0,
+)  # at which T is fitted, for its linearity in γ (Komisarenko & Kull 2024, Figure 8)
+# Of figures of the papers, without a column in a table: what each measures stands at its function in Fits.
+CURVES: Mapping[str, Measure] = {
+    "nll_wrong": Measure("NLL of wrong samples", percent=False),
+    "nll_correct": Measure("NLL of correct samples", percent=False),
+    "entropy_wrong": Measure("entropy of wrong samples", percent=False),
+    "nll_rise_wrong": Measure("rise of NLL by wrong samples", percent=False),
+    "nll_rise_correct": Measure("rise of NLL by correct samples", percent=False),
+    "classifier_norm": Measure("norm of the last layer", percent=False),
+    "classifier_norm_early": Measure("norm of the last layer, early", percent=False),
+    "ece_optimal_early": Measure("ECE optimal (oracle), early"),
+    "ece_optimal_late": Measure("ECE optimal (oracle), late"),
+    "ece_by_ece_few": Measure("ECE at T by ECE of few"),
+    "ece_binned_few": Measure("ECE binned by few"),
+    "gain_of_samples_by_ece": Measure("gain of samples at T by ECE"),
+    "gain_of_samples_binned": Measure("gain of samples binned"),
+    "line_deviation": Measure("largest deviation of T from a line in γ", percent=False),
+    "line_tenth": Measure("a tenth of the range of T over γ", percent=False),
+    "logit_gap": Measure("largest logit, learned early less late", percent=False),
+    "gap_lowest": Measure("calibration error of the lowest bin"),
+    "gap_middle": Measure("calibration error of the middle bin"),
+    "gap_highest": Measure("calibration error of the highest bin"),
+}
 ORACLE = "optimal"  # the temperature with the lowest ECE on the test data themselves
 FROM_TRAJECTORY = {"temperature_train": "train", "temperature_test": "test"}
 
@@ -90,7 +123,7 @@ def _measures() -> dict[str, Measure]:
         "temperature_train": "T on training data",
         "temperature_test": "T on test data (oracle)",
     }
-    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()}
+    return found | {name: Measure(label, percent=False) for name, label in temperatures.items()} | dict(CURVES)
 
 
 MEASURES: Mapping[str, Measure] = _measures()
@@ -114,21 +147,26 @@ class Fits:
     Args:
         validation: Validation predictions of each fold.
         test: Test predictions of each fold.
-        ends: The last entry of each fold's trajectory.
+        trajectories: The trajectory of each fold.
+        learned: Reads the learned epochs and the largest logits of the training samples of each fold.
 
     Examples:
         >>> import math
         >>> from calibrant import Predictions
         >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
-        >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])], [{}])
+        >>> fits = Fits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])])
         >>> round(fits.value("temperature"), 4), fits.value("error")
         (2.0, 0.5)
     """
 
     def __init__(
-        self, validation: Sequence[Predictions], test: Sequence[Predictions], ends: Sequence[Mapping[str, Any]]
+        self,
+        validation: Sequence[Predictions],
+        test: Sequence[Predictions],
+        trajectories: Sequence[Sequence[Mapping[str, Any]]] = (),
+        learned: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple,
     ) -> None:
-        self.validation, self.test, self.ends = validation, test, ends
+        self.validation, self.test, self.trajectories, self.learned = validation, test, trajectories, learned
         self._calibrators: dict[str, list[Any]] = {}
         self._after: dict[str, Predictions] = {}
         self._values: dict[str, float] = {}
@@ -177,8 +215,10 @@ class Fits:
 
     def _value(self, measure: str) -> float:
         if measure in FROM_TRAJECTORY:
-            found = [end.get(FROM_TRAJECTORY[measure], {}).get("temperature") for end in self.ends]
-            return geometric_mean(found) if None not in found else math.nan
+            found = [entries[-1].get(FROM_TRAJECTORY[measure], {}).get("temperature") for entries in self.trajectories]
+            return geometric_mean(found) if found and None not in found else math.nan
+        if measure in CURVES:
+            return self._curve(measure)
         number, _, name = measure.partition("_")
         if number == "temperature":
             return geometric_mean([fitted.temperature for fitted in self.calibrators(name or "at_t")])
@@ -187,6 +227,76 @@ class Fits:
         metric = max((key for key in METRICS if measure == key or measure.startswith(f"{key}_")), key=len)
         stage = measure.removeprefix(metric).removeprefix("_")
         return METRICS[metric][1](self.after(stage) if stage else self.before)
+
+    def _curve(self, measure: str) -> float:
+        """Return a measure of the papers' figures; NaN if a run did not record what it needs."""
+        what, _, which = measure.rpartition("_")
+        if measure in ("nll_wrong", "nll_correct", "entropy_wrong"):
+            rows = self.before.correct if which == "correct" else ~self.before.correct
+            log_p = self.before.log_probs[rows]
+            values = self.before.nll[rows] if what == "nll" else torch.special.entr(log_p.exp()).sum(dim=1)
+            return float(values.mean()) if len(values) else math.nan
+        if what == "gap":
+            pairs = self.before.top_label()
+            gaps = EqualMass(15).table(pairs.p, pairs.y).gap.abs()
+            return float(gaps[{"lowest": 0, "middle": len(gaps) // 2, "highest": -1}[which]])
+        if measure.endswith("_few"):
+            return self._after_few(what.removeprefix("ece_"))
+        if what.startswith("gain_of_samples"):  # how much lower the ECE is with all validation samples
+            name = measure.removeprefix("gain_of_samples_")
+            return self._after_few(name) - self.value(f"ece_{name}")
+        if what == "line":
+            return float(np.mean([_line(rows, which) for rows in self.validation]))
+        if measure == "logit_gap":
+            return _mean_of([_logit_gap(*found) for found in self.learned()])
+        return _mean_of([_along(entries, measure) for entries in self.trajectories])
+
+    def _after_few(self, name: str) -> float:
+        """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
+        with quietly():
+            few = [rows[:FEW] for rows in self.validation]
+            fitted = [CALIBRATORS[name][1]().fit(rows.logits, rows.labels) for rows in few]
+            after = [rows.calibrated_by(calibrator) for rows, calibrator in zip(self.test, fitted, strict=True)]
+        return ECE()(Predictions.cat(after))
+
+
+def _along(entries: Sequence[Mapping[str, Any]], measure: str) -> float:
+    """Return a measure of a trajectory: "early" is its first entry for norms, and the one at a third of it for optimal ECE."""
+    if measure.startswith(
+        "nll_rise"
+    ):  # since the least NLL; the shares of wrong and correct samples add up to the whole
+        least, last = min(entries, key=lambda entry: entry["test"]["nll"])["test"], entries[-1]["test"]
+        return _part(last, measure.removeprefix("nll_rise_")) - _part(least, measure.removeprefix("nll_rise_"))
+    if measure.startswith("classifier_norm"):
+        return float(entries[0 if measure.endswith("early") else -1].get("classifier_norm", math.nan))
+    entry = entries[len(entries) // 3 if measure.endswith("early") else -1]
+    return float(entry["test"].get("optimal_ece", math.nan))
+
+
+def _part(figures: Mapping[str, Any], kind: str) -> float:
+    """Return what wrong or correct samples add to the mean NLL."""
+    share = figures["error"] if kind == "wrong" else 1 - figures["error"]
+    return share * (figures[f"nll_{kind}"] or 0.0)  # None: there are no such samples
+
+
+def _line(rows: Predictions, which: str) -> float:
+    """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range."""
+    with quietly():
+        fits = [FocalTemperatureScaling(gammas=(gamma,)).fit(rows.logits, rows.labels) for gamma in LINE_GAMMAS]
+    found = np.array([fitted.temperature for fitted in fits])
+    if which == "tenth":
+        return float(np.ptp(found)) / 10
+    return float(np.abs(found - np.polyval(np.polyfit(LINE_GAMMAS, found, 1), LINE_GAMMAS)).max())
+
+
+def _logit_gap(epochs: Tensor, logits: Tensor) -> float:
+    """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
+    early = (epochs > 0) & (epochs <= max(1, int(epochs.max()) // 3))
+    return float(logits[early].mean() - logits[~early].mean())
+
+
+def _mean_of(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
 
 
 @contextmanager

@@ -96,7 +96,9 @@ def _check_network(cell: Cell) -> None:
     recipe = cell.recipe
     with _named(f"setting {cell.setting!r}"):
         sizes = preview(recipe.data, makers=DATA_SETS, tokenised=TOKENISED, fold=recipe.fold)
-        if recipe.model.get("weights") is not None:  # not loaded here: that may need a download
+        if (
+            recipe.model.get("weights") is not None or not sizes
+        ):  # not loaded here: that may need a download, or take long
             find_model(recipe.model)
             return
         check_sizes_of_data(recipe.model, sizes)

@@ -87,13 +87,18 @@ def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
     return _build(value, family=binning if value["type"] in binning.__all__ else family, what=what)
 
 
+def imported(name: str, *, what: str) -> Any:
+    """Return what ``"module:attribute"`` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{what} {name!r} to be importable", f"{error}", "check the name") from error
+
+
 def _find(name: Any, *, family: ModuleType, what: str) -> Any:
     if isinstance(name, str) and ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"{what} {name!r} to be importable", f"{error}", "check the name") from error
+        return imported(name, what=what)
     if name not in family.__all__:
         raise InputError(f"{what} type to be one of {', '.join(family.__all__)}", f"{name!r}", "choose one")
     return getattr(family, name)

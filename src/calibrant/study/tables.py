@@ -185,7 +185,6 @@ def collect(study: Study, store: Store) -> list[Measured]:
 
 def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
     runs = [store.load(recipe) for recipe in recipes]
-    ends = [store.trajectory(recipe)[-1] for recipe in recipes]
     uses: dict[str, int] = {"fit the temperature": 1}
     for run in runs:
         for purpose, count in run.record["validation_uses"].items():
@@ -193,7 +192,12 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
     return Measured(
         *where,
         recipes=tuple(recipes),
-        fits=Fits([run.validation for run in runs], [run.test for run in runs], ends),
+        fits=Fits(
+            [run.validation for run in runs],
+            [run.test for run in runs],
+            [store.trajectory(recipe) for recipe in recipes],
+            lambda: [(store.learned_epochs(recipe), store.max_logits(recipe)) for recipe in recipes],
+        ),
         seconds=sum(run.record["seconds"] for run in runs),
         validation_uses=uses,
         device=runs[0].record["device"],

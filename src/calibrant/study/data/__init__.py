@@ -9,7 +9,7 @@ from calibrant._core.arguments import check_mapping
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data._split import Fold, Split, TensorSplit
 from calibrant.study.data.digits import digits
-from calibrant.study.data.features import array_features, image_features, text_features
+from calibrant.study.data.features import array_features, image_features, own_data, text_features
 from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
@@ -41,6 +41,7 @@ DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "features-cifar100": partial(image_features, "cifar100"),
     "features-20news": text_features,
     "files": array_features,
+    "module": own_data,
 }
 TOKENISED: Mapping[str, Callable[..., Fold]] = {"sst": sst_tokens, "20news": newsgroups_tokens}
 

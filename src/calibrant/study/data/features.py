@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from calibrant._core.arguments import check_text
 from calibrant._core.check import check_choice, refuse
 from calibrant._core.files import read_arrays, write_arrays
 from calibrant._core.paths import as_path, shown
@@ -25,6 +26,7 @@ from calibrant.study.data._labelled_text import body_of, read_texts
 from calibrant.study.data._requests import check_only_fold, check_options, data_folder
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data.images import SOURCES, read_images
+from calibrant.study.resolve import imported
 
 Array = npt.NDArray[Any]
 
@@ -175,6 +177,31 @@ def array_features(
     return _draw(found, seed=seed, train=train, validation=validation, test=test, classes=classes)
 
 
+def own_data(*, seed: int, fold: int, module: str, **options: Any) -> Fold:
+    """Return the data of a user's own function.
+
+    Args:
+        seed: Passed on.
+        fold: Passed on.
+        module: ``"module:function"``; it returns a ``Fold``, or inputs and labels of training, validation and test rows: three pairs.
+        options: The other options of the recipe's data, passed on.
+    """
+    found = imported(check_text(module, name="module"), what="data")(seed=seed, fold=fold, **options)
+    if isinstance(found, Fold):
+        return found
+    try:
+        splits = [TensorSplit(torch.as_tensor(inputs), torch.as_tensor(labels).long()) for inputs, labels in found]
+        train, validation, test = splits
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"a Fold or three pairs of inputs and labels from {module!r}",
+            f"{type(found).__name__} ({error})",
+            "return them",
+        ) from error
+    sizes = {"classes": int(max(int(split.labels.max()) for split in splits)) + 1, "inputs": train.inputs[0].numel()}
+    return Fold(train, validation, test, sizes)
+
+
 def _check(seed: int, fold: int, **options: Any) -> None:
     check_options({"seed": seed, **options})
     check_only_fold(fold)
@@ -253,7 +280,7 @@ def _cached(
     """Return features from the cache, or compute and keep them there; the name says what they were computed from."""
     key = hashlib.sha256(repr(sorted(described.items())).encode())
     for path in sorted(source.rglob("*")):
-        if path.suffix in (".parquet", ".npz"):
+        if path.suffix in (".parquet", ".npz") and path.name.startswith(("train", "test")):
             key.update(f"{path.relative_to(source)} {path.stat().st_size}".encode())
     file = _cache_folder(cache) / f"{described['source']}-{key.hexdigest()[:16]}.npz"
     if not file.is_file():
@@ -329,6 +356,8 @@ def _draw(pool: Pool, *, seed: int, train: int, validation: int, test: int | Non
         if not 0 < requested <= found:
             raise InputError(f"{name} in 1 … {found} rows", f"{requested}", "ask for fewer")
     whole = TensorSplit(torch.from_numpy(pool.inputs), torch.from_numpy(pool.labels))
-    parts = (order[:train], order[train : train + validation], held[:test])
-    splits = [whole[torch.from_numpy(rows)] for rows in parts]
-    return Fold(*splits, sizes={"classes": classes, "inputs": int(np.prod(pool.inputs.shape[1:]))}, digest=pool.digest)
+    train_rows, validation_rows, test_rows = (
+        whole[torch.from_numpy(rows)] for rows in (order[:train], order[train : train + validation], held[:test])
+    )
+    sizes = {"classes": classes, "inputs": int(np.prod(pool.inputs.shape[1:]))}
+    return Fold(train_rows, validation_rows, test_rows, sizes=sizes, digest=pool.digest)

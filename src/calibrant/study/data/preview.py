@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from calibrant._core.arguments import check_mapping
+from calibrant._core.arguments import check_mapping, check_text
 from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
@@ -46,6 +46,9 @@ def preview(
     options = {key: value for key, value in data.items() if key != "folds" or data.get("name") == "digits"}
     name, outside = check_name(options.pop("name", None), makers), options.pop("ood", ())
     maker = tokenised[name] if "tokenizer" in options and name in tokenised else makers[name]
+    if name == "module":  # a function of the user's own checks its options when it is called
+        check_text(options.get("module"), name="module")
+        return {}
     _check_options(name, maker, options)
     given = {key: value for key, value in options.items() if value is not None or name not in SOURCES}
     check_options({**given, "fold": fold}, of=f" of data set {name!r}")
