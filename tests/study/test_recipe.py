@@ -109,7 +109,7 @@ def test_every_preset_loads_at_every_scale_it_has(name: str) -> None:
         ("batch = 10", 'batch = "10"', "expected int for batch of training of 'CE', got '10'"),
         ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
         ("seeds = [0, 1]", "seeds = [0.5]", "expected int for seeds"),
-        ('loss = { type = "CrossEntropyLoss" }', "", "expected loss in objectives"),
+        ('loss = { type = "CrossEntropyLoss" }', "", "expected an objective without a loss to be one of"),
         ("epochs = 3", 'epochs = 3, optimizer = "sdg"', "expected optimizer to be one of"),
         ('title = "t"', "title = 3", "expected str for title"),
         ("folds = 2", "folds = 0", "expected at least one training"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -120,6 +121,7 @@ def units_needed(differences: Sequence[float], *, effect: float, most: int = 100
     return low
 
 
+@cache  # each takes a dozen noncentral tails, and every line of the index asks for the same few
 def _noncentrality(units: int) -> float:
     """Return δ with P(|t| > its critical value) = .8 for a noncentral t with parameter δ."""
     from scipy.optimize import brentq
