@@ -23,7 +23,7 @@ from calibrant._core.files import read_arrays, write_arrays
 from calibrant._core.paths import as_path, shown
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study.data._labelled_text import body_of, read_texts
-from calibrant.study.data._requests import check_only_fold, check_options, data_folder
+from calibrant.study.data._requests import Record, check_only_fold, check_options, data_folder, options_from
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data.images import SOURCES, read_images
 from calibrant.study.resolve import imported
@@ -64,10 +64,32 @@ class Pool:
     digest: str
 
 
-def image_features(
-    source: str, *, seed: int, fold: int, folder: str, cache: str | None = None, size: int = 512, patches: int = 400,
-    pool: int = 25_000, train: int = 10_000, validation: int = 5_000, test: int = 5_000,
-) -> Fold:  # fmt: skip
+@dataclass(frozen=True)
+class ImageOptions:
+    """Options of image features.
+
+    Args:
+        folder: Folder of the images.
+        cache: Folder in which features are kept; None is ``calibrant/features`` in the user's cache.
+        size: Number of principal components, at most 1,024.
+        patches: Number of filters.
+        pool: Training images from which training and validation rows are drawn.
+        train: Number of training rows.
+        validation: Number of validation rows.
+        test: Number of test rows, drawn from the test images.
+    """
+
+    folder: str
+    cache: str | None = None
+    size: int = 512
+    patches: int = 400
+    pool: int = 25_000
+    train: int = 10_000
+    validation: int = 5_000
+    test: int = 5_000
+
+
+def image_features(source: str, *, seed: int, fold: int, **options: Any) -> Fold:
     """Return images as responses to random whitened patches, pooled over quadrants and projected on principal components.
 
     Each patch of 6×6 pixels is standardised and whitened; its responses to ``patches`` patches drawn at random pass a two-sided
@@ -77,47 +99,35 @@ def image_features(
         source: ``"cifar10"`` or ``"cifar100"``.
         seed: Draws training, validation and test rows.
         fold: 0.
-        folder: Folder of the images.
-        cache: Folder in which features are kept; None is ``calibrant/features`` in the user's cache.
-        size: Number of principal components, at most 1,024.
-        patches: Number of filters.
-        pool: Training images from which training and validation rows are drawn.
-        train: Number of training rows.
-        validation: Number of validation rows.
-        test: Number of test rows, drawn from the test images.
+        options: Fields of ``ImageOptions``.
 
     References:
         Coates, Ng & Lee 2011; Coates & Ng 2011, The importance of encoding versus training with sparse coding.
     """
-    _check(seed, fold, size=size, patches=patches, pool=pool, train=train, validation=validation, test=test)
-    if size > (most := min(8 * patches, COMPONENTS)):
-        raise refuse(
-            f"size in 1 … {most}", f"{size}", "lower it" if most == COMPONENTS else "raise patches or lower it"
-        )
-    place = data_folder(folder, name=source)
+    chosen = _checked(ImageOptions, options, name=f"features-{source}", seed=seed, fold=fold)
+    if chosen.size > (most := min(8 * chosen.patches, COMPONENTS)):
+        remedy = "lower it" if most == COMPONENTS else "raise patches or lower it"
+        raise refuse(f"size in 1 … {most}", f"{chosen.size}", remedy)
+    place = data_folder(chosen.folder, name=source)
 
     def compute() -> tuple[Array, Array, Array]:
         fit, fit_labels = read_images(source, "train", str(place))
         held, held_labels = read_images(source, "test", str(place))
-        rows = np.sort(np.random.default_rng(PATCH_STREAM).permutation(len(fit))[:pool])
-        inputs = patch_responses(fit[rows], held, patches=patches)
+        rows = np.sort(np.random.default_rng(PATCH_STREAM).permutation(len(fit))[: chosen.pool])
+        inputs = patch_responses(fit[rows], held, patches=chosen.patches)
         return inputs, np.concatenate([fit_labels[rows], held_labels]), np.arange(len(inputs)) >= len(rows)
 
-    found = _cached(cache, {"source": source, "patches": patches, "pool": pool}, place, compute)
-    inputs = found.inputs[:, :size]
+    found = _cached(chosen.cache, {"source": source, "patches": chosen.patches, "pool": chosen.pool}, place, compute)
+    inputs = found.inputs[:, : chosen.size]
     found = replace(found, inputs=inputs / inputs[~found.test].std())
-    return _draw(found, seed=seed, train=train, validation=validation, test=test, classes=SOURCES[source].classes)
+    return _draw(found, chosen, seed=seed, classes=SOURCES[source].classes)
 
 
-def text_features(
-    *, seed: int, fold: int, folder: str, cache: str | None = None, size: int = 300, kind: str = "tfidf",
-    split: str = "random", headers: bool = False, train: int = 10_000, validation: int = 900, test: int | None = None,
-) -> Fold:  # fmt: skip
-    """Return 20 Newsgroups as TF-IDF of words, projected on ``size`` singular vectors, or as hashed n-grams of words.
+@dataclass(frozen=True)
+class TextOptions:
+    """Options of text features.
 
     Args:
-        seed: Draws training, validation and test rows.
-        fold: 0.
         folder: As for words.
         cache: As for images.
         size: Number of singular vectors, or of hash buckets.
@@ -128,21 +138,50 @@ def text_features(
         validation: Number of validation rows.
         test: Number of test rows; None is all that are left.
     """
-    check_choice(kind, name="kind", choices=("tfidf", "hashed"))
-    check_choice(split, name="split", choices=("random", "date"))
-    _check(seed, fold, size=size, train=train, validation=validation, test=test, headers=headers)
-    place = data_folder(folder, name="20news")
+
+    folder: str
+    cache: str | None = None
+    size: int = 300
+    kind: str = "tfidf"
+    split: str = "random"
+    headers: bool = False
+    train: int = 10_000
+    validation: int = 900
+    test: int | None = None
+
+
+def text_features(*, seed: int, fold: int, **options: Any) -> Fold:
+    """Return 20 Newsgroups as TF-IDF of words, projected on singular vectors, or as hashed n-grams of words.
+
+    Args:
+        seed: Draws training, validation and test rows.
+        fold: 0.
+        options: Fields of ``TextOptions``.
+    """
+    chosen = _checked(TextOptions, options, name="features-20news", seed=seed, fold=fold)
+    check_choice(chosen.split, name="split", choices=("random", "date"))
+    place = data_folder(chosen.folder, name="20news")
 
     def compute() -> tuple[Array, Array, Array]:
         parts = [read_texts(place, name, classes=20) for name in ("train", "test")]
-        texts = [text if headers else body_of(text) for part, _ in parts for text in part]
+        texts = [text if chosen.headers else body_of(text) for part, _ in parts for text in part]
         labels = np.concatenate([found for _, found in parts])
-        test_rows = (np.arange(len(texts)) >= len(parts[0][0])) & (split == "date")
-        return _text_vectors(texts, size=size, kind=kind), labels, test_rows
+        test_rows = (np.arange(len(texts)) >= len(parts[0][0])) & (chosen.split == "date")
+        return _text_vectors(texts, size=chosen.size, kind=chosen.kind), labels, test_rows
 
-    described = {"source": "20news", "size": size, "kind": kind, "split": split, "headers": headers}
-    found = _cached(cache, described, place, compute)
-    return _draw(found, seed=seed, train=train, validation=validation, test=test, classes=20)
+    described = {name: getattr(chosen, name) for name in ("size", "kind", "split", "headers")}
+    return _draw(
+        _cached(chosen.cache, {"source": "20news", **described}, place, compute), chosen, seed=seed, classes=20
+    )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of rows; None for test rows is all that are left."""
+
+    train: int
+    validation: int
+    test: int | None
 
 
 def array_features(
@@ -165,7 +204,8 @@ def array_features(
         validation: Number of validation rows; None is a tenth of those that are not test rows.
         test: Number of test rows; None is a fifth, or all with ``test`` = 1.
     """
-    _check(seed, fold, train=train, validation=validation, test=test)
+    check_options({"seed": seed, "train": train, "validation": validation, "test": test})
+    check_only_fold(fold)
     found = _pool_of(as_path(files, name="files"))
     classes = int(found.labels.max()) + 1
     rest = int((~found.test).sum())
@@ -174,7 +214,7 @@ def array_features(
     rest -= 0 if found.test.any() else test
     validation = max(1, rest // 10) if validation is None else validation
     train = rest - validation if train is None else train
-    return _draw(found, seed=seed, train=train, validation=validation, test=test, classes=classes)
+    return _draw(found, Counts(train, validation, test), seed=seed, classes=classes)
 
 
 def own_data(*, seed: int, fold: int, module: str, **options: Any) -> Fold:
@@ -202,9 +242,10 @@ def own_data(*, seed: int, fold: int, module: str, **options: Any) -> Fold:
     return Fold(train, validation, test, sizes)
 
 
-def _check(seed: int, fold: int, **options: Any) -> None:
+def _checked(record: type[Record], options: Mapping[str, Any], *, name: str, seed: int, fold: int) -> Record:
     check_options({"seed": seed, **options})
     check_only_fold(fold)
+    return options_from(record, options, name=name)
 
 
 def patch_responses(fit: Array, held: Array, *, patches: int) -> Array:
@@ -346,18 +387,17 @@ def _digest(inputs: Array, labels: Array, test: Array) -> str:
     return found.hexdigest()
 
 
-def _draw(pool: Pool, *, seed: int, train: int, validation: int, test: int | None, classes: int) -> Fold:
-    rng = np.random.default_rng([DRAW_STREAM, seed])
+def _draw(pool: Pool, counts: ImageOptions | TextOptions | Counts, *, seed: int, classes: int) -> Fold:
+    rng, used = np.random.default_rng([DRAW_STREAM, seed]), counts.train + counts.validation
     order, held = (rng.permutation(np.flatnonzero(pool.test == kind)) for kind in (False, True))
     if not len(held):
-        held, order = order[train + validation :], order[: train + validation]
-    test = len(held) if test is None else test
-    for name, requested, found in (("train + validation", train + validation, len(order)), ("test", test, len(held))):
+        held, order = order[used:], order[:used]
+    test = len(held) if counts.test is None else counts.test
+    for name, requested, found in (("train + validation", used, len(order)), ("test", test, len(held))):
         if not 0 < requested <= found:
             raise InputError(f"{name} in 1 … {found} rows", f"{requested}", "ask for fewer")
     whole = TensorSplit(torch.from_numpy(pool.inputs), torch.from_numpy(pool.labels))
-    train_rows, validation_rows, test_rows = (
-        whole[torch.from_numpy(rows)] for rows in (order[:train], order[train : train + validation], held[:test])
-    )
+    parts = (order[: counts.train], order[counts.train : used], held[:test])
+    train, validation, tested = (whole[torch.from_numpy(rows)] for rows in parts)
     sizes = {"classes": classes, "inputs": int(np.prod(pool.inputs.shape[1:]))}
-    return Fold(train_rows, validation_rows, test_rows, sizes=sizes, digest=pool.digest)
+    return Fold(train, validation, tested, sizes=sizes, digest=pool.digest)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
 from calibrant.study.data._requests import check_name, check_options
 from calibrant.study.data.digits import check_digits
-from calibrant.study.data.features import array_features
+from calibrant.study.data.features import ImageOptions, TextOptions, array_features
 from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
@@ -25,6 +25,13 @@ FEATURES = {
     "features-cifar100": (100, 512),
     "features-20news": (20, 300),
 }  # K, default size
+RECORDS: Mapping[str, Any] = {
+    **dict.fromkeys(SOURCES, Options),
+    "imagenet": ImageNetOptions,
+    "features-cifar10": ImageOptions,
+    "features-cifar100": ImageOptions,
+    "features-20news": TextOptions,
+}
 TEXT_VOCABULARY = 8  # placeholder for the vocabulary size of texts that have not been read
 
 
@@ -82,9 +89,8 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
 
 def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
     """Raise for unknown or missing options of a data set, and for unknown names of rules and statistics."""
-    if name in SOURCES or name == "imagenet":
-        record = Options if name in SOURCES else ImageNetOptions
-        known = dict.fromkeys((item.name for item in fields(record)), False)
+    if (record := RECORDS.get(name)) is not None:
+        known = {item.name: item.default is MISSING for item in fields(record)}
     else:
         parameters = inspect.signature(maker).parameters
         known = {
