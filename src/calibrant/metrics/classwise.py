@@ -135,6 +135,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
             for rows in row_chunks(block.shape[0], draws, itemsize=2):  # a few MiB for the draws of these rows
                 cumulative, cell = block[rows].cumsum(dim=1), cells[rows]
                 uniform = torch.rand(cell.shape[0], draws, dtype=torch.float64, generator=generator).to(cell.device)
+                # inverse of the cumulative distribution; scaled by its last entry, which rounding leaves near 1
                 drawn = torch.searchsorted(cumulative, uniform * cumulative[:, -1:]).clamp_max(cell.shape[1] - 1)
                 yield slice(whole.start + rows.start, whole.start + rows.stop), cell.gather(1, drawn)
 
@@ -215,6 +216,7 @@ class ClasswiseECE(SumMetric[ClassTables]):
                 sums.index_add_(0, cell[inside], values[inside])
             sum_y.index_add_(0, hit[hit >= 0], w[hit >= 0, 0])
         total = weight.sum().item()
+        # a count of n stands for n rows, and only sampling weights add to the variance by their squares
         if not weight.is_floating_point():
             return BinTable(count.round().long(), sum_p, sum_y, total)
         return BinTable(count, sum_p, sum_y, total, squares)
@@ -258,6 +260,7 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
     cell, draw = cells.reshape(-1)[first].long(), first // cells.shape[1]
     inside = cell >= 0
     cell, draw, counts = cell[inside], draw[inside], counts[inside]
+    # Σ_b |Σp − Σy| = Σ_b Σp + Σ over cells with a label of (|Σp − Σy| − Σp)
     change = (table.sum_p[cell] - counts).abs() - size[cell]
     return (
         torch.zeros(draws, dtype=torch.float64, device=size.device).index_add_(0, draw, change) + size.sum()

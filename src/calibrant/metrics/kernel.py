@@ -139,6 +139,8 @@ def _log_kernels(p: Tensor, width: float, weight: Tensor | None = None) -> Itera
     At i = j it is −inf, or for a count w_j that of the other w_j − 1 repetitions.
     """
     log_p = p.clamp_min(SMALLEST).log()
+    # Dir(x; α + 1) = Γ(Σ α + K) / Π Γ(α_k + 1) · Π x_k^α_k with α = p_i / width, so that Σ α = 1 / width for every row i: the
+    # log-densities of a tile are one matrix product (Popordanoska et al. 2022, Eq. 9)
     alpha = p / width
     normaliser = torch.lgamma(torch.tensor(1 / width + p.shape[1], dtype=torch.float64)) - torch.lgamma(alpha + 1).sum(
         1

@@ -126,6 +126,7 @@ def _partitions(codes: Sequence[Codes], depth: int, rows: int) -> Iterator[Codes
     for size in range(1, min(depth, len(codes)) + 1):
         for chosen in combinations(codes, size):
             code = chosen[0]
+            # mixed radix: (a, b) → a · (max b + 1) + b is one number per combination
             for other in chosen[1:]:
                 code = code * (int(other.max()) + 1) + other
             small = int(code.max()) < _FEW  # then empty codes cost less than removing them
@@ -137,6 +138,8 @@ def _ranges(code: Codes, p: Floats, residual: Floats) -> Floats:
     order = np.argsort(code.astype(np.uint16) if code.max() < _FEW else code, kind="stable")  # a radix sort of few bits
     code, p = code[order], p[order]
     start = np.flatnonzero(np.r_[True, np.diff(code) > 0])
+    # one cumulative sum for all segments: what stood before a segment's start is subtracted, and the range of the path within
+    # it is max − min, 0 included, where the path starts
     path = np.cumsum(residual[order])
     before = np.r_[0.0, path[start[1:] - 1]]
     path -= np.repeat(before, np.diff(np.r_[start, len(code)]))

@@ -86,6 +86,7 @@ def ood_roc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> Roc
 def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
     """Return the ROC curve for scores of positives (P,) and negatives (N,); scores equal up to rounding are one threshold."""
     scores = torch.unique(torch.cat([positive, negative]).double())
+    # a gap above rounding starts a threshold: the step function must not jump between scores that are equal but for it
     new = torch.diff(scores, prepend=scores.new_full((1,), -torch.inf)) > ROUNDING * scores.abs()
     threshold = scores[new].flip(0)
     above = [

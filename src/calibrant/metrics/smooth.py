@@ -120,7 +120,11 @@ def smooth_errors(residuals: Floats) -> Floats:
         found: Floats = np.abs(idct(damped, axis=1)).sum(axis=1)
         return found
 
-    low, high = np.full(len(residuals), 1e-9), np.ones(len(residuals))
+    low, high = (
+        np.full(len(residuals), 1e-9),
+        np.ones(len(residuals)),
+    )  # an error is at most 1; at σ = 0 no coefficient decays
+    # the mean residual is what is left at σ = ∞, so the solution lies above it; .01 keeps the first series short
     width, slope = np.abs(residuals.sum(axis=1)).clip(0.01, 1), np.zeros(len(residuals))
     found = error(width)
     while True:
@@ -129,6 +133,7 @@ def smooth_errors(residuals: Floats) -> Floats:
         middle: Floats = (low + high) / 2
         if float((high - low).max()) <= WIDTH_TOLERANCE:
             return middle
+        # error(σ) ≈ found + slope · (σ − width) equals σ at this σ; slope ≤ 0, so the denominator is at least 1
         secant = (found - slope * width) / (1 - slope)
         trusted = (secant >= low) & (secant <= high) & (high - low < before / 2)
         last_width, last_found = width, found

@@ -47,7 +47,9 @@ class SweepECE(SketchMetric):
         for bins in range(2, total + 1):
             cut = _cut(rows, bins, total)
             rates = sum_y[cut].diff() / rows[cut].diff()
-            if bool((rates.diff() < 0).any()):
+            if bool(
+                (rates.diff() < 0).any()
+            ):  # Algorithm 1 ends at the last count of bins whose accuracies still increase
                 break
             best = cut
         count = rows[best].diff()
