@@ -1,4 +1,4 @@
-"""How often an abstention threshold breaks its promise, and how much it answers beside MAPIE: behind docs/operate.md.
+"""How often an abstention threshold breaks its promise, and how much it answers beside MAPIE: behind docs/evidence.md.
 
     python -m benchmarks.abstain [--simulations 10000] [--json docs/results/abstain.json]
 

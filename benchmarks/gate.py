@@ -1,4 +1,4 @@
-"""How often the gate decides wrongly, and how often it decides: simulations behind docs/operate.md.
+"""How often the gate decides wrongly, and how often it decides: simulations behind docs/evidence.md.
 
     python -m benchmarks.gate [--simulations 4000] [--json docs/results/gate.json]
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.label_coverage [--replicates 100] [--record docs/results/multilabel-coverage.json]
     python -m benchmarks.label_coverage --cells "n 300, mixed" --replicates 1000   # renews these alone
-    python -m benchmarks.label_coverage --page        # writes the table of docs/tutorials/several-labels.md from the record
+    python -m benchmarks.label_coverage --page        # writes the table of docs/evidence.md from the record
 
 Log-odds of L labels with frequencies from 0.3 to 0.005; the labels of a row depend on each other through their log-odds and, given
 these, through their outcomes (a Gaussian copula with the correlation of the cell). The model's log-odds are the true ones times
@@ -35,7 +35,7 @@ RATES = {
     "two kinds": [0.3] * 10 + [0.005] * 10,
 }
 KINDS = ("plain", "missing", "weights", "groups")
-PAGE, BEGIN, END = Path("docs/tutorials/several-labels.md"), "<!-- coverage: begin -->", "<!-- coverage: end -->"
+PAGE, BEGIN, END = Path("docs/evidence.md"), "<!-- coverage: begin -->", "<!-- coverage: end -->"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How often a monitor raises a false alarm, and after how many labels it sees a change: simulations behind docs/operate.md.
+"""How often a monitor raises a false alarm, and after how many labels it sees a change: simulations behind docs/evidence.md.
 
     python -m benchmarks.monitor [--simulations 2000] [--data ../shared/data] [--json docs/results/monitor.json]
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.growth import AXES, BOUND
+from benchmarks.growth import BOUND
 from benchmarks.page_figures import LABELS, growth_figures
-from benchmarks.race import heading, significant, table
+from benchmarks.race import significant
 
 DOCS = Path(__file__).parent.parent / "docs"
 FAMILIES = {"metrics": "Metrics", "fits": "Calibrators", "objectives": "Losses", "reports": "Report"}
@@ -22,8 +22,6 @@ CLOSE = 1.05  # within 5 % of the first
 TEXT = Path(__file__).parent / "page.md"  # the page with a place for each table
 
 NO_THREADS = "**All threads.** `make bench` prints the same tables with all threads, by wall-clock time. These records hold one thread."
-
-NO_LIMITS = "These records hold no limits: `python -m benchmarks limits` measures them."
 
 # Rows in which another library is ahead by more than that: (name, N, K, threads) → why.
 REASONS: dict[tuple[str, int, int, int], str] = {
@@ -109,45 +107,12 @@ def sentence(content: dict[str, Any]) -> str:
     return f"Measured on {machine['processor']}, {machine['cores']} cores; {', '.join(known)}."
 
 
-def limits(content: dict[str, Any]) -> list[str]:
-    """Return the tables of how near the operations come to the machine's rates."""
-    lines = []
-    for record in content["records"]:
-        exp = record["exp_a_second"]
-        lines += [
-            (
-                f"**N = {record['rows']:,}, K = {record['classes']:,}**: copies {record['copy_bytes_a_second'] / 1e9:.1f} GB/s "
-                f"(read and written), {float(exp['32']) / 1e9:.2f}·10⁹ exponentials a second in float32, "
-                f"{float(exp['64']) / 1e9:.2f}·10⁹ in float64."
-            ),
-            "",
-            "| operation | ms | MB to move | exponentials, 10⁶ | of copy bandwidth | of the rate of exponentials |",
-            "| --- | --- | --- | --- | --- | --- |",
-        ]
-        for one in record["operations"]:
-            count = ", ".join(f"{n / 1e6:.0f} (float{width})" for width, n in one["exponentials"].items()) or "–"
-            of_exp = "–" if one["of_exp"] is None else f"{one['of_exp']:.0%}"
-            lines.append(
-                f"| {one['name']} | {significant(1000 * one['seconds'])} | {one['moved_bytes'] / 1e6:.0f} | {count} | "
-                f"{one['of_copy']:.0%} | {of_exp} |"
-            )
-        lines.append("")
-    return lines
-
-
-def skipped(content: dict[str, Any]) -> list[str]:
-    """Return which points of the growth curves were left out, and why."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for record in content["records"]:
-        if record.get("skipped"):
-            found.setdefault((record["axis"], record["operation"], record["library"]), record)
-    complete = {(one["axis"], one["value"]) for one in content["records"] if one.get("complete")}
-    later = [f"{value:,} {axis.name}" for axis in AXES for value in axis.values if (axis.name, value) not in complete]
-    left = [f"- not in these records, or not all of it: {', '.join(later)}"] if later else []
-    return left + [
-        f"- {library}, {operation}: from {record['value']:,} {axis} on, {record['skipped']}"
-        for (axis, operation, library), record in found.items()
+def _with_threads(records: dict[str, dict[str, Any]], count: int) -> str:
+    chosen = [
+        one for family in FAMILIES for one in records[family]["records"] if one["threads"] == count and rivals(one)
     ]
+    ahead = sum(not behind(one) for one in chosen)
+    return f"With {count} threads, by wall-clock time: first or within 5 % of the first in {ahead} of {len(chosen)} comparisons."
 
 
 def render(records: dict[str, dict[str, Any]]) -> str:
@@ -156,24 +121,10 @@ def render(records: dict[str, dict[str, Any]]) -> str:
     more = sorted({record["threads"] for family in FAMILIES for record in records[family]["records"]} - {1})
     for family, title in FAMILIES.items():
         parts[f"{family}-one"] = _overview(family, records[family]["records"], f"{title}, one thread", 1)
-    parts["threads"] = "\n\n".join(
-        _overview(family, records[family]["records"], f"{title}, {count} threads, wall-clock time", count)
-        for count in more
-        for family, title in FAMILIES.items()
-        if any(record["threads"] == count for record in records[family]["records"])
-    )
-    parts["threads"] = parts["threads"] or NO_THREADS
+    parts["threads"] = "\n".join(_with_threads(records, count) for count in more) or NO_THREADS
     parts["bound"] = f"{BOUND:g}"
-    parts["details"] = "\n".join(
-        line
-        for family in FAMILIES
-        for record in records[family]["records"]
-        for line in [f'??? note "{heading(record)}"', "", *("    " + line for line in table(record)), ""]
-    )
-    parts["limits"] = "\n".join(limits(records["limits"])) if "limits" in records else NO_LIMITS
     axes = [axis for axis in LABELS if any(one["axis"] == axis for one in records["growth"]["records"])]
     parts["growth"] = "\n\n".join(f"![Time and memory against {axis}](images/bench-{axis}.svg)" for axis in axes)
-    parts["skipped"] = "\n".join(skipped(records["growth"]))
     text = TEXT.read_text()
     for name, part in parts.items():
         text = text.replace("{{" + name + "}}", part.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""How often intervals of weighted rows miss: the record of docs/tutorials/weights-and-groups.md.
+"""How often intervals of weighted rows miss: the record of docs/evidence.md.
 
     python -m benchmarks.weights [--replicates 1000] [--record docs/results/weights.json]
     python -m benchmarks.weights --cells "n_eff 1000, slope 0.6" --metrics NLL Brier   # renews these alone
@@ -30,7 +30,7 @@ from calibrant.statistics import interval
 RECORD = Path("docs/results/weights.json")
 POPULATION, SEED, DRAWS = 2_000_000, 20261122, 300
 STEP = 0.25  # of the log-odds of counted rows
-PAGE, BEGIN, END = Path("docs/tutorials/weights-and-groups.md"), "<!-- weights: begin -->", "<!-- weights: end -->"
+PAGE, BEGIN, END = Path("docs/evidence.md"), "<!-- weights: begin -->", "<!-- weights: end -->"
 METRICS: dict[str, Metric] = {
     "Accuracy": Accuracy(),
     "NLL": NLL(),

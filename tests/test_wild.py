@@ -16,7 +16,7 @@ from benchmarks.wild import packages
 from benchmarks.wild.labelled import own, write_labelled
 from benchmarks.wild.measure import AUTO, HISTOGRAM, TOP, measured
 from benchmarks.wild.packages import PACKAGES, SCORERS, Environment, Package
-from benchmarks.wild.pages import details, overview, top_label
+from benchmarks.wild.pages import details, overview, sources, top_label
 from benchmarks.wild.scores import split
 
 from calibrant.metrics import NLL
@@ -149,7 +149,8 @@ def test_the_page_is_what_the_record_gives() -> None:
     record: dict[str, Any] = json.loads((ROOT / "docs" / "results" / "wild.json").read_text())
     page = (ROOT / "docs" / "wild.md").read_text()
     assert overview(record) in page
-    assert details(record) in page
+    assert sources(record) in page
+    assert len(details(record).split("### ")) == len(record["sets"]) + 1  # what the command prints
     assert top_label(record) in page
     for name in record["sets"]:
         assert (ROOT / "docs" / "images" / f"wild-{name}.svg").exists()

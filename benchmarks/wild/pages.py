@@ -61,19 +61,21 @@ def top_label(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def sources(record: dict[str, Any]) -> str:
+    """Return a line per package: its version, its licence, what it does, and its rows with probability 0 at the label."""
+    return "\n".join(
+        f"- {name}: `{found['pins']}`, {found['licence']}: {found['what']}. Left out: {found['left_out']:,}; zeros at the label: "
+        f"{found['zeros_at_label']:,} of {found['test']:,}. [Picture](images/wild-{name}.svg)"
+        for name, found in record["sets"].items()
+    )
+
+
 def details(record: dict[str, Any]) -> str:
     """Return every method's log-loss, ECE and seconds on every package."""
     lines = []
     for name, found in record["sets"].items():
-        source = f"`{found['pins']}`, {found['licence']}: {found['what']}."
-        unknown = f"Rows whose label it does not know: {found['left_out']:,}."
-        zeros = f"Rows with probability 0 at the label: {found['zeros_at_label']:,} of {found['test']:,}."
         lines += [
             f"### {name}",
-            "",
-            f"{source} {unknown} {zeros}",
-            "",
-            f"![Reliability of {name} before and after](images/wild-{name}.svg)",
             "",
             "| method | log-loss | minus AutoCalibrator's | ECE | limit if calibrated | CPU seconds |",
             "| --- | --- | --- | --- | --- | --- |",

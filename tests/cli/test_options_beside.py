@@ -246,7 +246,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         answers = {
             "study.collect": [],
             "study.tables.verdicts_on": [],
-            "cli.demo.verdict_sentences": [],
+            "cli.demo.claim_lines": [],
             "cli.demo.validation_note": "",
         }
         for name, answer in answers.items():

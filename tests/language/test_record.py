@@ -55,7 +55,7 @@ def test_the_figures_of_free_answers_are_those_of_the_scores(record: dict[str, A
 
 
 def test_the_page_shows_the_record(record: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "tutorials" / "language-models.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     assert "\n".join(table(record["sentiment"]["results"])) in page
     assert "\n".join(word_table(record["words"]["results"])) in page
     lost = record["sentiment"]["asked"] - sum(record["sentiment"]["rows"])
@@ -113,7 +113,7 @@ def test_the_figures_of_tokens_are_those_of_the_confidences_in_a_clone(tokens: d
 
 
 def test_the_page_shows_the_record_of_tokens(tokens: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "tutorials" / "language-models.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     assert "\n".join(token_table(tokens)) in page
     one, best = ({row["method"]: row for row in tokens["results"]}[name] for name in (ONE, ALL))
     assert one["ece"] < one["ece_limit"]

@@ -272,7 +272,7 @@ def test_the_committed_rates_are_those_the_page_shows() -> None:
     """Of ``benchmarks/monitor.py``: false alarms within 5 %; a fall of 5 points seen in 500 labels, 1,500 after good rows."""
     root = Path(__file__).parents[2] / "docs"
     record = json.loads((root / "results" / "monitor.json").read_text())["results"]
-    page = (root / "operate.md").read_text()
+    page = (root / "evidence.md").read_text()
     for one in record:
         if one["part"] == "false alarms":
             assert one["runs"] >= 1000

@@ -50,7 +50,7 @@ def test_figures_of_cells_are_those_of_the_rows() -> None:
     assert found.auroc == pytest.approx((order > 0).mean() + (order == 0).mean() / 2, abs=1e-3)
     assert found.ece.value == ECE()(pairs)
     exact = isotonic_diagram(data)
-    assert found.isotonic.miscalibration == pytest.approx(exact.miscalibration, abs=2e-4)
+    assert found.isotonic.miscalibration == pytest.approx(exact.miscalibration, abs=5e-4)
 
 
 @pytest.mark.parametrize("threshold", THRESHOLDS)

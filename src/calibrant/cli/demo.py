@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,11 @@ from calibrant.cli._study import (
     say_study,
     say_study_json,
     validation_note,
-    verdict_sentences,
 )
 
 if TYPE_CHECKING:
     from calibrant.study import Store, Study
-    from calibrant.study.tables import Measured
+    from calibrant.study.tables import Measured, Verdict
 
 
 def demo(
@@ -46,7 +46,7 @@ def demo(
     train_aloud(study, kept, workers=workers)
     measured = collect(study, kept)
     verdicts = verdicts_on(study, measured)
-    claims = verdict_sentences(verdicts)
+    claims = claim_lines(verdicts)
     table = narrow_table(summarise(measured), title="Before and after one temperature, mean ± sd over seeds")
     report = kept.root / "report.html"
     first = [m for m in measured if m.seed == study.seeds[0]]
@@ -95,6 +95,21 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
             f"{done:3}/{step.total} {step.cell.objective:<19} seed {recipe.seed} fold {recipe.fold}  error {error:4.1f} %  ECE "
             f"{ece:4.1f} →{at_t:4.1f} %  T {fits.value('temperature'):4.2f}"
         )
+
+
+def claim_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return one short line a claim: whether it shows here, its figures, and how sure that is."""
+    from calibrant.study.measures import MEASURES
+
+    found = []
+    for verdict in verdicts:
+        if verdict.seen is not None:
+            measure = MEASURES[verdict.claim.measure]
+            values = " → ".join(measure.shown(value) for value in verdict.values)
+            sure = "" if verdict.p is None else f" (p = {verdict.p:.2g})"
+            unit = " %" if measure.percent else ""
+            found.append(f"{verdict.outcome.capitalize()}: {verdict.claim.text}: {measure.label} {values}{unit}{sure}.")
+    return found
 
 
 def in_one_sentence(measured: list[Measured]) -> str:

@@ -370,8 +370,9 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures
 
 def _event_ece(data: Data, place: Row, *, draws: int) -> Row:
     """Return the ECE of the event's probability of rows in memory; ``place`` says whose they are."""
-    where = {"file": place.file, "split": place.split, "calibrator": place.calibrator}
-    return measure(event_pairs(data), metrics=[ECE(_BINNING)], draws=draws, **where)[0]
+    metrics = [ECE(_BINNING)]
+    pairs, name = event_pairs(data), place.calibrator
+    return measure(pairs, file=place.file, split=place.split, calibrator=name, metrics=metrics, draws=draws)[0]
 
 
 def _classes(data: Data) -> dict[int, Binned]:
