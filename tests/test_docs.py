@@ -1,7 +1,7 @@
 """Runs what the documentation shows: the code blocks of README.md and docs/, and the examples in docstrings.
 
-The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in a
-folder beside which ``../shared/data`` lies as it does beside a checkout. A block that cannot run says why in a comment on
+The Python blocks and the ``calibrant …`` lines of the bash blocks of one page run in order, Python in one namespace, in an
+empty folder that has nothing of a clone but ``tests/data``. A block that cannot run says why in a comment on
 the line before it: ``<!-- notest: needs a GPU -->``. A page that holds ``<!-- slow -->`` runs with the slow tests; one whose
 foreign package warns of things that are not ours says so: ``<!-- warns: Lightning advises on workers -->``.
 """
@@ -94,14 +94,8 @@ def run_commands(block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_what_a_page_shows_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [block for block in blocks_of(page.read_text()) if block.runs]
-    if any("../shared/data" in block.code for block in wanted):
-        folder = request.getfixturevalue("data")
-        (tmp_path / "shared").mkdir()
-        (tmp_path / "shared" / "data").symlink_to(folder)
     checkout = tmp_path / "checkout"
     (checkout / "tests").mkdir(parents=True)
     (checkout / "tests" / "data").symlink_to(ROOT / "tests" / "data")  # logs that a page reads lie in a clone
@@ -114,15 +108,11 @@ def test_what_a_page_shows_runs(
             run_commands(block)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/quickstart.md", "docs/command-line.md"])
-def test_the_first_pages_need_nothing_beside_a_clone(page: str) -> None:
-    assert "../" not in "".join(block.code for block in blocks_of((ROOT / page).read_text()))
-
-
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
 )
-def test_a_block_that_does_not_run_says_why(page: Path) -> None:
+def test_a_page_needs_nothing_beside_a_clone_and_says_why_a_block_does_not_run(page: Path) -> None:
+    assert "../" not in "".join(block.code for block in blocks_of(page.read_text()))
     silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and len(block.why_not or "") < 8]
     assert silent == [], "write <!-- notest: why it cannot run here -->"
 

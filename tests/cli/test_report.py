@@ -185,6 +185,26 @@ def test_a_split_to_fit_on_is_refused_where_nothing_is_fitted_on_it(
     assert not (tmp_path / "r.md").exists()
 
 
+def test_the_commands_of_several_labels_can_be_run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3, 400, 3))
+    y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    np.savez(tmp_path / "mine.npz", val_logits=2 * z[0], val_labels=y[0], test_logits=2 * z[1], test_labels=y[1])
+    np.savez(tmp_path / "new.npz", logits=2 * z[2])
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "mine.npz", "--multilabel", "-o", "r.md").exit_code == 0
+    text = (tmp_path / "r.md").read_text()
+    commands = [line.strip("`") for line in text.splitlines() if line.startswith("`calibrant ")]
+    assert len(commands) == 3
+    for command in commands:
+        done = run(*shlex.split(command)[1:])
+        assert done.exit_code == 0, (command, done.stderr)
+    assert run("report", "mine.npz", "--multilabel", "-o", "r.html").exit_code == 0
+    page = (tmp_path / "r.html").read_text()
+    assert page.index("Calibrate each label") < page.index("<table")
+    assert "script-src 'sha256-" in page
+
+
 @pytest.mark.parametrize("splits", [1, 2])
 def test_the_three_commands_can_be_run(splits: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a file without splits, whose labels have a name of their own that new rows lack."""
@@ -205,7 +225,10 @@ def test_the_three_commands_can_be_run(splits: int, tmp_path: Path, run: Run, mo
         np.savez("mine.npz", val_logits=val, val_labels=val_y, test_logits=test, test_labels=test_y)
         np.savez("new.npz", logits=some_logits(seed=3)[0])
         typed = ["mine.npz"]
-    assert run("report", *typed, "-o", "r.json").exit_code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the commands are for the folder of the file
+    assert run("report", tmp_path / typed[0], *typed[1:], "-o", tmp_path / "r.json").exit_code == 0
+    monkeypatch.chdir(tmp_path)
     commands = [command for _, command in json.loads(Path("r.json").read_text())["models"][0]["advice"]["commands"]]
     assert len(commands) == 3
     assert ("mine." in commands[0]) is (splits == 2)  # "labelled rows other than these"

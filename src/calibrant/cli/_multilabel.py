@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -53,6 +54,11 @@ class Request:
 
         inputs = self.inputs
         return load_multilabel(path, columns=inputs.columns, label=inputs.label, kind=inputs.kind)
+
+
+def words_of(name: str, inputs: Inputs) -> str:
+    """Return the file and the options that read it, as they would be typed."""
+    return " ".join(filter(None, [shlex.quote(Path(name).name), inputs.words]))
 
 
 def one_file(files: Sequence[str] | str | None) -> str:
@@ -164,7 +170,8 @@ def report_labels(request: Request, files: Sequence[str] | None, fitting: Fittin
             fitted = saved if saved is not None else _fit_for_report(splits, own, fitting.fit_split, fitting.method)
             before = splits[own]
             after = None if fitted is None else before.calibrated_by(fitted)
-            subject = LabelReport(Path(name).stem, before, after, fitted, source=Path(name).name, split=own)
+            place = {"source": Path(name).name, "split": own, "argument": words_of(name, request.inputs)}
+            subject = LabelReport(Path(name).stem, before, after, fitted, **place, whole=len(splits) == 1)
         write_label_report(subject, target, title=page.title, format=page.format)
     console(err=True).print(f"report on {shown(name)} written to {shown(page.output)}", style="dim")
 

@@ -50,7 +50,7 @@ def panel_figure(diagram: Diagram, *, palette: Palette = LIGHT, x: str, y: str) 
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
     """
-    ax = _bare(2.6, 2.6).add_axes((0.24, 0.21, 0.7, 0.7))
+    ax = _bare(2.6, 2.6).add_axes((0.24, 0.21, 0.66, 0.66))
     draw_diagram(diagram, ax, palette=palette, start=0.0, words=False)
     ax.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     return finish(ax, palette, x=x, y=y, in_percent="xy")
@@ -141,7 +141,7 @@ def event_pictures(event: EventSection, *, prefix: str) -> list[Picture]:
     ):
         figure = event_figure(state, name=event.name, palette=PLACEHOLDERS)
         svg = inline_svg(
-            figure, prefix=f"{prefix}e{when[0]}", titles=_titles(state.diagram, "mean probability", "rate")
+            figure, prefix=f"{prefix}e{when[0]}", titles=dot_titles(state.diagram, "mean probability", "rate")
         )
         caption = f"{when}: mean probability {100 * state.mean:.1f} %, rate {100 * state.rate:.1f} %"
         found.append(Picture(caption, svg))
@@ -164,17 +164,17 @@ def benefit_picture(event: EventSection, *, prefix: str) -> Picture:
 
 
 def before_after_panels(models: Sequence[tuple[str, Data, Data]]) -> list[Picture]:
-    """Return small reliability diagrams on one scale: of every model before calibration, then of every model after it.
+    """Return small reliability diagrams on one scale: of every model before and after calibration.
 
     Args:
         models: (name, predictions before, predictions after) of each.
     """
     found = []
-    for when in ("before", "after"):
-        for number, (name, before, after) in enumerate(models):
-            diagram = diagram_of(before if when == "before" else after)
+    for number, (name, *states) in enumerate(models):
+        for when, data in zip(("before", "after"), states, strict=True):
+            diagram = diagram_of(data)
             figure = panel_figure(diagram, palette=PLACEHOLDERS, x="confidence", y="accuracy")
-            svg = inline_svg(figure, prefix=f"m{when[0]}{number}", titles=_titles(diagram))
+            svg = inline_svg(figure, prefix=f"m{when[0]}{number}", titles=dot_titles(diagram))
             found.append(Picture(f"{name}, {when}", svg))
     return found
 
@@ -224,7 +224,7 @@ def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
         x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
         for number, (_, diagram) in enumerate(diagrams):
             figure = panel_figure(diagram, palette=PLACEHOLDERS, x=x, y=y)
-            titles = _titles(diagram, f"mean {x}", y)
+            titles = dot_titles(diagram, f"mean {x}", y)
             drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=titles)
     return drawn
 
@@ -241,11 +241,13 @@ def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:
             f"{name}: mean confidence {100 * diagram.confidence:.2f} %, accuracy {100 * diagram.accuracy:.2f} %; {off} of "
             f"{len(diagram.bins)} bins lie outside what is expected if calibrated"
         )
-        found.append(Picture(caption, inline_svg(figure, prefix=f"{prefix}{name[0].lower()}", titles=_titles(diagram))))
+        found.append(
+            Picture(caption, inline_svg(figure, prefix=f"{prefix}{name[0].lower()}", titles=dot_titles(diagram)))
+        )
     return found
 
 
-def _titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> dict[str, str]:
+def dot_titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> dict[str, str]:
     """Return the tooltip of each dot, by the dot's id."""
     return {
         f"bin-{place}": (
@@ -274,6 +276,7 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
         figure.savefig(file, format="svg", metadata={"Date": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
+    svg = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", svg))
     svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is finer than any screen
     svg = re.sub(r" ?font-family: [^;\"]*;?", "", svg)  # the page's own
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)

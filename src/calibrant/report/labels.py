@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from calibrant._core.arguments import check_kind
@@ -17,10 +18,13 @@ from calibrant.evaluate.labels import LabelTable
 from calibrant.evaluate.multilabel import MultiLabelRow
 from calibrant.plot.arguments import check_label
 from calibrant.plot.diagrams import diagram_of
-from calibrant.report.figures import PLACEHOLDERS, inline_svg, panel_figure
-from calibrant.report.model import Table
-from calibrant.report.render import check_format, environment, versions
+from calibrant.report.advice import Advice
+from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
+from calibrant.report.model import Picture, Table
+from calibrant.report.render import check_format, environment, finished, versions
 from calibrant.report.tables import json_record
+from calibrant.report.verdict import MARGIN, Verdict, points
+from calibrant.report.wording import HOW_TO_READ_LABELS
 
 __all__ = ["LabelReport", "write_label_report"]
 
@@ -43,6 +47,8 @@ class LabelReport:
         calibrator: What made them, or None.
         source: File the rows came from.
         split: Name of the split.
+        argument: The file and the options that read it, for the commands that the report recommends; empty takes the source.
+        whole: Whether the file has no other split that a calibrator could be fitted on.
     """
 
     name: str
@@ -51,6 +57,8 @@ class LabelReport:
     calibrator: MultiLabelCalibrator | None = None
     source: str = ""
     split: str = ""
+    argument: str = ""
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for text in ("name", "source", "split"):
@@ -101,18 +109,83 @@ def write_label_report(
     labels = {name: label_table(data) for name, data in states}
     tables = [_figures(panels), *(_labels(name, found) for name, found in labels.items())]
     notes = _notes(subject, labels)
+    screen = Screen(subject.name, _verdict(labels["before"]), notes, _advice(subject, panels))
     if chosen == "json":
         text = _json(title, notes, panels, labels)
     else:
-        context: dict[str, Any] = {"title": title, "notes": notes, "tables": tables}
+        context: dict[str, Any] = {"title": title, "blocks": tables}
         if chosen == "html":
-            context |= {"figures": _pooled(states), "panels": _worst(states[-1][1], labels[states[-1][0]])}
-            text = environment().get_template("labels.html").render(**context)
+            last, table = states[-1][1], labels[states[-1][0]]
+            context |= {"section": screen, "notes": [], "how": HOW_TO_READ_LABELS, "pictures": _pooled(states)}
+            text = finished("labels.html", context | {"panels": _worst(last, table)})
         else:
-            text = environment(markdown=True).get_template("report.md").render(**context, sections=[], pictures=[])
+            head = [f"{screen.verdicts[0].headline}.", screen.advice.headline, *screen.advice.reasons, *notes]
+            head += [screen.verdicts[0].detail, *(f"`{command}`" for _, command in screen.advice.commands)]
+            text = environment(markdown=True).get_template("report.md").render(**context, notes=head, sections=[])
     with atomic_write(path) as file:
         file.write(text.encode())
     return Path(path)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The first screen of a report on several labels: what is wrong, how sure that is, what to do.
+
+    Args:
+        name: Of the model.
+        verdict: On its labels before calibration.
+        words: Facts.
+        advice: What to do.
+    """
+
+    name: str
+    verdict: Verdict
+    words: list[str]
+    advice: Advice
+
+    @property
+    def verdicts(self) -> tuple[Verdict, None]:
+        """The verdict, as every section has it."""
+        return self.verdict, None
+
+
+def _verdict(table: LabelTable) -> Verdict:
+    """Return the verdict on the label with the strongest evidence; ``label_table`` accounts for their number."""
+    if not table.tested:
+        return Verdict("unclear", "Too few rows or events to test any label", table.verdict)
+    found = [row for row in table.tested if row.p_adjusted is not None and row.p_adjusted < 1 - table.level]
+    worst = max(found or table.tested, key=lambda row: abs(row.gap))
+    if not found:
+        detail = (
+            f"The largest gap is that of {worst.label}, {points(abs(worst.gap))}; chance gives as much. {table.verdict}"
+        )
+        return Verdict("unclear", f"No label of {len(table.tested)} is significantly off on average", detail)
+    side = "high" if worst.gap > 0 else "low"
+    others = "" if len(found) == 1 else f" and {len(found) - 1} more"
+    headline = f"Probabilities are too {side} by {points(abs(worst.gap))} for {worst.label}{others}: significant"
+    return Verdict("large" if abs(worst.gap) >= MARGIN else "small", headline, table.verdict)
+
+
+def _advice(subject: LabelReport, panels: dict[str, list[MultiLabelRow]]) -> Advice:
+    file = subject.argument or quote(subject.source or "labels.npz")
+    saved, suffix = (
+        quote(f"{Path(subject.source).stem or 'labels'}-labels.safetensors"),
+        Path(subject.source).suffix or ".npz",
+    )
+    fit = file if not subject.whole else file.replace(quote(subject.source), f"other{suffix}", 1)
+    new = file.replace(quote(subject.source), f"new{suffix}", 1) if subject.source else "new.npz"
+    commands = [
+        ("fit", f"calibrant fit {fit} --multilabel -o {saved}"),
+        ("ship", f"calibrant apply {saved} {new} --multilabel -o new-calibrated{suffix}"),
+        ("check", f"calibrant evaluate {file} --multilabel --calibrator {saved}"),
+    ]
+    if "after" not in panels:
+        return Advice("Calibrate each label on labelled rows other than these.", [], commands)
+    before, after = (next(row for row in panels[name] if row.metric == "NLL") for name in ("before", "after"))
+    reason = f"The log-loss of all labels pooled is {before.value:.4f} before and {after.value:.4f} after."
+    if after.value >= before.value:
+        return Advice("Leave the model as it is: calibration does not lower its log-loss.", [reason], [])
+    return Advice("Calibrate each label: a slope and a bias, rare labels shrunk towards the pool.", [reason], commands)
 
 
 def _notes(subject: LabelReport, labels: dict[str, LabelTable]) -> list[str]:
@@ -122,7 +195,7 @@ def _notes(subject: LabelReport, labels: dict[str, LabelTable]) -> list[str]:
     place = f" from {subject.source}{split}" if subject.source else ""
     rows = f"{len(before):,} rows of {len(before.names)} labels{place}; {missing:,} labels are missing."
     found = [f"{subject.name}: {rows} The event of each label is that it is 1; there is no top label."]
-    found += [f"{name.capitalize()}: {table.verdict}" for name, table in labels.items()]
+    found += [f"After: {table.verdict}" for name, table in labels.items() if name == "after"]
     if subject.calibrator is not None:
         kept = sum(fact.pooled == 1 for fact in subject.calibrator.labels_fitted)
         base = type(subject.calibrator.base).__name__
@@ -167,23 +240,26 @@ def _ends(row: MultiLabelRow) -> str:
     return "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
 
 
-def _pooled(states: Sequence[tuple[str, MultiLabelPredictions]]) -> list[tuple[str, str]]:
-    """Return (caption, SVG) of the reliability diagram of all labels pooled."""
+def _pooled(states: Sequence[tuple[str, MultiLabelPredictions]]) -> list[Picture]:
+    """Return the reliability diagram of all labels pooled."""
     found = []
     for name, data in states:
         diagram = diagram_of(data.pooled())
         figure = panel_figure(diagram, palette=PLACEHOLDERS, x="probability", y="frequency")
         what = f"All labels pooled, {name} calibration" if len(states) > 1 else "All labels pooled"
         caption = f"{what}: mean probability {100 * diagram.confidence:.2f} %, frequency {100 * diagram.accuracy:.2f} %"
-        found.append((caption, inline_svg(figure, prefix=f"p{name[0]}")))
+        titles = dot_titles(diagram, "mean probability", "frequency")
+        found.append(Picture(caption, inline_svg(figure, prefix=f"p{name[0]}", titles=titles)))
     return found
 
 
-def _worst(data: MultiLabelPredictions, table: LabelTable) -> list[tuple[str, str]]:
+def _worst(data: MultiLabelPredictions, table: LabelTable) -> list[Picture]:
     found = []
     for number, row in enumerate(table.tested[:PANELS]):
-        figure = panel_figure(diagram_of(data.label(row.label)), palette=PLACEHOLDERS, x="probability", y="frequency")
-        found.append((f"{row.label}: gap {row.gap:+.4f}, ECE {row.ece:.4f}", inline_svg(figure, prefix=f"l{number}")))
+        diagram = diagram_of(data.label(row.label))
+        figure = panel_figure(diagram, palette=PLACEHOLDERS, x="probability", y="frequency")
+        svg = inline_svg(figure, prefix=f"l{number}", titles=dot_titles(diagram, "mean probability", "frequency"))
+        found.append(Picture(f"{row.label}: gap {row.gap:+.4f}, ECE {row.ece:.4f}", svg))
     return found
 
 

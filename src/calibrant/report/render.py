@@ -188,11 +188,16 @@ def _html(context: dict[str, Any]) -> str:
     from calibrant.report.figures import figures_of
 
     figures = [figures_of(section, prefix=f"s{i}") for i, section in enumerate(context["sections"])]
-    page = environment().get_template("report.html").render(**context, figures=figures)
+    return finished("report.html", context | {"figures": figures})
+
+
+def finished(template: str, context: dict[str, Any]) -> str:
+    """Return a page whose policy lets its own script run, by its hash, and no other."""
+    page = environment().get_template(template).render(**context)
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)  # this script and no other runs
+    return page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1)
 
 
 def _markdown(context: dict[str, Any]) -> str:

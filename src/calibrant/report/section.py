@@ -27,6 +27,7 @@ from calibrant.report.wording import (
     HOW_TO_READ_AN_EVENT,
     TO_DO,
     WITHIN_CHANCE,
+    beside_temperature,
     bin_sentence,
     summary,
     weight_remarks,
@@ -344,7 +345,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Sect
         margin=margin,
         gains=gains_of(model, draws=draws),
         fingerprint=fingerprint(model.before),
-        remarks=weight_remarks(model.before),
+        remarks=weight_remarks(model.before) + beside_temperature(model),
         audit=audit_of(model),
     )
 

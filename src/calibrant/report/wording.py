@@ -1,7 +1,8 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
 from calibrant.data.checks import Data, count_of, effective_count
-from calibrant.metrics import NLL, Accuracy
+from calibrant.data.predictions import Predictions
+from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
@@ -27,6 +28,13 @@ HOW_TO_READ_AN_EVENT = (
     (
         "The grey band holds the line of a calibrated model in 95 % of samples of this size. Dots are fifteenths of the rows; a "
         "diamond lies outside what is expected. Below: rows without and with the event."
+    ),
+)
+
+HOW_TO_READ_LABELS = (
+    (
+        "Each dot is a fifteenth of all pairs of a row and a label: how often the label is 1 (vertical) at its mean probability "
+        "(horizontal). Grey bars: what 95 % of samples of a calibrated model show; a diamond lies outside."
     ),
 )
 
@@ -120,6 +128,29 @@ def weight_remarks(data: Data) -> list[str]:
     effective = f"{effective_count(data):,.0f} rows of equal weight"
     said = f"Every figure weights its {count_of(data):,} rows by their sampling weights."
     return [f"{said} They vary as much as {effective}, on which intervals, limits and the rows of a bin rest."]
+
+
+def beside_temperature(model: Model) -> list[str]:
+    """Return a sentence where plain temperature scaling has the lower ECE and the calibrator the lower log-loss, or nothing.
+
+    Args:
+        model: The model; its ``reference`` is plain temperature scaling.
+    """
+    after, plain = model.after, model.reference
+    if not isinstance(after, Predictions) or not isinstance(plain, Predictions):
+        return []
+    ece, loss = ([metric(data) for data in (plain, after)] for metric in (ECE(), NLL()))
+    if not (ece[0] < ece[1] and loss[1] < loss[0]):
+        return []
+    name = model.calibrated_in_short
+    return [
+        (
+            f"Plain temperature scaling has the lower ECE ({100 * ece[0]:.2f} against {100 * ece[1]:.2f} %), {name} the lower log-loss "
+            f"({loss[1]:.4f} against {loss[0]:.4f}). They aim at different things: {name} fits the probabilities of all classes, "
+            "by log-loss; the ECE asks of the top class alone, and opposite errors within a bin cancel. Go by log-loss unless "
+            "only the top confidence is used."
+        )
+    ]
 
 
 def bin_sentence(found: Bin) -> str:

@@ -28,7 +28,7 @@ for (const button of all("table.sortable th button")) {
 for (const figure of all("figure")) {
   const dots = all("g > title", figure).map((title) => title.parentNode);
   if (!dots.length) continue;
-  const said = make("output", "Point at a dot for its numbers.");
+  const said = make("output", document.querySelector("figure output") ? "" : "Point at a dot for its numbers.");
   figure.append(said);
   for (const dot of dots) {
     const say = () => { said.textContent = dot.querySelector("title").textContent; };
