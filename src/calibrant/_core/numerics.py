@@ -54,6 +54,22 @@ def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
     return torch.searchsorted(places.contiguous(), values.contiguous(), right=right)
 
 
+def sort_down(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each row of ``rows`` (N, K) from its largest value on, and their columns; of equal values the first column first.
+
+    A traced graph holds the K largest: ONNX has no stable sort, and its ``TopK`` takes the first of equal values.
+
+    Examples:
+        >>> sort_down(torch.tensor([[1.0, 2.0, 2.0]]))[1].tolist()
+        [[1, 2, 0]]
+    """
+    if torch.compiler.is_compiling():
+        values, columns = torch.topk(rows, rows.shape[1], dim=1)
+    else:
+        values, columns = torch.sort(rows, dim=1, descending=True, stable=True)
+    return values, columns
+
+
 def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
     """Write the softmax of each row of ``logits`` (N, K) into ``out`` (N, K), not the same memory, and return it.
 

@@ -8,6 +8,7 @@ from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.dirichlet import DirichletCalibration
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import PriorShift
+from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.affine.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
 from calibrant.calibrators.auto.auto import AutoCalibrator
@@ -58,6 +59,7 @@ __all__ = [
     "PlattScaling",
     "PriorShift",
     "QuadraticScaling",
+    "RankScaling",
     "ScalingBinning",
     "SplineCalibration",
     "StructuredMatrixScaling",

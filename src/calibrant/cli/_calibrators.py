@@ -2,7 +2,7 @@
 
 import difflib
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from calibrant import calibrators
 from calibrant._core.config import to_plain
@@ -25,24 +25,29 @@ SHORT_NAMES = {  # as the adapter of scikit-learn has them
 }
 
 
-def make_calibrator(name: str, *, features: str | None = None, top_label: bool = False) -> Calibrator:
+def make_calibrator(
+    name: str, *, features: str | None = None, top_label: bool = False, keep: Literal["argmax", "order"] | None = None
+) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
     Args:
         name: Of the class, or one of ``SHORT_NAMES``.
         features: Columns it goes by, as typed: names between commas, or ``all``.
         top_label: Whether ``auto`` corrects the decision's confidence, too.
+        keep: What ``auto`` keeps of the model's ranking.
 
     Raises:
         InputError: If there is no such class, it needs arguments, it goes by no features, or ``top_label`` is not for it.
     """
     method = choose(SHORT_NAMES.get(name, name), family=calibrators, option="--method")
-    if top_label and method != "AutoCalibrator":
-        raise InputError("--method auto with --top-label", f"{method}", "leave one of them out")
+    for option, given in (("--top-label", top_label), ("--keep", keep)):
+        if given and method != "AutoCalibrator":
+            raise InputError(f"--method auto with {option}", f"{method}", "leave one of them out")
+    if method == "AutoCalibrator":
+        columns = None if features is None else _columns(features)
+        return calibrators.AutoCalibrator(features=columns, top_label=top_label, keep=keep)
     if features is not None:
-        return _by_features(method, features, top_label=top_label)
-    if top_label:
-        return calibrators.AutoCalibrator(top_label=True)
+        return _by_features(method, features)
     try:
         return getattr(calibrators, method)()
     except (TypeError, InputError) as error:  # InputError: an argument without a default, which no option gives
@@ -51,19 +56,22 @@ def make_calibrator(name: str, *, features: str | None = None, top_label: bool =
         ) from error
 
 
-def _by_features(method: str, features: str, *, top_label: bool) -> Calibrator:
+def _columns(features: str) -> list[str] | Literal["all"]:
     columns = [one.strip() for one in features.split(",")]
     if not all(columns):
         raise InputError("--features as names between commas", f"{features!r}", "write region,age, or all")
-    if method == "AutoCalibrator":
-        return calibrators.AutoCalibrator(features="all" if columns == ["all"] else columns, top_label=top_label)
+    return "all" if columns == ["all"] else columns
+
+
+def _by_features(method: str, features: str) -> Calibrator:
     if method not in ("GroupScaling", "BoostedScaling", "FeatureScaling"):
         raise InputError(
             "--method auto, GroupScaling, BoostedScaling or FeatureScaling with --features",
             f"{method}",
             "leave one of them out",
         )
-    made: Calibrator = getattr(calibrators, method)(None if columns == ["all"] else columns)
+    columns = _columns(features)
+    made: Calibrator = getattr(calibrators, method)(None if columns == "all" else columns)
     return made
 
 

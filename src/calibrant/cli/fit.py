@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -50,7 +50,17 @@ class Chosen:
             "--top-label", help="With auto: correct the decision's confidence, too, for the lowest calibration error."
         ),
     ] = False
+    keep: Annotated[
+        Literal["argmax", "order"] | None,
+        typer.Option(help="With auto: keep the model's decision in every row, or its whole ranking."),
+    ] = None
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
+
+    def make(self, method: str) -> Calibrator:
+        """Return the calibrator of this name, with what was asked for."""
+        from calibrant.cli._calibrators import make_calibrator
+
+        return make_calibrator(method, features=self.features, top_label=self.top_label, keep=self.keep)
 
 
 @with_groups
@@ -79,13 +89,15 @@ def fit(
 
         calibrant fit predictions.npz --top-label -o c.safetensors
 
+        calibrant fit predictions.npz --keep argmax -o c.safetensors
+
         calibrant fit people.parquet --features region,age -o c.safetensors
 
         calibrant fit folder/ --method EnsembleTemperatureScaling --workers 8 -o c.safetensors
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
-    from calibrant.cli._calibrators import AUTO, make_calibrator, with_logits
+    from calibrant.cli._calibrators import AUTO, with_logits
     from calibrant.data.record import need_features
 
     if multilabel:
@@ -104,7 +116,7 @@ def fit(
         data = with_logits(inputs.pick(at_path(source, path), split), file=source.shown, split=split)
     with writable(output, suffix=".safetensors", inputs=[source.path, *inputs.beside]) as path:
         with working(f"fitting {method} on {len(data):,} rows"):
-            made = make_calibrator(method, features=chosen.features, top_label=chosen.top_label)
+            made = chosen.make(method)
             if chosen.features is not None or made.needs_features:
                 need_features(data)
             calibrator, rows = _fit_and_measure(data, made, file=source.shown, split=split)
@@ -116,11 +128,11 @@ def _fit_streamed(
     source: Source, inputs: Inputs, chosen: Chosen, execution: Execution, *, output: str, as_json: bool
 ) -> None:
     """Fit on streamed rows, save the calibrator and say what was fitted."""
-    from calibrant.cli._calibrators import AUTO, make_calibrator
+    from calibrant.cli._calibrators import AUTO
 
     [(part, place)] = parts_of(source.path, chosen.split, execution.context).items()
     with writable(output, suffix=".safetensors", inputs=[source.path, str(place), *inputs.beside]) as path:
-        made = make_calibrator(chosen.method or AUTO, features=chosen.features, top_label=chosen.top_label)
+        made = chosen.make(chosen.method or AUTO)
         fitted = fit_streamed_file(place, made, execution)
         fitted.save(path)
     _say(fitted, [], output=output, split=part, as_json=as_json)

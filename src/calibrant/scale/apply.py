@@ -59,9 +59,7 @@ def apply_streamed(
     folder = place.parent if single else place
     check_calibrator(calibrator, needed=True)
     check_execution(executor, progress)
-    calibrator(
-        torch.zeros(1, rows.classes)
-    )  # raises for an unfitted calibrator or another number of classes, before any work
+    calibrator.check_input(torch.zeros(1, rows.classes))  # unfitted, or of another number of classes: before any work
     if single:
         check_target(out, inputs=[rows.path])
     else:

@@ -1,28 +1,33 @@
 """AutoCalibrator: what it chooses, when it abstains, that it does no harm, and that its weights are those of its formula."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from calibrant import load
+from calibrant import Predictions, load, save_predictions
+from calibrant.adapters.onnx import export
 from calibrant.calibrators import (
     AutoCalibrator,
     Calibrator,
     Chain,
+    EnsembleTemperatureScaling,
     Identity,
     IsotonicCalibration,
     StructuredVectorScaling,
     TemperatureMixture,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto.auto import FEW_ERRORS, IDENTITY_ODDS, RATE, stacked
+from calibrant.calibrators.auto.auto import CONSTANTS, stacked
 from calibrant.calibrators.auto.cross_fitting import Scores
+from calibrant.calibrators.auto.projection import project
 from calibrant.calibrators.base.folds import fold_of
-from calibrant.errors import InputError
+from calibrant.errors import InputError, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
+from calibrant.scale import fit_streamed
 from calibrant.theory import focal_map
 
 
@@ -81,8 +86,8 @@ def test_weights_are_those_of_the_formula() -> None:
         held = fold == k
         for m, method in enumerate((Identity(), TemperatureMixture(prior=0.5), StructuredVectorScaling())):
             total[m] += loss(method.fit(z[~held], y[~held])(z[held]), y[held]) * int(held.sum())
-    odds = IDENTITY_ODDS * (1 + FEW_ERRORS / int((z.argmax(1) != y).sum()))
-    raw = np.array([odds, 1.0, 1.0]) * np.exp(RATE * (total[0] - total))
+    odds = CONSTANTS.identity_odds * (1 + CONSTANTS.few_errors / int((z.argmax(1) != y).sum()))
+    raw = np.array([odds, 1.0, 1.0]) * np.exp(CONSTANTS.rate * (total[0] - total))
     expected = raw / raw.sum()
     assert expected.min() > 0.01  # else some would have been left out
     np.testing.assert_allclose(fitted.weights.numpy(), expected, atol=1e-6)  # folds are fitted to 1e-8 nats
@@ -140,14 +145,87 @@ def test_chains_that_begin_alike_share_their_first_stage(monkeypatch: pytest.Mon
     torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-9)
 
 
-def test_keeping_the_decision_tries_only_what_keeps_it() -> None:
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def test_the_nearest_answers_that_keep_a_decision_and_a_ranking_by_hand() -> None:
+    p, z = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]).double(), torch.tensor([[3.0, 1, 2], [3.0, 2, 1]])
+    # {.2, .5, .3}: with .5 the mean is .35, above .3; {.6, .1, .3}: the decision is the largest already
+    torch.testing.assert_close(
+        project(p.log(), z, "argmax").exp(), torch.tensor([[0.35, 0.35, 0.3], [0.6, 0.1, 0.3]]).double()
+    )
+    # ranking 0, 2, 1: .2 | .3 .5 → all violate, mean 1/3; ranking 0, 1, 2: .1 and .3 are pooled
+    torch.testing.assert_close(
+        project(p.log(), z, "order").exp(),
+        torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.6, 0.2, 0.2]]).double(),
+        rtol=0,
+        atol=2e-6,  # ties are broken
+    )
+
+
+@pytest.mark.parametrize("classes", [3, 20, 60])
+@pytest.mark.parametrize("keep", ["argmax", "order"])
+def test_no_answer_that_keeps_them_is_nearer(keep: Any, classes: int) -> None:
+    g = torch.Generator().manual_seed(classes)
+    p, z = torch.softmax(3 * torch.randn(40, classes, generator=g).double(), 1), torch.randn(40, classes, generator=g)
+    best = project(p.log(), z, keep)
+    assert float((best.exp().sum(1) - 1).abs().max()) < 1e-3 if keep == "order" else 1e-12
+    order = z.argsort(dim=1, descending=True)
+    for share in (0.5, 0.05, 0.005):  # towards other answers that keep the ranking, and so the decision
+        other = torch.softmax(torch.randn(40, classes, generator=g).double(), 1).sort(dim=1, descending=True).values
+        mixed = (1 - share) * best.exp() + share * torch.empty_like(other).scatter(1, order, other)
+        assert bool(((p * mixed.log()).sum(1) <= (p * best).sum(1) + 1e-4 * (keep == "order") + 1e-12).all())
+
+
+@pytest.mark.parametrize("keep", ["argmax", "order"])
+def test_the_decision_and_the_ranking_are_kept_in_every_precision(keep: Any) -> None:
     z, y = sample()
-    z[:, 0] += 4  # a bias that only a method that moves decisions can take away
-    free, kept = AutoCalibrator().fit(z, y), AutoCalibrator(keep_argmax=True).fit(z, y)
-    assert kept.preserves_argmax
-    assert not free.preserves_argmax
-    assert torch.equal(kept(z).argmax(1), z.argmax(1))
-    assert loss(free(z), y) < loss(kept(z), y) - 0.1
+    y = torch.where(y == 3, 0, y)[torch.arange(600)]  # class 0 is often right where 3 is decided
+    y[0] = 3
+    fitted, free = AutoCalibrator(keep=keep).fit(z, y), AutoCalibrator().fit(z, y)
+    assert fitted.preserves_argmax
+    new = torch.cat([sample(2000, seed=1)[0], torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()])
+    assert float((free(new).argmax(1) != new.argmax(1)).double().mean()) > 0.05  # many answers are projected
+    for dtype in DTYPES:
+        logits = new.to(dtype)
+        answer = fitted(logits)
+        assert answer.dtype == dtype
+        for kept in (answer, answer.float(), torch.softmax(answer, 1), torch.softmax(answer.float(), 1)):
+            assert torch.equal(kept.argmax(1), logits.argmax(1))
+        if keep == "order":
+            order = torch.sort(logits, dim=1, descending=True, stable=True).indices
+            assert bool((answer.gather(1, order).double().diff(dim=1) <= 0).all())
+            if dtype in DTYPES[:2]:  # narrower ones round neighbours that differ by 1e-4 to one value
+                assert torch.equal(answer[:-1].argsort(dim=1), logits[:-1].argsort(dim=1))
+
+
+@pytest.mark.filterwarnings("ignore:expected a row of every class")  # options E and F are the truth of no row
+def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> None:
+    with np.load(data / "logits" / "oodcv-monkey.npz") as file:
+        z, y, new, labels = (torch.from_numpy(file[f"{s}_{k}"]) for s in ("val", "test") for k in ("logits", "labels"))
+    kept = loss(AutoCalibrator(keep="argmax").fit(z, y)(new), labels)
+    assert loss(AutoCalibrator().fit(z, y)(new), labels) < kept
+    assert kept < loss(EnsembleTemperatureScaling(prior=0.5).fit(z, y)(new), labels) - 0.3  # of one that keeps it
+
+
+@pytest.mark.parametrize("keep", ["argmax", "order"])
+def test_a_kept_decision_is_saved_streamed_and_exported(keep: Any, tmp_path: Path) -> None:
+    z, y = sample(300)
+    made = AutoCalibrator(keep=keep, candidates=[StructuredVectorScaling()])
+    fitted, new = made.fit(z, y), sample(200, seed=1)[0].float()
+    fitted.save(tmp_path / "c.safetensors")
+    assert torch.equal(load(tmp_path / "c.safetensors")(new), fitted(new))
+    save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(z, y)})
+    streamed = fit_streamed(
+        AutoCalibrator(keep=keep, candidates=[StructuredVectorScaling()]), tmp_path / "rows.parquet"
+    )
+    torch.testing.assert_close(streamed(new), fitted(new), rtol=0, atol=1e-5)
+    runtime = pytest.importorskip("onnxruntime")
+    export(fitted, tmp_path / "c.onnx")
+    session = runtime.InferenceSession(tmp_path / "c.onnx", providers=["CPUExecutionProvider"])
+    got = torch.from_numpy(session.run(None, {"input": new.numpy()})[0])
+    assert torch.equal(got.argmax(1), new.argmax(1))
+    torch.testing.assert_close(torch.softmax(got, 1), torch.softmax(fitted(new), 1), rtol=0, atol=1e-5)
 
 
 def test_what_focal_loss_does_to_a_model_is_undone_without_moving_decisions() -> None:
@@ -196,28 +274,73 @@ def test_a_candidate_that_fails_is_left_out_and_said_so() -> None:
     assert "not tried" in str(fitted.evidence)
 
 
-def test_exact_zeros_that_were_true_get_the_probability_with_which_they_were(tmp_path: Path) -> None:
-    z, y = sample(2000, sharpness=1.0)
-    z, seen = torch.log_softmax(z, 1), sample(2000, seed=1, sharpness=1.0)
-    rounded = torch.where(z < np.log(0.03), -torch.inf, z)
-    excluded = torch.isneginf(rounded)
-    missed = int(excluded[torch.arange(2000), y].sum())
-    assert missed > 20
-    fitted = AutoCalibrator().fit(rounded, y)
-    assert float(fitted.floor.exp()) == pytest.approx(missed / int(excluded.sum()))
-    assert f"zeros as {missed / int(excluded.sum()):.2g}" in repr(fitted)
-    test = torch.log_softmax(seen[0], 1)
-    rounded_test = torch.where(test < np.log(0.03), -torch.inf, test)
-    assert loss(fitted(rounded_test), seen[1]) < loss(test, seen[1]) + 0.03  # nearly what was before rounding
-    kept = AutoCalibrator(keep_argmax=True).fit(rounded, y)
-    assert torch.equal(kept(rounded_test).argmax(1), rounded_test.argmax(1))
+def rounded(z: Tensor, low: float = 0.03) -> Tensor:
+    """Return log-probabilities of which those below ``low`` are exact zeros."""
+    log_p = torch.log_softmax(z, 1)
+    return torch.where(log_p < np.log(low), -torch.inf, log_p)
+
+
+def test_exact_zeros_get_the_probability_that_the_rows_show(tmp_path: Path) -> None:
+    (z, y), (new, labels) = (sample(2000, seed=seed, sharpness=1.0) for seed in (0, 1))
+    fitted = AutoCalibrator().fit(rounded(z), y)
+    assert fitted.floor.exp().tolist()[1] == pytest.approx(0.03, abs=1e-3)  # just below the least probability above 0
+    assert loss(fitted(rounded(new)), labels) < loss(new, labels) + 0.03  # nearly what was before rounding
+    q = torch.softmax(fitted(rounded(z)), 1)  # the zeros together, in rows with several classes left
+    zero = torch.isneginf(rounded(z)) & (torch.isfinite(rounded(z)).sum(1, keepdim=True) > 1)
+    assert float(q[zero].sum()) == pytest.approx(float(zero[torch.arange(2000), y].sum()), rel=0.02)
+    kept = AutoCalibrator(keep="argmax").fit(rounded(z), y)
+    assert torch.equal(kept(rounded(new)).argmax(1), rounded(new).argmax(1))
     fitted.save(tmp_path / "auto.safetensors")
-    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded_test), fitted(rounded_test))
-    # where an excluded class was never true it stays excluded
+    assert torch.equal(load(tmp_path / "auto.safetensors")(rounded(new)), fitted(rounded(new)))
+    # where an excluded class was never true, in rows that leave several, it stays excluded
     masked = torch.where((torch.arange(4) == (y[:, None] + 1) % 4) & (y[:, None] > 1), -torch.inf, z)
     fitted = AutoCalibrator().fit(masked, y)
-    assert fitted.floor.numel() == 0
+    assert fitted.floor[1] == -torch.inf
     assert torch.equal(torch.isneginf(fitted(masked)), torch.isneginf(masked))
+
+
+def test_exact_ones_are_as_good_as_the_best_clipping_and_stay_above_all_others() -> None:
+    (z, y), (new, labels) = (sample(3000, seed=seed, sharpness=2.0) for seed in (0, 1))
+
+    def ones(logits: Tensor, low: float) -> Tensor:
+        p = torch.softmax(logits, 1)
+        return (
+            torch.where(p.amax(1, keepdim=True) < 0.99, p, (p == p.amax(1, keepdim=True)).double()).clamp_min(low).log()
+        )
+
+    fitted = AutoCalibrator().fit(ones(z, 0.0), y)
+    own = loss(fitted(ones(new, 0.0)), labels)
+    clipped = [loss(AutoCalibrator().fit(ones(z, low), y)(ones(new, low)), labels) for low in (1e-3, 1e-5, 1e-8)]
+    assert own < min(clipped) * 1.005
+    confidence = torch.softmax(fitted(ones(new, 0.0)), 1).amax(1)
+    certain = torch.isneginf(ones(new, 0.0)).sum(1) == 3
+    assert float(confidence[certain].mean()) > float(confidence[~certain].quantile(0.98))
+
+
+def test_classes_without_a_row_keep_their_odds_and_are_named() -> None:
+    (z, y), (new, labels) = sample(1500, 6), sample(3000, 6, seed=1)
+    z, y = z[y < 4], y[y < 4]
+    with pytest.warns(UsageWarning, match="got none of 4, 5: those that may be missing"):
+        fitted = AutoCalibrator(absent_classes="keep").fit(z, y)
+    temperature = TemperatureScaling(prior=0.5).fit(z, y)
+    assert loss(fitted(new), labels) < loss(temperature(new), labels) * 1.01
+    torch.testing.assert_close(torch.softmax(fitted(new), 1)[:, 4:], torch.softmax(temperature(new), 1)[:, 4:])
+    with pytest.warns(UsageWarning, match="got none of 4, 5: 4, 5 become as rare as the rows say; add"):
+        learned = AutoCalibrator().fit(z, y)
+    assert float(torch.softmax(learned(new), 1)[:, 4:].mean()) < 0.01
+    few = sample(30, 40)  # some have no row by chance
+    with pytest.warns(UsageWarning, match="may be missing by chance"):
+        by_chance = AutoCalibrator().fit(*few)
+    assert int(by_chance.absent.sum()) == 40 - len(few[1].unique())
+
+
+@pytest.mark.filterwarnings("ignore:expected a row of every class")
+def test_classes_without_a_row_go_with_all_settings() -> None:
+    (z, y), new = sample(1500, 6), sample(3000, 6, seed=1)[0]
+    kept = AutoCalibrator(keep="argmax", top_label=True, absent_classes="keep").fit(z[y < 4], y[y < 4])
+    assert torch.equal(kept(new).argmax(1), new.argmax(1))
+    one = AutoCalibrator(absent_classes="keep").fit(z[:100, :2], torch.zeros(100, dtype=torch.long))
+    assert bool(torch.isfinite(one(new[:, :2])).all())
 
 
 @pytest.mark.parametrize(("rows", "matrix"), [(900, True), (40_000, False)])
@@ -225,8 +348,8 @@ def test_what_is_tried_depends_on_the_time_it_takes(rows: int, matrix: bool) -> 
     few = MemoryRows.of(torch.zeros(1, 214), [0])
     few.count = rows
     auto = AutoCalibrator()
-    structured = [one for one in auto.candidates if "StructuredMatrix" in repr(one) and "Focal" in repr(one)]
-    assert [auto._suits(one, few) for one in structured] == [matrix]
+    tried = [one for m, one in enumerate(auto.candidates, 1) if auto._suits(m, few)]
+    assert any("StructuredMatrix" in repr(one) and "Focal" in repr(one) for one in tried) == matrix
 
 
 def test_folds_follow_content_groups_and_labels() -> None:
@@ -256,8 +379,8 @@ def test_binary_problems_are_tried_with_binary_methods() -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match="folds as an integer ≥ 2"):
         AutoCalibrator(folds=1)
-    with pytest.raises(InputError, match="and keep the decision"):
-        AutoCalibrator(keep_argmax=True, candidates=[StructuredVectorScaling()])
+    with pytest.raises(InputError, match="keep"):
+        AutoCalibrator(keep="top")  # type: ignore[arg-type]
     for wrong in (["TemperatureScaling"], [TemperatureScaling], TemperatureScaling, "auto"):
         with pytest.raises(InputError, match="pass a list of instances"):
             AutoCalibrator(candidates=wrong)  # type: ignore[arg-type]
@@ -296,6 +419,7 @@ def test_without_any_gain_the_verdict_says_so() -> None:
     assert {"calibrated", "hardly changed"} <= seen
 
 
+@pytest.mark.filterwarnings("ignore:expected a row of every class")
 @pytest.mark.parametrize("groups", [None, [7] * 60])
 def test_where_no_row_can_be_left_out_it_abstains(groups: list[int] | None) -> None:
     z, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
@@ -327,7 +451,7 @@ def test_stacked_weights_are_those_of_the_best_mixture() -> None:
     g = torch.Generator().manual_seed(0)
     gain = torch.cat([torch.zeros(500, 1), torch.randn(500, 2, generator=g) + torch.tensor([0.2, 0.1])], dim=1)
     gain = torch.cat([gain, torch.full((500, 1), torch.nan)], dim=1)  # given up
-    weights = stacked(scores_of(gain), torch.ones(4).double() / 4, least=0.01)
+    weights = stacked(scores_of(gain), torch.ones(4).double() / 4, torch.ones(4, dtype=torch.bool))
     assert weights[3] == 0
     assert float(weights.sum()) == pytest.approx(1)
     grid = [(a / 50, b / 50) for a in range(51) for b in range(51 - a)]
@@ -344,7 +468,7 @@ def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -
     for fitted, stack in ((few, False), (many, True)):
         assert fitted.weights[0] == 0
         assert fitted.evidence is not None
-        gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * RATE
+        gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * CONSTANTS.rate
         plain = torch.softmax(gain, dim=0).double()
         assert torch.allclose(fitted.weights, plain, atol=0.02) != stack
     calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))

@@ -40,10 +40,12 @@ def test_groups_that_gain_are_used_and_travel_with_the_file(fitted: AutoCalibrat
     assert torch.equal(again(fresh.logits, fresh.features), fitted(fresh.logits, fresh.features))
 
 
-def test_unseen_names_get_the_answer_for_all(fitted: AutoCalibrator) -> None:
+def test_unseen_names_get_the_answer_for_all_and_no_names_are_refused(fitted: AutoCalibrator) -> None:
     z = torch.tensor([[0.0, 1.0]]).double()
-    assert torch.equal(fitted(z, {"site": ["new"]}), fitted(z))
-    assert not torch.allclose(fitted(z, {"site": ["a"]}), fitted(z))
+    assert torch.equal(fitted(z, {"site": ["new"]}), fitted(z, {"site": ["other"]}))
+    assert not torch.allclose(fitted(z, {"site": ["a"]}), fitted(z, {"site": ["new"]}))
+    with pytest.raises(InputError, match="expected the features that AutoCalibrator was fitted on, got none"):
+        fitted(z)
 
 
 def test_without_any_gain_no_features_are_needed() -> None:
@@ -71,7 +73,6 @@ def test_features_that_are_not_asked_for_are_left_alone() -> None:
         ({"features": ["absent"]}, {"x": [1, 2] * 50}, "expected the feature 'absent', got 'x'; pass them"),
         ({"features": "all"}, None, "expected features beside the rows, got none"),
         ({"features": "site"}, None, r'write \["region", "sex"\]'),
-        ({"features": "all", "keep_argmax": True}, None, "expected features without keep_argmax, got both"),
     ],
 )
 def test_what_is_refused(settings: dict[str, Any], features: Any, text: str) -> None:

@@ -1,6 +1,7 @@
 """AutoCalibrator(top_label=True): the decision's confidence in ten bins, from answers out of fold."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from calibrant.calibrators import (
     Calibrator,
     Chain,
     MultiLabelCalibrator,
+    RankScaling,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto.auto import BINS, pairs_of, with_confidence
+from calibrant.calibrators.auto.auto import CONSTANTS, pairs_of, with_confidence
 from calibrant.calibrators.auto.cross_fitting import held_out
 from calibrant.calibrators.one_vs_rest.scores import mean_bins
 from calibrant.errors import InputError
@@ -35,8 +37,8 @@ def sample(rows: int = 240, classes: int = 6, *, seed: int = 0) -> tuple[Tensor,
 
 
 def small(**settings: Any) -> AutoCalibrator:
-    """Return one with a quick candidate."""
-    return AutoCalibrator(candidates=[TemperatureScaling()], **settings)
+    """Return one with a quick candidate that leaves the confidence off."""
+    return AutoCalibrator(candidates=[RankScaling(strength=1e6, prior=0.02)], **settings)
 
 
 class Nothing(Calibrator):
@@ -128,7 +130,7 @@ def test_with_few_wrong_rows_nothing_is_corrected() -> None:
 def test_the_representation_names_it() -> None:
     fitted = small(top_label=True).fit(*sample())
     assert "top_label=True" in repr(fitted)
-    assert fitted.learned().endswith(f"top label in {BINS} bins")
+    assert fitted.learned().endswith(f"top label in {CONSTANTS.bins} bins")
 
 
 @pytest.mark.slow
@@ -157,7 +159,7 @@ def test_streamed_rows_give_the_same(tmp_path: Path) -> None:
 
 
 def test_many_classes_at_once_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("calibrant.calibrators.auto.auto._SELECTED", 100)
+    monkeypatch.setattr("calibrant.calibrators.auto.auto.CONSTANTS", replace(CONSTANTS, selected=100))
     save_predictions(tmp_path / "rows.parquet", {"all": Predictions.from_logits(*sample())})
     with pytest.raises(InputError, match=r"at most 66 rows of 6 classes for AutoCalibrator\(top_label=True\)"):
         fit_streamed(small(top_label=True), tmp_path / "rows.parquet")

@@ -27,8 +27,8 @@ def test_a_file_of_0_1_0_gives_the_answers_of_0_1_0(path: Path, stored: dict[str
     loaded = calibrators.load(path)
     expected = stored[f"answer-{path.stem}"]
     found = loaded(torch.from_numpy(stored[f"probe-{expected.shape[1]}"])).numpy()
-    # 1e-12: the exponentials of another processor may differ in the last digit
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    # 5e-7: a kept decision now leads a class that was tied with it by twice float32's rounding
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=5e-7)
 
 
 def test_every_class_of_0_1_0_has_a_file() -> None:
@@ -49,4 +49,4 @@ def test_a_file_of_0_1_0_can_be_saved_again(tmp_path: Path, stored: dict[str, np
         calibrators.load(path).save(again)
         expected = stored[f"answer-{path.stem}"]
         found = calibrators.load(again)(torch.from_numpy(stored[f"probe-{expected.shape[1]}"])).numpy()
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=5e-7)

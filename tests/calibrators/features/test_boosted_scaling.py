@@ -157,10 +157,11 @@ def test_without_a_gain_there_are_no_trees_and_no_features_are_needed(tmp_path: 
     assert not none.needs_features
 
 
-def test_unseen_names_and_bare_logits_get_the_global_fit(fitted: BoostedScaling) -> None:
+def test_unseen_names_get_the_global_fit_and_bare_logits_are_refused(fitted: BoostedScaling) -> None:
     z = torch.tensor([[0.3, -0.2]]).double()
-    whole = fitted(z)
-    assert torch.equal(fitted(z, {"age": [70.0], "site": ["new"]}), whole)
+    whole = fitted(z, {"age": [70.0], "site": ["new"]})
+    with pytest.raises(InputError, match="expected the features that BoostedScaling was fitted on, got none"):
+        fitted(z)
     assert not torch.allclose(fitted(z, {"age": [70.0], "site": ["b"]}), whole)
     assert bool(torch.isfinite(fitted(z, {"age": [float("nan")], "site": ["b"]})).all())
 

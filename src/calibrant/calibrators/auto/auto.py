@@ -11,17 +11,20 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from calibrant import binning
-from calibrant._core.check import check_count, check_flag, refuse
+from calibrant._core.check import check_choice, check_count, check_flag, refuse
 from calibrant._core.check import shown as described
 from calibrant._core.config import build, config_of, renewed, shown
-from calibrant._core.numerics import in_row_chunks, rank_in
+from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
+from calibrant._core.warn import warn_user
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
+from calibrant.calibrators.affine.rank_scaling import RankScaling
 from calibrant.calibrators.affine.structured import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
+from calibrant.calibrators.auto.projection import Keep, break_ties, project
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.chunks import wrong_mass
 from calibrant.calibrators.base.folds import sampled
@@ -32,48 +35,76 @@ from calibrant.calibrators.features.categories import check_names, feature_names
 from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
-from calibrant.calibrators.focal.log_temperature import narrowed
+from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
 from calibrant.calibrators.one_vs_rest.logistic import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.scores import mean_bins, pool_ties
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.data.record import Features
-from calibrant.errors import FitError, InputError, Remedy
+from calibrant.errors import FitError, InputError, Remedy, UsageWarning
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
 __all__ = ["AutoCalibrator"]
 
-# All that is set by hand. What decides quality was fixed on one half of the real sets, split by model family, and evaluated on the
-# other: benchmarks/auto.py.
-#
-# How candidates are weighed
-RATE = 0.5  # a candidate's weight is exp(RATE · its summed log-loss gain); 1 would be Bayes' rule
-MIN_ERRORS = 3  # with fewer wrong rows nothing can be learned about being wrong
-IDENTITY_ODDS = 5.0  # how much likelier than any other candidate doing nothing is held to be before the data
-FEW_ERRORS = 60.0  # wrong rows at which that is doubled: the fewer, the less is known of what would be harmed
-# with two classes that is so many times larger: all candidates bend one curve, so that chance does for all what it does for one
-TWO_CLASSES = 4.0
-STACKED = 1000  # rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance
-LEAST = 0.01  # lighter candidates, and curves of the confidence, are left out of what is shipped
-#
-# Which candidates there are
-PRIOR = 0.5  # standard deviation of log T
-_GAMMAS = (-0.9, 5.0)  # the ends between which the focal exponent is sought
-_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
-# beyond 20 classes: with fewer rows a class, curves of few positive rows were far behind on every set
-_ROWS_A_CURVE = 100
-#
-# How long that may take: none of these changes what a candidate is worth
-_MATRIX_CLASSES = 10  # beyond this many, a matrix of raw logits takes longer than all other candidates together
-# rows · K², and rows · K, up to which cross-fitting a matrix, and one curve a class, take about half a minute of one core
-_MATRIX_WORK, _ISOTONIC_WORK = 5e8, 1e7
-_KERNEL_WORK = 2e6  # rows · K up to which a kernel machine takes as long
-_FIRST, _SELECTED, _GROWTH = 1 << 19, 1 << 23, 4  # logits of the first and the largest sample to compare candidates on
-_FEWEST = 1 << 13  # rows of such a sample; up to twice as many as it holds, all rows are compared on
-_NATS = 1e-4  # of log-loss: candidates nearer than that are not compared on more rows
-#
-# The confidence's bins, with top_label: fewer have a larger log-loss, more a larger ECE
-BINS = 10
+
+@dataclass(frozen=True)
+class Constants:
+    """All that is set by hand.
+
+    Those of the first two parts decide quality: they were fixed on one half of the real sets, split by model family, and evaluated on
+    the other (``benchmarks.auto``); what each does when halved and doubled is a record, too (``benchmarks.sensitivity``). Those of
+    the last part say how long a fit may take, and change no candidate's worth.
+
+    Args:
+        rate: A candidate's weight is exp(rate · its summed log-loss gain); 1 would be Bayes' rule, ½ allows for a wrong model.
+        errors: With fewer wrong rows nothing can be learned about being wrong.
+        identity_odds: How much likelier than any other candidate doing nothing is held to be before the data.
+        few_errors: Wrong rows at which that is doubled: the fewer, the less is known of what would be harmed.
+        two_classes: With two classes it is so many times larger: all candidates bend one curve, so that chance does for all what it
+            does for one.
+        evidence: Standard errors by which a candidate that goes by features must be ahead of the best without them.
+        stacked: Rows compared from which weights are fitted, once doing nothing is out: with fewer they follow chance.
+        least: Lighter candidates, and curves of the confidence, are left out of what is shipped.
+        prior: Standard deviation of log T, in every candidate.
+        matrix_strength: Of the structured matrix's ridge, relative to the published one.
+        matrix_ridge: Of the matrix of raw logits, in rows.
+        by_chance: Rows of a class that the model expects, below which it may have none by chance: 3 of them are missed once in twenty.
+        depths: Nats by which the classes beside an exact one may lie below where the largest confidence below 1 leaves them.
+        tail: Standard deviation of the shift of the log-odds of classes at probability 0.
+        bins: Of the decision's confidence: fewer have a larger log-loss, more a larger ECE.
+        first: Logits of the first sample on which candidates are compared.
+        selected: Logits of the largest.
+        growth: Of the sample, while candidates are undecided.
+        fewest: Rows of such a sample; up to twice as many as it holds, all rows are compared on.
+        nats: Of log-loss: candidates nearer than that are not compared on more rows.
+    """
+
+    rate: float = 0.5
+    errors: float = 3
+    identity_odds: float = 5.0
+    few_errors: float = 60.0
+    two_classes: float = 4.0
+    evidence: float = 2.0
+    stacked: int = 1000
+    least: float = 0.01
+    prior: float = 0.5
+    matrix_strength: float = 0.2
+    matrix_ridge: float = 20.0
+    by_chance: float = 3.0
+    depths: tuple[float, ...] = (3.0, 6.0, 9.0, 13.0, 18.0)
+    tail: float = 2.0
+    bins: int = 10
+    first: int = 1 << 19
+    selected: int = 1 << 23
+    growth: int = 4
+    fewest: int = 1 << 13
+    nats: float = 1e-4
+
+
+CONSTANTS = Constants()
+_NAMED = 10  # absent classes that a warning names
+# learned state that files of earlier versions lack
+_LATER = ("floor", "tails", "absent", "absent_log_temperature", "top_edges", "top_values")
 _SPAN = 100.0  # log-odds lie in [−100, 100]
 _MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
 
@@ -135,18 +166,31 @@ class AutoCalibrator(Calibrator):
 
     Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn. Candidate m gets the
     weight w_m ∝ π_m exp(0.5 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing,
-    and π larger for doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, or 5 times where the decision is kept;
-    with two classes, where all candidates bend one curve, four times that. The answer is log Σ_m w_m p_m, with the candidates
+    and π larger for doing nothing than for any other, 5 · (1 + 60 / wrong rows) times; with two classes, where all candidates
+    bend one curve, four times that. The answer is log Σ_m w_m p_m, with the candidates
     fitted on all rows; those below 1 % are left out. With fewer than 3 wrong rows nothing is changed. From
     1,000 rows on, where doing nothing is among those left out, the weights are those of the mixture with the least log-loss on
     the fifths. Folds follow the rows' content and not their order; rows of one group share a fold. Where rows are many, a
     random sample of them is compared on, the larger the closer the candidates are; all rows fit what is used.
 
+    Exact zeros are intervals, not values: they lie just below the least probability that the rows show beside them, or, where a row
+    has a one, as far above the largest confidence below 1 as gives a cross-fitted fit the least log-loss; the log-odds of all zeros
+    together are then shifted to what the rows show. In rows
+    with several classes above 0, one at 0 that was never the true one stays there.
+
+    Classes without a row in the fit, of which the model expects less than three rows, may be missing by chance: they keep the odds that
+    they have after one temperature, and what the pool learns is how the others share the rest. Others become as rare as the rows
+    say, unless ``absent_classes="keep"`` says that the rows are not like those to come. A warning names them all.
+
     Args:
-        keep_argmax: Try only candidates that never change the decision.
+        keep_argmax: The same as ``keep="argmax"``.
+        keep: "argmax": the decision is the model's in every row; "order": the whole ranking is. The pool's answer p is replaced by
+            the q of least KL(p ‖ q) that keeps it, with ties broken in the answer's own precision. A decision that is kept
+            where the data speak against it cannot be calibrated: it gets as much as the class that is likelier.
         top_label: Then correct the decision's confidence, too, for the lowest calibration error: it becomes one of ten values
-            with about equally many rows each, by the pool's answers to rows that its members were not fitted on. The
-            decision stays the pool's; the other classes keep their proportions. Fitting takes up to twice as long.
+            with about equally many rows each, by the pool's answers to rows that its members were not fitted on, if these show with
+            the same certainty as a candidate needs that it is off. The decision stays the pool's; the other classes keep their
+            proportions. Fitting takes up to twice as long.
         folds: How many parts, ≥ 2.
         candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal
             temperature scaling, alone, before structured matrix scaling with a fifth of the published ridge, before bias
@@ -154,19 +198,23 @@ class AutoCalibrator(Calibrator):
             isotonic, alone and before that same structured matrix scaling; beta and spline for two classes; with more than
             20 classes, focal temperature scaling before structured vector scaling. Matrices of logits are for up to 10
             classes, the structured ones up to 5·10⁸ rows · K², curves of more than 20 classes from 100 rows a class, biases
-            up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep_argmax``
-            ensemble temperature and focal temperature scaling. All temperatures have a prior of 0.5 on log T.
+            up to 20 classes, kernels up to 20 and 2·10⁶ rows · K: about half a minute a candidate. With ``keep`` rank scaling,
+            too. All temperatures have a prior of 0.5 on log T.
+        absent_classes: "learn", or "keep" where classes are missing from the rows that will be met: all such classes keep their odds.
         features: Names of feature columns, or "all" for all that the rows have: ``GroupScaling`` (where all are categories) and
-            ``BoostedScaling`` over them are tried too. None leaves features alone, for rows may
-            have columns that must not decide, such as those of an audit.
+            ``BoostedScaling`` over them are tried too, and used where they are ahead of the best without features by two standard
+            errors. None leaves features alone, for rows may have columns that must not decide, such as those of an audit.
 
     Attributes:
         evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
         weights: (M,) the shares of doing nothing and of the candidates, in order.
         top_edges: (B − 1,) with ``top_label``, in log-odds of the pool's confidence; empty below 3 wrong rows.
         top_values: (B,) the log-odds that each bin gets.
-        floor: The log-probability that classes at −inf get before anything else, as often as they were the true one in
-            the data of the fit; empty where none was, and −inf excludes a class.
+        floor: (2,) the log-probability that each class at −inf gets before anything else, in rows with one other class and in rows
+            with several; −inf leaves it out, empty where there was none.
+        tails: (2,) by how much the log-odds of these classes together are shifted after the pool.
+        absent: (K,) which classes keep their odds; empty where none does.
+        absent_log_temperature: log T, by which these keep their odds.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -178,7 +226,8 @@ class AutoCalibrator(Calibrator):
 
     References:
         Juditsky, Rigollet, Tsybakov 2008, Learning by mirror averaging (exponential weights); Yang 2004, Aggregating
-        regression procedures to improve performance; Wolpert 1992, Stacked generalization.
+        regression procedures to improve performance; Wolpert 1992, Stacked generalization. Csiszár 1975, I-divergence geometry
+        (the nearest distribution under constraints).
     """
 
     weights: Tensor
@@ -186,6 +235,9 @@ class AutoCalibrator(Calibrator):
     errors: Tensor
     counts: Tensor
     floor: Tensor
+    tails: Tensor
+    absent: Tensor
+    absent_log_temperature: Tensor
     top_edges: Tensor
     top_values: Tensor
 
@@ -195,35 +247,38 @@ class AutoCalibrator(Calibrator):
         self,
         *,
         keep_argmax: bool = False,
+        keep: Keep | None = None,
         top_label: bool = False,
         folds: int = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
         features: Sequence[str] | Literal["all"] | None = None,
+        absent_classes: Literal["learn", "keep"] = "learn",
     ) -> None:
         super().__init__()
         self.keep_argmax = check_flag(keep_argmax, name="keep_argmax")
+        self.keep = None if keep is None else check_choice(keep, name="keep", choices=("argmax", "order"))
+        self.keep = "argmax" if self.keep_argmax and self.keep is None else self.keep
+        self.absent_classes = check_choice(absent_classes, name="absent_classes", choices=("learn", "keep"))
         self.top_label = check_flag(top_label, name="top_label")
         self.folds = check_count(folds, name="folds", low=2)
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
         self.features = "all" if isinstance(features, str) and features == "all" else check_names(features)
-        if self.keep_argmax and self.features is not None:
-            raise refuse(
-                "features without keep_argmax", "both", "a fit by features may change decisions: leave one out"
-            )
-        more = [] if self.features is None else by_features(None if self.features == "all" else self.features)
-        pool = usual(self.keep_argmax) + more
+        columns = None if self.features == "all" else self.features
+        more = [] if self.features is None else [GroupScaling(columns), BoostedScaling(columns)]
+        self._table = usual(self.keep)
+        pool = [one.calibrator for one in self._table] + more
         tried = pool if candidates is None else [as_calibrator(one) for one in named]
         if candidates is not None and not any(one.needs_features for one in tried):
             tried += more
         self._usual = [config_of(one) for one in tried] == [config_of(one) for one in pool]
-        if not tried or any(one.top_label or (self.keep_argmax and not one.preserves_argmax) for one in tried):
+        if not tried or any(one.top_label for one in tried):
             raise InputError(
-                f"candidates that calibrate all classes{' and keep the decision' * self.keep_argmax}",
+                "candidates that calibrate all classes",
                 f"{[type(one).__name__ for one in tried]}",
                 "name at least one, and none that is top-label only",
             )
         self.members = nn.ModuleList([Identity(), *tried])
-        self._declare("weights", "losses", "errors", "counts", "floor", "top_edges", "top_values")
+        self._declare("weights", "losses", "errors", "counts", *_LATER)
         self._update_facts()
 
     @property
@@ -234,7 +289,7 @@ class AutoCalibrator(Calibrator):
     def _update_facts(self) -> None:
         # all that is in use; before fit, all that may come into use
         used = [member for member in self._members() if member.fitted or not self.fitted]
-        self.preserves_argmax = all(member.preserves_argmax for member in used)
+        self.preserves_argmax = self.keep is not None or all(member.preserves_argmax for member in used)
         self.needs_features = any(member.needs_features for member in used)
 
     @property
@@ -253,19 +308,21 @@ class AutoCalibrator(Calibrator):
     def learned(self) -> str:
         """Return what is in use, with its share."""
         used = [f"{w:.2f} {_kind(m)}" for m, w in zip(self._members(), self.weights.tolist(), strict=True) if w > 0]
-        zeros = f", zeros as {math.exp(float(self.floor)):.2g}" if self.floor.dim() == 0 else ""
+        levels = [f"{math.exp(level):.2g}" for level in self.floor.view(-1).tolist() if math.isfinite(level)]
+        zeros = f", zeros as {' and '.join(levels)}" if levels else ""
+        zeros += f", {int(self.absent.sum())} classes without rows by one temperature" if len(self.absent) else ""
         top = f", top label in {len(self.top_values)} bins" if len(self.top_values) else ""
         return "uses " + " + ".join(used) + zeros + top
 
     def extra_repr(self) -> str:
         """Show the settings and what is in use; candidates show themselves."""
-        settings = f"keep_argmax={self.keep_argmax}, folds={self.folds}"
+        settings = f"keep={self.keep!r}, folds={self.folds}"
         settings += ", top_label=True" if self.top_label else ""
         settings += "" if self.features is None else f", features={self.features!r}"
         return f"{settings}, {self.learned()}" if self.fitted else settings
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("floor", "top_edges", "top_values"):  # version 0.1.0 had none
+        for name in _LATER:
             state_dict.setdefault(prefix + name, torch.empty(0, dtype=torch.float64))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -274,24 +331,70 @@ class AutoCalibrator(Calibrator):
 
     def _fit(self, rows: RowSource) -> None:
         self._check_columns(rows)
-        wrong, missed, zeros = rows.total(_counted).tolist()
-        self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
-        if missed:
-            lowest = min(missed / zeros, 0.5 / rows.classes)  # below every row's largest: the decision stays
-            self.floor = torch.tensor(math.log(lowest), dtype=torch.float64, device=rows.device)
-            rows = rows.prepared(_floored, self.floor)
+        with_zeros, rows = rows, self._level(rows)
+        rows = self._leave_out_absent(rows)
+        wrong = float(rows.total(wrong_mass))
         fresh = [renewed(member) for member in self._members()]
-        enough = wrong >= MIN_ERRORS
-        tried = [m == 0 or (enough and self._suits(one, rows)) for m, one in enumerate(fresh)]
+        enough = wrong >= CONSTANTS.errors
+        tried = [m == 0 or (enough and self._suits(m, rows)) for m in range(len(fresh))]
         sums, scores, every = self._compared(fresh, tried, rows)
         self._weigh(sums, scores, wrong, rows.classes)
-        self._correct(fresh, rows, enough)
+        self._correct(fresh, rows, wrong)
         for m, member in enumerate(fresh):
             used = float(self.weights[m]) > 0 and (m == 0 or quietly(member, every))
             if m == 0 and used:
                 member._learn(every)
             self.members[m] = member if used and member.fitted else renewed(member)
         self.counts = torch.tensor([float(rows.count), wrong, float(sums.folds)], dtype=torch.float64)
+        self.tails = torch.zeros_like(self.floor)
+        if len(self.floor):
+            answers = with_zeros.prepared(_tail_of, self)
+            self.tails = torch.tensor(
+                [_shift(answers, kind) for kind in (0, 1)], dtype=torch.float64, device=rows.device
+            )
+
+    def _level(self, rows: RowSource) -> RowSource:
+        """Set the levels of exact zeros, and return the rows with them."""
+        zeros, missed = rows.total(_zeros).tolist()
+        self.floor = torch.empty(0, dtype=torch.float64, device=rows.device)
+        if not zeros:
+            return rows
+        ones, several = rows.largest(_depths).tolist()
+        # without a row below 1 to be above of, half a row's worth
+        ones = -ones if math.isfinite(ones) else math.log(0.5 / (rows.mass + 1) / rows.classes)
+        levels = torch.tensor([ones, -several if missed else -math.inf], dtype=torch.float64, device=rows.device)
+        tried = [
+            levels - torch.tensor([depth, 0.0], dtype=torch.float64, device=rows.device) for depth in CONSTANTS.depths
+        ]
+        self.floor = min(tried, key=lambda level: self._loss_at(rows, level))
+        return rows.prepared(_levelled, self.floor)
+
+    def _loss_at(self, rows: RowSource, levels: Tensor) -> float:
+        """Return the cross-fitted log-loss of focal temperature scaling with exact zeros at these levels, on a sample of many rows."""
+        size = self._first_sample(rows)
+        few = _held(rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count)).prepared(
+            _levelled, levels
+        )
+        probe = [Identity(), usual(None)[1].calibrator]  # two parameters: quick, and it bends to where the ones lie
+        sums = cross_fitted(probe, [True, True], few, self.folds, far=math.inf).summed()
+        return sums.loss - float(sums.gain[1] if sums.mass[1] == sums.mass[0] else 0.0)
+
+    def _leave_out_absent(self, rows: RowSource) -> RowSource:
+        """Set which classes keep their odds, and their temperature; return the rows without them."""
+        missing = rows.total(_seen, rows.classes) == 0
+        self.absent = torch.empty(0, dtype=torch.float64, device=rows.device)
+        self.absent_log_temperature = torch.zeros((), dtype=torch.float64, device=rows.device)
+        if not bool(missing.any()):
+            return rows
+        if float(rows.total(wrong_mass)) >= CONSTANTS.errors:
+            self.absent_log_temperature += fit_log_temperature(rows, prior=CONSTANTS.prior).x
+        expected = rows.total(_expected, self.absent_log_temperature)
+        kept = missing & ((expected < CONSTANTS.by_chance) | (self.absent_classes == "keep"))
+        _warn_absent(torch.nonzero(missing)[:, 0].tolist(), torch.nonzero(missing & ~kept)[:, 0].tolist())
+        if not bool(kept.any()):
+            return rows
+        self.absent = kept.double()
+        return rows.prepared(_without_absent, self.absent)
 
     def _check_columns(self, rows: RowSource) -> None:
         """Refuse rows without the features that were asked for; a candidate that cannot be fitted would go unnoticed."""
@@ -320,33 +423,44 @@ class AutoCalibrator(Calibrator):
         with what more rows could give their parameters, come near the best one's, and whose distance from it has a standard
         error above 1e-4 nats.
         """
-        size, found = max(_FEWEST, _FIRST // rows.classes), None
+        size, found = self._first_sample(rows), None
         while True:
             every = rows.count <= 2 * size
             few = _held(rows if every else rows.where(sampled, size / rows.count))
-            scores = cross_fitted(members, tried, few, self.folds, far=-math.log(LEAST) / RATE)
+            scores = cross_fitted(members, tried, few, self.folds, far=-math.log(CONSTANTS.least) / CONSTANTS.rate)
             found = scores.summed() if found is None else scores.summed().after(found)
-            near = [] if every else undecided(scores, members, _NATS)
-            size *= _GROWTH
-            if not near or size * rows.classes > _SELECTED:
+            near = [] if every else undecided(scores, members, CONSTANTS.nats)
+            size *= CONSTANTS.growth
+            if not near or size * rows.classes > CONSTANTS.selected:
                 return found, scores, few if every else rows
             tried = [m == 0 or m in near for m in range(len(members))]
 
-    def _suits(self, member: Calibrator, rows: RowSource) -> bool:
-        compared = min(rows.count, 2 * max(_FEWEST, _SELECTED // rows.classes))
-        return not self._usual or suits(member, rows=rows.count, classes=rows.classes, compared=compared)
+    @staticmethod
+    def _first_sample(rows: RowSource) -> int:
+        return max(CONSTANTS.fewest, CONSTANTS.first // rows.classes)
 
-    def _correct(self, members: Sequence[Calibrator], rows: RowSource, enough: bool) -> None:
+    def _suits(self, m: int, rows: RowSource) -> bool:
+        """Return whether member m is for so many classes, and worth its time; what was asked for always is."""
+        if not self._usual or m > len(self._table):
+            return True
+        compared = min(rows.count, 2 * max(CONSTANTS.fewest, CONSTANTS.selected // rows.classes))
+        return self._table[m - 1].suits(rows.classes, rows.count, compared)
+
+    def _correct(self, members: Sequence[Calibrator], rows: RowSource, wrong: float) -> None:
         """Set the bins of the decision's confidence, from the pool's answers out of fold to as many rows as compared first."""
         self.top_edges = self.top_values = torch.empty(0, dtype=torch.float64, device=rows.device)
-        if not self.top_label or not enough:
+        if not self.top_label or wrong < CONSTANTS.errors:
             return
-        size = max(_FEWEST, _FIRST // rows.classes)
+        size = self._first_sample(rows)
         few = _held(rows if rows.count <= 2 * size else rows.where(sampled, size / rows.count))
-        whole = few.gathered(values=4 * _SELECTED, why="AutoCalibrator(top_label=True)")
+        whole = few.gathered(values=4 * CONSTANTS.selected, why="AutoCalibrator(top_label=True)")
         used = [m for m, weight in enumerate(self.weights.tolist()) if weight > 0]
         answers = held_out([members[m] for m in used], self.weights[used].log(), MemoryRows.of_chunk(whole), self.folds)
-        self.top_edges, self.top_values = fit_confidence(pairs_of(answers), self.folds)
+        kept = (
+            (chunk, answer if self.keep is None else project(answer, chunk.logits, self.keep))
+            for chunk, answer in answers
+        )
+        self.top_edges, self.top_values = fit_confidence(pairs_of(kept), self.folds, log_odds=log_odds(wrong, 2))
 
     def _weigh(self, sums: Sums, scores: Scores, wrong: float, classes: int) -> None:
         """Set weights, losses and standard errors; the loss of a candidate that was given up is that of its rows."""
@@ -355,12 +469,19 @@ class AutoCalibrator(Calibrator):
         base = sums.loss / total
         self.losses = torch.where(mass > 0, base - mean, math.inf)
         self.errors = torch.where(mass > 0, (sums.square - mean * gain).clamp_min(0.0).sqrt() / mass, math.inf)
-        few = 0.0 if self.keep_argmax else FEW_ERRORS / max(wrong, 1.0)  # what keeps the decision hardly harms
-        alike = TWO_CLASSES if classes == 2 else 1.0
-        odds = math.log(IDENTITY_ODDS * alike * (1 + few))
-        self.weights = exponential(sums, rate=RATE, log_odds=odds, least=LEAST)
-        if not float(self.weights[0]) and len(scores.raw) >= STACKED:
-            self.weights = stacked(scores, self.weights, least=LEAST)
+        by_features = torch.tensor([member.needs_features for member in self._members()])
+        ahead = self._ahead(sums, scores, by_features) if bool(by_features.any()) else ~by_features
+        sums = replace(sums, mass=torch.where(ahead, sums.mass, 0.0))
+        self.weights = exponential(sums, log_odds=log_odds(wrong, classes))
+        if not float(self.weights[0]) and len(scores.raw) >= CONSTANTS.stacked:
+            self.weights = stacked(scores, self.weights, ahead)
+
+    @staticmethod
+    def _ahead(sums: Sums, scores: Scores, by_features: Tensor) -> Tensor:
+        """Return which candidates (M,) may be used: those without features, and others that are surely ahead of the best of these."""
+        complete = torch.where((sums.mass == sums.mass[0]) & ~by_features, sums.gain, -torch.inf)
+        behind, error = scores.behind(int(complete.argmax()))
+        return ~by_features | (-behind > CONSTANTS.evidence * error)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return self._answer(logits, None)
@@ -369,49 +490,182 @@ class AutoCalibrator(Calibrator):
         return self._answer(logits, features)
 
     def _answer(self, logits: Tensor, features: Features | None) -> Tensor:
-        if not len(self.top_values):
+        """Return the pool's answer; with all classes, the decision and its confidence as they are to be."""
+        plain = self.keep is None and not len(self.top_values) and not len(self.absent)
+        if plain:
             return self._pooled(logits, features)
-        answer = self._pooled(logits.double(), features)
-        corrected = in_row_chunks(partial(with_confidence, edges=self.top_edges, values=self.top_values), answer)
-        return narrowed(corrected, logits.dtype)
+        full = with_levels(logits, self.floor).double()
+        inputs = without_absent(full, self.absent) if len(self.absent) else full
+        answer = torch.log_softmax(self._pooled(logits.double(), features), dim=1)
+        if self.keep is not None:
+            answer = project(answer, inputs, self.keep)
+        if len(self.top_values):
+            answer = in_row_chunks(partial(with_confidence, edges=self.top_edges, values=self.top_values), answer)
+        if len(self.absent):
+            answer = with_absent(answer, full, self.absent, self.absent_log_temperature)
+            answer = answer if self.keep is None else project(answer, full, self.keep)
+        narrow = narrowed(answer, logits.dtype)
+        return narrow if self.keep is None else break_ties(narrow, logits.argmax(dim=1, keepdim=True))
 
     def _pooled(self, logits: Tensor, features: Features | None) -> Tensor:
-        logits = with_floor(logits, self.floor) if self.floor.dim() == 0 else logits
+        """Return the mixture's answer, with exact zeros at their level and then shifted, and without absent classes."""
+        inputs = with_levels(logits, self.floor)
+        inputs = without_absent(inputs, self.absent) if len(self.absent) else inputs
         used = [(m, member) for m, member in enumerate(self._members()) if member.fitted]
         beside = [features if member.needs_features else None for _, member in used]
         if len(used) == 1:
-            return torch.as_tensor(used[0][1](logits, beside[0]))
-        least = torch.float64 if self.keep_argmax else torch.float32  # float32 may make ties of classes nearly equal
-        wide = logits.to(torch.promote_types(logits.dtype, least))
-        log_w = self.weights.to(wide.dtype).log()
-        pairs = zip(used, beside, strict=True)
-        parts = [torch.log_softmax(member(wide, own), dim=1) + log_w[m] for (m, member), own in pairs]
-        return narrowed(torch.logsumexp(torch.stack(parts), dim=0), logits.dtype)
+            answer = torch.as_tensor(used[0][1](inputs, beside[0]))
+        else:
+            wide = inputs.to(torch.promote_types(logits.dtype, torch.float32))
+            log_w = self.weights.to(wide.dtype).log()
+            pairs = zip(used, beside, strict=True)
+            parts = [torch.log_softmax(member(wide, own), dim=1) + log_w[m] for (m, member), own in pairs]
+            answer = torch.logsumexp(torch.stack(parts), dim=0)
+        if self.tails.numel():
+            answer = with_tails(answer.double(), logits, self.tails)
+        return narrowed(answer, logits.dtype)
 
 
-def _counted(chunk: Chunk) -> Tensor:
-    """Return the weight of wrong rows, of rows whose true class is excluded by −inf, and of excluded classes (3,)."""
+# Classes at probability 0, and classes without rows.
+
+
+def one_left(excluded: Tensor) -> Tensor:
+    """Return in which rows (N, 1) all classes but one are excluded, of a mask (N, K)."""
+    return excluded.sum(dim=1, keepdim=True) >= excluded.shape[1] - 1
+
+
+def with_levels(logits: Tensor, levels: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) in which classes at −inf have the log-probability of their kind of row beside the others.
+
+    Args:
+        logits: (N, K).
+        levels: (2,) of rows with one class above 0, and with several; one of both in files of earlier versions; or none.
+    """
+    if not levels.numel():
+        return logits
+    ones, several = levels.expand(2) if levels.dim() == 0 else levels
+    excluded = torch.isneginf(logits)
+    level = torch.logsumexp(logits.double(), dim=1, keepdim=True) + torch.where(one_left(excluded), ones, several)
+    return torch.where(excluded, level.to(logits.dtype), logits)
+
+
+def with_tails(answer: Tensor, logits: Tensor, shifts: Tensor) -> Tensor:
+    """Return ``answer`` (N, K) in which classes at −inf in ``logits`` have their log-odds, all together, shifted by that of their kind."""
+    excluded = torch.isneginf(logits)
+    shift = torch.where(one_left(excluded), shifts[0], shifts[1])
+    return torch.where(excluded, answer + shift, answer)
+
+
+def without_absent(logits: Tensor, absent: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with absent classes at −inf, but for rows that have no other."""
+    missing = absent > 0
+    others = (torch.isfinite(logits) & ~missing).any(dim=1, keepdim=True)
+    return torch.where(missing & others, -torch.inf, logits)
+
+
+def with_absent(answer: Tensor, logits: Tensor, absent: Tensor, log_temperature: Tensor) -> Tensor:
+    """Return log-probabilities (N, K): absent classes as ``logits`` over one temperature have them, the rest shared as in ``answer``."""
+    missing = absent > 0
+    tempered = torch.log_softmax(logits * torch.exp(-log_temperature), dim=1)
+    others = (torch.isfinite(logits) & ~missing).any(dim=1, keepdim=True)
+    rest = torch.logsumexp(tempered.masked_fill(missing, -torch.inf), dim=1, keepdim=True)
+    return torch.where(missing | ~others, tempered, torch.log_softmax(answer, dim=1) + rest)
+
+
+def _zeros(chunk: Chunk) -> Tensor:
+    """Return the weight of zeros, and of those under a true class in rows with several others (2,)."""
     excluded = torch.isneginf(chunk.logits)
-    missed = excluded.gather(1, chunk.labels[:, None])[:, 0]
-    sums = [wrong_mass(chunk), chunk.weights[missed].sum(), chunk.weights @ excluded.sum(dim=1).double()]
-    return torch.stack([one.double().cpu() for one in sums])
+    missed = excluded.gather(1, chunk.labels[:, None])[:, 0] & ~one_left(excluded)[:, 0]
+    return torch.stack([chunk.weights @ excluded.sum(dim=1).double(), chunk.weights[missed].sum()]).cpu()
 
 
-def with_floor(logits: Tensor, floor: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) in which classes at −inf have the log-probability ``floor`` beside the others."""
-    level = torch.logsumexp(logits.double(), dim=1, keepdim=True) + floor
-    return torch.where(torch.isneginf(logits), level.to(logits.dtype), logits)
+def _depths(chunk: Chunk) -> Tensor:
+    """Return minus the log of the least share that a class has of what the decision leaves, in rows below 1, and of the least
+    probability above 0 (2,)."""
+    log_p = torch.log_softmax(chunk.logits.double(), dim=1)
+    excluded = torch.isneginf(chunk.logits)
+    below = ~one_left(excluded)[:, 0]
+    if not bool(below.any()):
+        return torch.full((2,), -torch.inf, dtype=torch.float64)
+    log_rest = log_pair_of_top(log_p[below])[1]
+    least = log_p[below].masked_fill(excluded[below], torch.inf).amin()
+    return torch.stack([math.log(log_p.shape[1] - 1) - log_rest.amin(), -least]).cpu()
 
 
-def _floored(chunk: Chunk, floor: Tensor) -> Chunk:
-    return replace(chunk, logits=with_floor(chunk.logits, floor))
+def _levelled(chunk: Chunk, levels: Tensor) -> Chunk:
+    return replace(chunk, logits=with_levels(chunk.logits, levels))
+
+
+def _without_absent(chunk: Chunk, absent: Tensor) -> Chunk:
+    return replace(chunk, logits=without_absent(chunk.logits, absent))
+
+
+def _seen(chunk: Chunk, classes: int) -> Tensor:
+    return torch.bincount(chunk.labels, minlength=classes)
+
+
+def _expected(chunk: Chunk, log_temperature: Tensor) -> Tensor:
+    return chunk.weights @ torch.softmax(chunk.logits.double() * torch.exp(-log_temperature), dim=1)
+
+
+def _warn_absent(missing: Sequence[int], learned: Sequence[int]) -> None:
+    def named(classes: Sequence[int]) -> str:
+        more = f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""
+        return ", ".join(map(str, classes[:_NAMED])) + more
+
+    kept = "" if len(missing) == len(learned) else "those that may be missing by chance keep the model's odds"
+    rarer = f"{named(learned)} become as rare as the rows say" if learned else ""
+    warn_user(
+        f"expected a row of every class, got none of {named(missing)}: {'; '.join(filter(None, (rarer, kept)))}; add rows of them, or "
+        'pass absent_classes="keep" if rows to come hold them',
+        UsageWarning,
+    )
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """Of rows with zeros: the log-odds of these classes together, whether one was true, the weight, the kind of row; all (n,)."""
+
+    log_odds: Tensor
+    hit: Tensor
+    weight: Tensor
+    several: Tensor
+
+
+def _tail_of(chunk: Chunk, pool: AutoCalibrator) -> _Tail | None:
+    excluded = torch.isneginf(chunk.logits)
+    some = excluded.any(dim=1)
+    if not bool(some.any()):
+        return None
+    rows, excluded = chunk.where(some), excluded[some]
+    answer = pool._pooled(rows.logits.double(), rows.features or None)
+    inside, outside = (torch.logsumexp(answer.masked_fill(mask, -torch.inf), dim=1) for mask in (~excluded, excluded))
+    hit = excluded.gather(1, rows.labels[:, None])[:, 0].double()
+    return _Tail(inside - outside, hit, rows.weights, (~one_left(excluded)[:, 0]).double())
+
+
+def _tail_slope(tail: _Tail, kind: int, shift: float) -> Tensor:
+    """Return first and second derivative of the summed log-loss by the shift (2,); rows without log-odds say nothing."""
+    weight = tail.weight * (tail.several == kind) * torch.isfinite(tail.log_odds)
+    p = torch.sigmoid(torch.nan_to_num(tail.log_odds, neginf=0.0) + shift)
+    return torch.stack([weight @ (p - tail.hit), weight @ (p * (1 - p))]).cpu()
+
+
+def _shift(answers: RowSource, kind: int) -> float:
+    """Return the shift of least log-loss, under a normal prior about 0, for rows of one kind."""
+
+    def slope(shift: float) -> tuple[float, float]:
+        first, second = answers.total(_tail_slope, kind, shift).tolist()
+        return first + shift / CONSTANTS.tail**2, second + 1 / CONSTANTS.tail**2
+
+    return increasing_root(slope, low=-_SPAN, high=_SPAN, start=0.0, tolerance=1e-9).x
 
 
 def _held(rows: RowSource) -> RowSource:
     """Return the rows in memory; where logits are many even so, as of a last layer over a vocabulary, as they are."""
-    if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * _SELECTED:
+    if isinstance(rows, MemoryRows) or rows.count * rows.classes > 4 * CONSTANTS.selected:
         return rows
-    return MemoryRows.of_chunk(rows.gathered(values=4 * _SELECTED))
+    return MemoryRows.of_chunk(rows.gathered(values=4 * CONSTANTS.selected))
 
 
 def _kind(member: Calibrator) -> str:
@@ -428,8 +682,8 @@ def _name(member: Calibrator) -> str:
 
 
 def _verdict(trials: Sequence[Trial], wrong: float) -> str:
-    if wrong < MIN_ERRORS:
-        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {MIN_ERRORS})"
+    if wrong < CONSTANTS.errors:
+        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {CONSTANTS.errors:g})"
     if trials[0].weight == 1:
         return "abstained: no candidate showed a gain"
     gain = sum(trial.weight * trial.gain for trial in trials if trial.weight > 0)
@@ -445,27 +699,59 @@ def _verdict(trials: Sequence[Trial], wrong: float) -> str:
 # The candidates that an ``AutoCalibrator`` tries.
 
 
-def usual(keep_argmax: bool) -> list[Calibrator]:
+@dataclass(frozen=True)
+class Candidate:
+    """A calibrator to try, and for which data: one rule for all.
+
+    It is tried with up to ``classes`` classes while rows · K^power is at most ``work``, about half a minute of one core; rows are
+    those compared, or with ``whole`` all. Beyond 20 classes one with ``a_class`` needs so many rows for each.
+    """
+
+    calibrator: Calibrator
+    least: int = 2
+    classes: float = math.inf
+    work: float = math.inf
+    power: int = 1
+    whole: bool = False
+    a_class: int = 0
+
+    def suits(self, classes: int, rows: int, compared: int) -> bool:
+        """Return whether it is tried on so many classes and rows, of which ``compared`` are compared on."""
+        small = classes <= _FEW_CLASSES and self.a_class > 0
+        fits = (rows if self.whole else compared) * classes**self.power <= self.work
+        return self.least <= classes <= self.classes and (small or (fits and compared >= self.a_class * classes))
+
+
+_FEW_CLASSES = 20  # up to this many, the structured matrix is cheap, and never behind the structured vector
+
+
+def usual(keep: Keep | None) -> list[Candidate]:
     """Return the candidates that did best together on the half of the real sets that fixed the constants."""
+    prior = CONSTANTS.prior
 
     def focal() -> Calibrator:
-        return FocalTemperatureScaling(gammas=_GAMMAS, search="continuous", prior=PRIOR)
+        return FocalTemperatureScaling(gammas=(-0.9, 5.0), search="continuous", prior=prior)
 
-    if keep_argmax:
-        return [EnsembleTemperatureScaling(prior=PRIOR), focal()]
+    def matrix() -> Calibrator:
+        return StructuredMatrixScaling(strength=CONSTANTS.matrix_strength, prior=prior)
+
+    ranks = [Candidate(RankScaling(prior=prior))] if keep is not None else []
     return [
-        EnsembleTemperatureScaling(prior=PRIOR),
-        focal(),
-        Chain(focal(), StructuredVectorScaling(prior=PRIOR)),
-        Chain(focal(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
-        Chain(focal(), BiasScaling()),
-        Chain(focal(), BiasScaling(), KernelScaling()),
-        VectorScaling(prior=PRIOR),
-        MatrixScaling(ridge=20.0, prior=PRIOR),
-        CentredIsotonic(),
-        Chain(CentredIsotonic(), StructuredMatrixScaling(strength=0.2, prior=PRIOR)),
-        BetaCalibration(),
-        SplineCalibration(),
+        Candidate(EnsembleTemperatureScaling(prior=prior)),
+        Candidate(focal()),
+        Candidate(Chain(focal(), StructuredVectorScaling(prior=prior)), least=_FEW_CLASSES + 1),
+        Candidate(Chain(focal(), matrix()), work=5e8, power=2),
+        Candidate(Chain(focal(), BiasScaling()), classes=_FEW_CLASSES),
+        Candidate(Chain(focal(), BiasScaling(), KernelScaling()), classes=_FEW_CLASSES, work=2e6, whole=True),
+        Candidate(VectorScaling(prior=prior)),
+        # beyond ten classes a matrix of raw logits takes longer than all other candidates together
+        Candidate(MatrixScaling(ridge=CONSTANTS.matrix_ridge, prior=prior), classes=10),
+        # with fewer than 100 rows a class, curves of few positive rows were far behind on every set
+        Candidate(CentredIsotonic(), work=1e7, a_class=100),
+        Candidate(Chain(CentredIsotonic(), matrix()), work=1e7, a_class=100),
+        Candidate(BetaCalibration(), classes=2),
+        Candidate(SplineCalibration(), classes=2),
+        *ranks,
     ]
 
 
@@ -487,36 +773,6 @@ def as_calibrator(one: object) -> Calibrator:
             "pass a list of instances, or of configurations such as {'type': 'TemperatureScaling'}",
         )
     return made
-
-
-def by_features(columns: Sequence[str] | None) -> list[Calibrator]:
-    """Return the candidates that go by feature columns; None stands for all columns."""
-    return [GroupScaling(columns), BoostedScaling(columns)]
-
-
-def suits(member: Calibrator, *, rows: int, classes: int, compared: int) -> bool:
-    """Return whether one of the ``usual`` candidates is for so many classes, and worth its time.
-
-    Args:
-        member: The candidate.
-        rows: How many there are to fit on.
-        classes: K.
-        compared: The most rows that candidates are compared on.
-    """
-    first, last = (member.parts()[0], member.parts()[-1]) if isinstance(member, Chain) else (member, member)
-    if isinstance(last, BetaCalibration | SplineCalibration):
-        return classes == 2
-    if isinstance(last, BiasScaling):
-        return classes <= _FEW_CLASSES
-    if isinstance(last, KernelScaling):
-        return classes <= _FEW_CLASSES and rows * classes <= _KERNEL_WORK
-    if isinstance(last, MatrixScaling):
-        return classes <= _MATRIX_CLASSES
-    if isinstance(last, StructuredMatrixScaling) and compared * classes**2 > _MATRIX_WORK:
-        return False
-    if isinstance(first, CentredIsotonic) and classes > _FEW_CLASSES:
-        return compared >= _ROWS_A_CURVE * classes and compared * classes <= _ISOTONIC_WORK
-    return not isinstance(last, StructuredVectorScaling) or classes > _FEW_CLASSES
 
 
 # The confidence of a decision in ten bins, from rows that what took the decision was not fitted on.
@@ -544,12 +800,13 @@ def pairs_of(answers: Iterable[tuple[Chunk, Tensor]]) -> MemoryRows:
     return MemoryRows(chunks, classes=2, count=count, weighted=weighted, device=first.logits.device)
 
 
-def fit_confidence(pairs: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
-    """Return the edges (B − 1,) of bins in log-odds, ascending, and the log-odds (B,) that each bin answers.
+def fit_confidence(pairs: MemoryRows, folds: int, *, log_odds: float) -> tuple[Tensor, Tensor]:
+    """Return the edges (B − 1,) of bins in log-odds, ascending, and the log-odds (B,) that each bin answers; none if nothing is off.
 
     Args:
         pairs: As ``pairs_of`` returns them.
         folds: How many parts the curves are compared on.
+        log_odds: Of the confidences being right as they are, before the data.
     """
     curves: Sequence[Calibrator] = (
         Identity(),
@@ -559,7 +816,11 @@ def fit_confidence(pairs: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
         SplineCalibration(),
     )
     sums = cross_fitted(curves, [True] * len(curves), pairs, folds, far=torch.inf).summed()
-    weights = exponential(sums, rate=RATE, log_odds=0.0, least=LEAST)
+    guard = exponential(sums, log_odds=log_odds)
+    if float(guard[0]) > 0.5:  # likelier than not nothing is off: ten values in place of many would lose for nothing
+        none = torch.empty(0, dtype=torch.float64, device=pairs.device)
+        return none, none
+    weights = exponential(sums, log_odds=0.0)
     whole = pairs.gathered()
     scores = pool_ties(whole.logits[:, 1], whole.labels.double(), whole.weights)
     places = torch.from_numpy(scores.places)
@@ -568,7 +829,7 @@ def fit_confidence(pairs: MemoryRows, folds: int) -> tuple[Tensor, Tensor]:
     for curve, weight in zip(curves, weights.tolist(), strict=True):
         if weight > 0 and quietly(curve, pairs):
             p, mass = p + weight * torch.softmax(curve(logits), dim=1)[:, 1].cpu(), mass + weight
-    edges, means = mean_bins(places, p / mass, torch.from_numpy(scores.mass), bins=BINS)
+    edges, means = mean_bins(places, p / mass, torch.from_numpy(scores.mass), bins=CONSTANTS.bins)
     return edges.to(pairs.device), torch.logit(means).clamp(-_SPAN, _SPAN).to(pairs.device)
 
 
@@ -590,29 +851,33 @@ def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
 # The weights of a pool of candidates, from their log-losses on rows that they were not fitted on.
 
 
-def exponential(sums: Sums, *, rate: float, log_odds: float, least: float) -> Tensor:
+def log_odds(wrong: float, classes: int) -> float:
+    """Return the log-odds of doing nothing against any other candidate, before the data."""
+    alike = CONSTANTS.two_classes if classes == 2 else 1.0
+    return math.log(CONSTANTS.identity_odds * alike * (1 + CONSTANTS.few_errors / max(wrong, 1.0)))
+
+
+def exponential(sums: Sums, *, log_odds: float) -> Tensor:
     """Return weights (M,) ∝ exp(rate · summed gain), the first times exp(log_odds); none where not all rows were scored.
 
     Args:
         sums: Of all candidates.
-        rate: Of the weights.
         log_odds: Of doing nothing, before the data.
-        least: Lighter ones are left out.
     """
-    log_weights = torch.where(sums.mass == sums.mass[0], rate * sums.gain, -torch.inf)
+    log_weights = torch.where(sums.mass == sums.mass[0], CONSTANTS.rate * sums.gain, -torch.inf)
     log_weights[0] += log_odds
-    return without(torch.softmax(log_weights, dim=0), least)
+    return without_light(torch.softmax(log_weights, dim=0))
 
 
-def stacked(scores: Scores, otherwise: Tensor, *, least: float) -> Tensor:
+def stacked(scores: Scores, otherwise: Tensor, allowed: Tensor) -> Tensor:
     """Return the weights (M,) of the mixture of least log-loss on rows that its members were not fitted on (Wolpert 1992).
 
     Args:
         scores: Of the rows that candidates were last compared on; those that were not scored on all of them get none.
         otherwise: Weights to keep if the optimum is not reached.
-        least: Lighter ones are left out.
+        allowed: (M,) which candidates may be used.
     """
-    known = ~torch.isnan(scores.gain).any(dim=0)
+    known = allowed & ~torch.isnan(scores.gain).any(dim=0)
     gain = scores.gain[:, known]
     # a row's probabilities matter up to a factor, and so do those of doing nothing, which the gains are relative to
     chunk = MixtureChunk.of(torch.exp(gain - gain.amax(dim=1, keepdim=True)), scores.weight)
@@ -624,10 +889,10 @@ def stacked(scores: Scores, otherwise: Tensor, *, least: float) -> Tensor:
         return otherwise
     weights = torch.zeros_like(otherwise)
     weights[known] = found
-    return without(weights, least)
+    return without_light(weights)
 
 
-def without(weights: Tensor, least: float) -> Tensor:
-    """Return ``weights`` (M,), Σ = 1, with those below ``least`` shared among the others."""
-    kept = torch.where(weights < least, 0.0, weights)
+def without_light(weights: Tensor) -> Tensor:
+    """Return ``weights`` (M,), Σ = 1, with the light ones shared among the others."""
+    kept = torch.where(weights < CONSTANTS.least, 0.0, weights)
     return kept / kept.sum()

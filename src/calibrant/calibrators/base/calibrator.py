@@ -144,6 +144,7 @@ class Calibrator(Learned):
     decision_on_top: bool = False
     needs_features: bool = False
     learned_bounds: tuple[tuple[str, float, float], ...] = ()
+    features_optional: bool = False  # of one saved before 1.0, which answered without features by its fit for all rows
 
     @abstractmethod
     def _fit(self, rows: RowSource) -> None:
@@ -239,6 +240,31 @@ class Calibrator(Learned):
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
+        self.check_input(logits)
+        if features is None and self.needs_features and not self.features_optional:
+            remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
+            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy, argument="features")
+        kind = logits.device.type
+        if (
+            not torch.compiler.is_compiling()
+            and torch.amp.is_autocast_available(kind)
+            and torch.is_autocast_enabled(kind)
+        ):
+            # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
+            with torch.autocast(kind, enabled=False):
+                return self._answered(logits, features)
+        return self._answered(logits, features)
+
+    def check_input(self, logits: Tensor) -> None:
+        """Raise unless it is fitted, and ``logits`` (N, K) are what it takes.
+
+        Args:
+            logits: (N, K) floating, K as fitted.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If K differs from the data of ``fit``.
+        """
         self._need_fit()
         if not isinstance(logits, Tensor):
             raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
@@ -257,16 +283,6 @@ class Calibrator(Learned):
                 f"{tuple(logits.shape)}",
                 "fit on outputs of the same model",
             )
-        kind = logits.device.type
-        if (
-            not torch.compiler.is_compiling()
-            and torch.amp.is_autocast_available(kind)
-            and torch.is_autocast_enabled(kind)
-        ):
-            # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
-            with torch.autocast(kind, enabled=False):
-                return self._answered(logits, features)
-        return self._answered(logits, features)
 
     def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
         return self._transform(logits) if features is None else self._transform_with(logits, features)

@@ -20,7 +20,8 @@ from calibrant.errors import FileFormatError, InputError, Remedy
 
 L = TypeVar("L", bound=Learned)
 
-_FORMAT = "calibrant-calibrator-2"
+_FORMAT = "calibrant-calibrator-3"
+_BEFORE_1_0 = "calibrant-calibrator-2"  # calibrators by features that answer without them
 _FORMAT_0_1_0 = "calibrant-calibrator-1"  # no digest, and configurations that name what is meant only by leaving it out
 _ROUNDING = 1e-12  # by which a mean of zeros and ones may leave its range
 _MOST_CLASSES = 1 << 22
@@ -48,6 +49,7 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
         "format": _FORMAT,
         "type": type(calibrator).__name__,
         "config": json.dumps(calibrator.config(), sort_keys=True),
+        "features": "optional" if getattr(calibrator, "features_optional", False) else "needed",
         "versions": json.dumps({"calibrant": _own_version(), "torch": torch.__version__}, sort_keys=True),
     }
     files.write_arrays(path, arrays, metadata={**metadata, "digest": _digest(metadata, arrays)})
@@ -70,7 +72,7 @@ def load_calibrator(
     """
     known = _check_classes(classes)
     metadata = files.read_metadata(path)
-    if metadata.get("format") not in (_FORMAT, _FORMAT_0_1_0):
+    if metadata.get("format") not in (_FORMAT, _BEFORE_1_0, _FORMAT_0_1_0):
         raise FileFormatError("a saved calibrator", f"another kind of file: {path}", "make it with save")
     name = metadata.get("type", "")
     if name not in family.__all__ and name not in known:
@@ -86,7 +88,7 @@ def load_calibrator(
     _check_kind(known.get(name) or getattr(family, name), kind, path)
     try:
         arrays = files.read_arrays(path)
-        if metadata["format"] == _FORMAT and metadata["digest"] != _digest(metadata, arrays):
+        if metadata["format"] != _FORMAT_0_1_0 and metadata["digest"] != _digest(metadata, arrays):
             raise ValueError("its content is not what was saved")
         table = _as_now({"type": name, **json.loads(metadata["config"])})
         calibrator: L = _plain.build(table, families=[family, binning], classes=list(known.values()))
@@ -94,12 +96,20 @@ def load_calibrator(
         if "fit_rows" not in arrays:
             raise ValueError("no fit_rows")
         for part in calibrator.loaded_parts():
+            _set_optional(part, True)  # the rows that it is tried on have no features
             _check_learned(part)
+            _set_optional(part, metadata.get("features", "optional") == "optional")
     except (KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError) as error:
         raise FileFormatError(
             "a whole calibrator", f"a broken one in {path} ({files.reason_of(error)})", "save it again"
         ) from error
     return calibrator
+
+
+def _set_optional(calibrator: Calibrator, optional: bool) -> None:
+    for part in calibrator.modules():
+        if isinstance(part, Calibrator):
+            part.features_optional = optional
 
 
 def _check_kind(found: type, kind: type[Learned], path: str | os.PathLike[str]) -> None:

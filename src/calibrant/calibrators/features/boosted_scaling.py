@@ -16,7 +16,7 @@ from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.chunks import check_label_logits
 from calibrant.calibrators.base.folds import fold_by_scores
 from calibrant.calibrators.features.categories import check_names, feature_names, need_column, same_names
-from calibrant.calibrators.features.groups import fit_everyone
+from calibrant.calibrators.features.groups import EVIDENCE, fit_everyone
 from calibrant.calibrators.features.trees import BUFFERS, CodedColumn, Flags, Grower, Trees, joined_trees
 from calibrant.data.record import Column, Features
 from calibrant.rows import Chunk, RowSource
@@ -161,10 +161,10 @@ class Path:
     mass: float
 
     def best(self) -> int:
-        """Return how many trees gain most; 0 where that gain is less than its standard error."""
+        """Return how many trees gain most; 0 where that gain is less than two standard errors."""
         at = int(self.gain.argmax())
         error = math.sqrt(max(float(self.square[at] - self.gain[at] ** 2 / self.mass), 0.0))
-        return at + 1 if float(self.gain[at]) > error else 0
+        return at + 1 if float(self.gain[at]) > EVIDENCE * error else 0
 
 
 def boost(rows: BoostRows, fold: Tensor, *, depth: int, most: int, folds: int, rough: bool) -> tuple[list[Trees], Path]:
@@ -324,9 +324,9 @@ class BoostedScaling(Calibrator):
 
     The trees part rows by feature columns and by the class's own log-odds, so that what is wrong in an intersection of groups, along
     a number, or in a group at some confidences alone, is found without being named. T and b are fitted on
-    all rows first: neither, T, both, or both with a T of each class, whatever gains 2 nats a parameter. Trees
+    all rows first: neither, T, both, or both with a T of each class, whatever gains 4 nats a parameter. Trees
     are Newton steps of the log-loss, shrunk to 15 %; their number is the one with the least log-loss on rows that
-    a fit has not seen, and where that gains no more than its standard error there are none (``trees`` is 0).
+    a fit has not seen, and where that gains no more than two standard errors there are none (``trees`` is 0).
 
     Columns of names are categories; numbers are cut at thresholds, and NaN is missing. Rows with a name that the fit has not
     seen, and rows without features, get the global fit. All rows are needed in memory at once.

@@ -22,6 +22,7 @@ from calibrant.calibrators.features.categories import (
     to_buffer,
 )
 from calibrant.calibrators.features.groups import (
+    EVIDENCE,
     GroupChunk,
     Layout,
     fit_everyone,
@@ -61,13 +62,13 @@ class GroupScaling(Certified):
     """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
 
     Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are fitted on
-    all rows first: neither, T, both, or both with a T of each class, whatever gains 2 nats a parameter.
+    all rows first: neither, T, both, or both with a T of each class, whatever gains 4 nats a parameter.
     strength / N · Σ (u_g² + ‖v_g‖²) is added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the
-    one with the least log-loss on rows that a fit has not seen. Where no strength gains more than the standard error of its gain, no
+    one with the least log-loss on rows that a fit has not seen. Where no strength gains more than two standard errors of its gain, no
     group is told apart (``strength_used`` is inf). Slopes are held at u_g ≥ −1/C for C columns, so that no row's slope is negative.
     Every step is convex and ends with a gradient certificate.
 
-    Rows of a category that the fit has not seen, and rows without features, get the global fit.
+    Rows of a category that the fit has not seen get the global fit; where groups are told apart, rows without features are refused.
 
     Args:
         columns: Names of the feature columns; None takes all.
@@ -186,7 +187,7 @@ class GroupScaling(Certified):
         return used, *fit_groups(inputs, mass, layout, used, weak)
 
     def _chosen(self, inputs: RowSource, mass: float, layout: Layout, weak: Tensor) -> float:
-        """Return the strength with the least cross-fitted log-loss, or inf where it gains less than its standard error.
+        """Return the strength with the least cross-fitted log-loss, or inf where it gains less than two standard errors.
 
         What the other folds alone would give is one step of Newton's method away from ``weak`` (P,), the fit on all rows; the gain
         on a fold's rows is that of the exact log-loss.
@@ -202,7 +203,7 @@ class GroupScaling(Certified):
         sums, squares = inputs.total(held_out, torch.stack(thetas), layout)
         best = int(sums.argmax())
         gain, error = float(sums[best]), math.sqrt(max(float(squares[best] - sums[best] ** 2 / mass), 0.0))
-        return STRENGTHS[best] if gain > error else math.inf
+        return STRENGTHS[best] if gain > EVIDENCE * error else math.inf
 
     def _transform(self, logits: Tensor) -> Tensor:
         return keep_excluded(self._pooled(logits), logits)

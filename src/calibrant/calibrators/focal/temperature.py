@@ -6,13 +6,19 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
+from calibrant._core.check import check_choice, refuse
 from calibrant._core.numerics import scale_logits
 from calibrant.binning import Binning
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.focal.focal_grid import FocalGrid
 from calibrant.calibrators.focal.focal_search import Search, smallest_temperature, warn_at_end
-from calibrant.calibrators.focal.log_temperature import Passes, certified_root, fit_log_temperature, near_minimum
+from calibrant.calibrators.focal.log_temperature import (
+    Passes,
+    certified_root,
+    check_prior,
+    fit_log_temperature,
+    near_minimum,
+)
 from calibrant.calibrators.focal.presets import PRESETS, Grid, check_binning, check_grid, check_weights_count, resolve
 from calibrant.rows import RowSource
 
@@ -36,6 +42,8 @@ class TemperatureScaling(Calibrator):
             best of its grid and no more, and it can cost log-loss. It takes weights with bins of equal width only.
         binning: Bins of the ECE; None is the preset's, else ``EqualWidth(15)``.
         grid: Temperatures, or a preset's name; None is the continuous fit for "nll" and .01 … 10 for "ece".
+        prior: Standard deviation of a normal prior on log T about 0, for the continuous fit, such as the 0.5 of ``AutoCalibrator``:
+            without a wrong row T then stays near 1, and does not go to its bound. None for none.
 
     Attributes:
         temperature: The fitted T.
@@ -66,6 +74,7 @@ class TemperatureScaling(Calibrator):
         *,
         binning: Binning | None = None,
         grid: Grid = None,
+        prior: float | None = None,
     ) -> None:
         super().__init__()
         self.criterion = (
@@ -73,6 +82,14 @@ class TemperatureScaling(Calibrator):
         )
         self.binning = check_binning(binning)
         self.grid = check_grid(grid)
+        self.prior = check_prior(prior)
+        if self.prior is not None and (self.criterion == "ece" or self.grid is not None):
+            raise refuse(
+                "prior with the continuous fit by log-loss",
+                "criterion or grid beside it",
+                "leave one out",
+                argument="prior",
+            )
         self._declare("log_temperature", "certificate")
 
     @classmethod
@@ -115,7 +132,7 @@ class TemperatureScaling(Calibrator):
         criterion, preset, temperatures = resolve(self.criterion, self.binning, self.grid, otherwise=PRESETS["wang"])
         if criterion == "nll" and self.grid is None:
             start = float(self.log_temperature) if self.fitted else 0.0
-            root = fit_log_temperature(rows, start=start)
+            root = fit_log_temperature(rows, start=start, prior=self.prior)
             found, certificate = root.x, [root.value]
         else:
             binning = preset.binning if criterion == "ece" else None
