@@ -4,6 +4,7 @@ from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.accuracy import Accuracy, Error
 from calibrant.metrics.calibration_error import ACE, ECE, MCE
+from calibrant.metrics.canonical import CanonicalError
 from calibrant.metrics.classwise import ClasswiseECE
 from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
 from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
@@ -28,6 +29,7 @@ __all__ = [
     "Accuracy",
     "Brier",
     "CalibrationLoss",
+    "CanonicalError",
     "ClasswiseECE",
     "DebiasedECE",
     "Entropy",

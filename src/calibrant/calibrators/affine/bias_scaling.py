@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, Optimum, at_least, minimise
 from calibrant.calibrators.affine.fit import apply_affine, keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
@@ -53,9 +53,9 @@ class BiasScaling(Certified):
     slope: Tensor
     bias: Tensor
 
-    def __init__(self, *, prior_rows: float = 5.0) -> None:
+    def __init__(self, *, prior_rows: Positive = 5.0) -> None:
         super().__init__()
-        self.prior_rows = check_number(prior_rows, name="prior_rows", low=0, open_low=True)
+        self.prior_rows = prior_rows
         self._declare("slope", "bias", "certificate")
 
     @property

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant.calibrators.affine.fit import (
     AffineChunk,
     Ridge,
@@ -49,10 +49,10 @@ class DirichletCalibration(Certified):
     scale: Tensor
     bias: Tensor
 
-    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None:
+    def __init__(self, *, off_diagonal: NonNegative | None = None, intercept: NonNegative | None = None) -> None:
         super().__init__()
-        self.off_diagonal = None if off_diagonal is None else check_number(off_diagonal, name="off_diagonal", low=0)
-        self.intercept = None if intercept is None else check_number(intercept, name="intercept", low=0)
+        self.off_diagonal = off_diagonal
+        self.intercept = intercept
         self._declare("scale", "bias", "certificate")
 
     def _fit(self, rows: RowSource) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.constraints import Count, Positive
 from calibrant._core.minimise import Loss, Optimum, at_least, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, log_probs_of
 from calibrant.calibrators.base.calibrator import Certified
@@ -60,11 +60,11 @@ class KernelScaling(Certified):
     phases: Tensor
     coefficients: Tensor
 
-    def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
+    def __init__(self, *, waves: Count = 20, ridge: Positive = 2.0, width: Positive = 0.6) -> None:
         super().__init__()
-        self.waves = check_count(waves, name="waves", low=1)
-        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
-        self.width = check_number(width, name="width", low=0, open_low=True)
+        self.waves = waves
+        self.ridge = ridge
+        self.width = width
         self._declare("frequencies", "phases", "coefficients", "certificate")
 
     def learned(self) -> str:

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_choice, check_logits, check_number, check_sequence, refuse
+from calibrant._core.check import as_tensor, check_logits, check_number, check_sequence, refuse
+from calibrant._core.constraints import Number
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.calibrators.base.calibrator import Calibrator
@@ -222,15 +223,15 @@ class PriorShift(Calibrator):
         *,
         method: Literal["em", "bbse"] = "em",
         rates: Any = None,
-        floor: float | None = None,
+        floor: Annotated[float, Number(0, 1, open_high=True)] | None = None,
     ) -> None:
         super().__init__()
         if priors is not None and rates is not None:
             raise refuse("priors or rates", "both", "pass one of them")
         self.priors = None if priors is None else _check_priors(priors)
         self.rates = None if rates is None else _check_rates(rates)
-        self.method = check_choice(method, name="method", choices=("em", "bbse"))
-        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
+        self.method = method
+        self.floor = floor
         self._declare("source_priors", "new_priors", "offset", "low", "high", "confusion", "source_rows", "certificate")
 
     @classmethod

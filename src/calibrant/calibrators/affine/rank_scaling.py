@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import sort_down
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature
+from calibrant.calibrators.focal.log_temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["RankScaling"]
@@ -52,10 +52,10 @@ class RankScaling(Certified):
 
     learned_bounds = (("slopes", 0.0, 1e12), ("offsets", 0.0, 1e12))
 
-    def __init__(self, *, strength: float = 1.0, prior: float | None = None) -> None:
+    def __init__(self, *, strength: NonNegative = 1.0, prior: Positive | None = None) -> None:
         super().__init__()
-        self.strength = check_number(strength, name="strength", low=0)
-        self.prior = check_prior(prior)
+        self.strength = strength
+        self.prior = prior
         self._declare("slopes", "offsets", "certificate")
 
     def learned(self) -> str:

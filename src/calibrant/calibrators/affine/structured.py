@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative, Positive
 from calibrant.calibrators.affine.fit import (
     AffineChunk,
     Ridge,
@@ -15,7 +15,7 @@ from calibrant.calibrators.affine.fit import (
     log_probs_of,
 )
 from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature, mix_with_uniform
+from calibrant.calibrators.focal.log_temperature import fit_temperature, mix_with_uniform
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["StructuredMatrixScaling", "StructuredVectorScaling"]
@@ -32,10 +32,10 @@ class _Structured(Certified):
     scale: Tensor
     bias: Tensor
 
-    def __init__(self, *, strength: float = 1.0, prior: float | None = None) -> None:
+    def __init__(self, *, strength: NonNegative = 1.0, prior: Positive | None = None) -> None:
         super().__init__()
-        self.strength = check_number(strength, name="strength", low=0)
-        self.prior = check_prior(prior)
+        self.strength = strength
+        self.prior = prior
         self._declare("log_temperature", "share", "scale", "bias", "certificate")
 
     @property

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative, Positive
 from calibrant.calibrators.affine.fit import (
     AffineChunk,
     Ridge,
@@ -13,7 +13,7 @@ from calibrant.calibrators.affine.fit import (
     lift_excluded,
 )
 from calibrant.calibrators.base.calibrator import Certified
-from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature
+from calibrant.calibrators.focal.log_temperature import fit_temperature
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["MatrixScaling", "VectorScaling"]
@@ -28,10 +28,10 @@ class RidgeAffine(Certified):
     scale: Tensor
     bias: Tensor
 
-    def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
+    def __init__(self, *, ridge: NonNegative = 1.0, prior: Positive | None = None) -> None:
         super().__init__()
-        self.ridge = check_number(ridge, name="ridge", low=0)
-        self.prior = check_prior(prior)
+        self.ridge = ridge
+        self.prior = prior
         self._declare("scale", "bias", "certificate")
 
     def affine(self) -> tuple[Tensor, Tensor]:

@@ -4,16 +4,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from calibrant import binning
-from calibrant._core.check import check_choice, check_count, check_flag, refuse
+from calibrant._core.check import refuse
 from calibrant._core.check import shown as described
 from calibrant._core.config import build, config_of, renewed, shown
+from calibrant._core.constraints import Integer
 from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
 from calibrant._core.warn import warn_user
 from calibrant._objective.log_pairs import log_pair_of_top
@@ -249,18 +250,17 @@ class AutoCalibrator(Calibrator):
         keep_argmax: bool = False,
         keep: Keep | None = None,
         top_label: bool = False,
-        folds: int = 5,
+        folds: Annotated[int, Integer(2)] = 5,
         candidates: Sequence[Calibrator | Mapping[str, Any]] | None = None,
         features: Sequence[str] | Literal["all"] | None = None,
         absent_classes: Literal["learn", "keep"] = "learn",
     ) -> None:
         super().__init__()
-        self.keep_argmax = check_flag(keep_argmax, name="keep_argmax")
-        self.keep = None if keep is None else check_choice(keep, name="keep", choices=("argmax", "order"))
-        self.keep = "argmax" if self.keep_argmax and self.keep is None else self.keep
-        self.absent_classes = check_choice(absent_classes, name="absent_classes", choices=("learn", "keep"))
-        self.top_label = check_flag(top_label, name="top_label")
-        self.folds = check_count(folds, name="folds", low=2)
+        self.keep_argmax = keep_argmax
+        self.keep: Keep | None = "argmax" if keep_argmax and keep is None else keep
+        self.absent_classes = absent_classes
+        self.top_label = top_label
+        self.folds = folds
         named = list(candidates) if isinstance(candidates, Sequence) else [candidates]
         self.features = "all" if isinstance(features, str) and features == "all" else check_names(features)
         columns = None if self.features == "all" else self.features

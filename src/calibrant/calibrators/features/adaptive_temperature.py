@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_choice, check_count, check_flag, check_number, refuse, shown
+from calibrant._core.check import check_choice, refuse, shown
+from calibrant._core.constraints import Natural, Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators.affine.fit import LOWEST, keep_excluded
@@ -416,9 +417,9 @@ class AdaptiveTemperatureScaling(Certified):
         columns: Sequence[str] = (),
         *,
         by: Sequence[str] = LOGIT_FEATURES,
-        knots: int = 6,
+        knots: Natural = 6,
         bias: bool = True,
-        ridge: float = 1.0,
+        ridge: Positive = 1.0,
     ) -> None:
         super().__init__()
         if columns is None:
@@ -429,9 +430,9 @@ class AdaptiveTemperatureScaling(Certified):
         self.by = tuple(check_choice(one, name="by", choices=LOGIT_FEATURES) for one in named)
         if not isinstance(by, list | tuple) or len(set(by)) < len(by):
             raise refuse("distinct features of the logits as a list", shown(by), 'write ["confidence", "entropy"]')
-        self.knots = check_count(knots, name="knots", low=0)
-        self.bias = check_flag(bias, name="bias")
-        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
+        self.knots = knots
+        self.bias = bias
+        self.ridge = ridge
         self._declare("slopes", "biases", "limits", "knot", "highest", "center", "spread", "certificate")
         self.register_buffer("owner", torch.empty(0, dtype=torch.int64))
         self.register_buffer("sources", torch.empty(0, dtype=torch.uint8))

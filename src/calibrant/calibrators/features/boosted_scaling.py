@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Count, Integer
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -373,15 +374,15 @@ class BoostedScaling(Calibrator):
         self,
         columns: Sequence[str] | None = None,
         *,
-        depth: int = 5,
-        most_trees: int = 300,
-        folds: int | None = None,
+        depth: Annotated[int, Integer(1, _DEEPEST)] = 5,
+        most_trees: Count = 300,
+        folds: Annotated[int, Integer(2)] | None = None,
     ) -> None:
         super().__init__()
         self.columns = check_names(columns)
-        self.depth = check_count(depth, name="depth", high=_DEEPEST)
-        self.most_trees = check_count(most_trees, name="most_trees")
-        self.folds = None if folds is None else check_count(folds, name="folds", low=2)
+        self.depth = depth
+        self.most_trees = most_trees
+        self.folds = folds
         self._declare("slope", "bias", "held_out_gain")
         self.register_buffer("columns_", torch.empty(0, dtype=torch.uint8))
         self._keep(Trees.none())

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_flag, check_number, refuse, shown
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, minimise
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
@@ -76,11 +77,13 @@ class FeatureScaling(Certified):
     highest: Tensor
     names: Tensor
 
-    def __init__(self, columns: Sequence[str] | None = None, *, ridge: float = 1.0, bias: bool | None = None) -> None:
+    def __init__(
+        self, columns: Sequence[str] | None = None, *, ridge: Positive = 1.0, bias: bool | None = None
+    ) -> None:
         super().__init__()
         self.columns = check_names(columns)
-        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
-        self.bias = None if bias is None else check_flag(bias, name="bias")
+        self.ridge = ridge
+        self.bias = bias
         self._declare("slopes", "biases", "center", "spread", "lowest", "highest", "certificate")
         self.register_buffer("names", torch.empty(0, dtype=torch.uint8))
         self._known: tuple[str, ...] = ()

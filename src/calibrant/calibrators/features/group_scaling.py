@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_flag, check_number, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Integer, Positive
 from calibrant.calibrators.affine.fit import keep_excluded, lift_excluded
 from calibrant.calibrators.base.calibrator import Certified
 from calibrant.calibrators.base.chunks import check_label_logits
@@ -108,15 +110,15 @@ class GroupScaling(Certified):
         self,
         columns: Sequence[str] | None = None,
         *,
-        strength: float | None = None,
+        strength: Positive | None = None,
         bias: bool | None = None,
-        folds: int = 5,
+        folds: Annotated[int, Integer(2)] = 5,
     ) -> None:
         super().__init__()
         self.columns = check_names(columns)
-        self.strength = None if strength is None else check_number(strength, name="strength", low=0, open_low=True)
-        self.bias = None if bias is None else check_flag(bias, name="bias")
-        self.folds = check_count(folds, name="folds", low=2)
+        self.strength = strength
+        self.bias = bias
+        self.folds = folds
         self._declare("slope", "bias_", "slopes", "biases", "used", "certificate")
         self.register_buffer("categories", torch.empty(0, dtype=torch.uint8))
         self._known: list[Categories] = []

@@ -5,9 +5,10 @@ import math
 import torch
 from torch import Tensor
 
+from calibrant._core.constraints import Positive
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
-from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature, narrowed
+from calibrant.calibrators.focal.log_temperature import fit_temperature, narrowed
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["EnsembleTemperatureScaling"]
@@ -41,9 +42,9 @@ class EnsembleTemperatureScaling(Calibrator):
     log_temperature: Tensor
     weights: Tensor
 
-    def __init__(self, *, prior: float | None = None) -> None:
+    def __init__(self, *, prior: Positive | None = None) -> None:
         super().__init__()
-        self.prior = check_prior(prior)
+        self.prior = prior
         self._declare("log_temperature", "weights")
 
     @property

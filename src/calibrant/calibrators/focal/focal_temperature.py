@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
+from calibrant._core.constraints import Positive
 from calibrant._core.newton import ROUGH, Derivatives, newton
 from calibrant.binning import Binning
 from calibrant.calibrators.base.calibrator import Calibrator
@@ -18,7 +18,6 @@ from calibrant.calibrators.focal.focal_search import Best, Search, least_change,
 from calibrant.calibrators.focal.log_temperature import (
     T_HIGH,
     T_LOW,
-    check_prior,
     fit_log_temperature,
     fit_temperature,
     narrowed,
@@ -93,19 +92,17 @@ class FocalTemperatureScaling(Calibrator):
         gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
         grid: Grid = None,
         search: Literal["full", "line", "continuous"] = "full",
-        prior: float | None = None,
+        prior: Positive | None = None,
     ) -> None:
         super().__init__()
-        self.criterion = (
-            None if criterion is None else check_choice(criterion, name="criterion", choices=("nll", "ece"))
-        )
+        self.criterion = criterion
         self.binning = check_binning(binning)
         self.gammas = sorted({float(FocalScore(gamma).gamma) for gamma in as_list(gammas, name="gammas")})
         if not self.gammas:
             raise InputError("at least one of gammas", "none", "name some")
         self.grid = check_grid(grid)
-        self.search = check_choice(search, name="search", choices=("full", "line", "continuous"))
-        self.prior = check_prior(prior)
+        self.search = search
+        self.prior = prior
         by, _, _ = resolve(self.criterion, None, self.grid, otherwise=PRESETS["komisarenko"])
         if self.prior is not None and (self.search, by) != ("continuous", "nll"):
             raise InputError(

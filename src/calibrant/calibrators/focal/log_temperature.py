@@ -9,7 +9,6 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
 from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES, Root, increasing_root
 from calibrant._core.warn import warn_user
 from calibrant._kernels import cpu, cuda_sums
@@ -279,11 +278,6 @@ def _search(data: Passes, start: float, pull: float, dtype: torch.dtype) -> Root
 
 
 # Temperature as a first step of other methods: the plain optimum, or one held near 1 by a weak prior.
-
-
-def check_prior(prior: float | None) -> float | None:
-    """Return the standard deviation of a prior on log T, if it is None or a positive number."""
-    return None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
 
 
 def fit_temperature(rows: RowSource, prior: float | None) -> float:

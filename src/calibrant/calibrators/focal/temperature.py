@@ -6,7 +6,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, refuse
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Positive
 from calibrant._core.numerics import scale_logits
 from calibrant.binning import Binning
 from calibrant.calibrators.base.calibrator import Calibrator
@@ -15,7 +16,6 @@ from calibrant.calibrators.focal.focal_search import Search, smallest_temperatur
 from calibrant.calibrators.focal.log_temperature import (
     Passes,
     certified_root,
-    check_prior,
     fit_log_temperature,
     near_minimum,
 )
@@ -74,15 +74,13 @@ class TemperatureScaling(Calibrator):
         *,
         binning: Binning | None = None,
         grid: Grid = None,
-        prior: float | None = None,
+        prior: Positive | None = None,
     ) -> None:
         super().__init__()
-        self.criterion = (
-            None if criterion is None else check_choice(criterion, name="criterion", choices=("nll", "ece"))
-        )
+        self.criterion = criterion
         self.binning = check_binning(binning)
         self.grid = check_grid(grid)
-        self.prior = check_prior(prior)
+        self.prior = prior
         if self.prior is not None and (self.criterion == "ece" or self.grid is not None):
             raise refuse(
                 "prior with the continuous fit by log-loss",

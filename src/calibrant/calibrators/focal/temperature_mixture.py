@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number
+from calibrant._core.constraints import Positive
 from calibrant._core.newton import Derivatives, newton
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.chunks import check_label_logits
-from calibrant.calibrators.focal.log_temperature import check_prior, fit_temperature, mix_with_uniform, narrowed
+from calibrant.calibrators.focal.log_temperature import fit_temperature, mix_with_uniform, narrowed
 from calibrant.errors import InputError
 from calibrant.rows import Chunk, RowSource
 
@@ -52,14 +53,14 @@ class TemperatureMixture(Calibrator):
     log_temperature: Tensor
     share: Tensor
 
-    def __init__(self, mixing: str | float = "laplace", *, prior: float | None = None) -> None:
+    def __init__(self, mixing: str | float = "laplace", *, prior: Positive | None = None) -> None:
         super().__init__()
         if isinstance(mixing, str) and mixing not in {"laplace", "fit"}:
             raise InputError("mixing to be 'laplace', 'fit' or a number", f"{mixing!r}", "choose one of these")
         self.mixing = (
             mixing if isinstance(mixing, str) else check_number(mixing, name="mixing", low=0, high=1, open_high=True)
         )
-        self.prior = check_prior(prior)
+        self.prior = prior
         self._declare("log_temperature", "share")
 
     @property

@@ -1,12 +1,12 @@
 """Histogram binning of the top label: a bin's confidence becomes the accuracy seen in it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number
+from calibrant._core.constraints import Number
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import TIE, Binning, EqualMass, EqualWidth, split_starts
@@ -129,12 +129,12 @@ class HistogramBinning(Calibrator):
         binning: Binning | None = None,
         *,
         empty: Literal["identity", "midpoint", "nearest"] = "identity",
-        floor: float = 0.0,
+        floor: Annotated[float, Number(0, 0.5)] = 0.0,
     ) -> None:
         super().__init__()
         self.binning = check_binning(binning) or EqualWidth(15)
-        self.empty = check_choice(empty, name="empty", choices=("identity", "midpoint", "nearest"))
-        self.floor = check_number(floor, name="floor", low=0, high=0.5)
+        self.empty = empty
+        self.floor = floor
         self._declare("edges", "confidences")
 
     def learned(self) -> str:

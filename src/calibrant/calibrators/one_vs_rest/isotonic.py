@@ -1,12 +1,13 @@
 """Maps given by knots: a straight line between neighbours, constant outside."""
 
 from abc import abstractmethod
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import Number
 from calibrant._core.numerics import rank_in
 from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest
 from calibrant.calibrators.one_vs_rest.scores import summarised
@@ -31,9 +32,9 @@ class PiecewiseOneVsRest(OneVsRest):
     values: Tensor
     share: Tensor
 
-    def __init__(self, *, floor: float | None = None) -> None:
+    def __init__(self, *, floor: Annotated[float, Number(0, 1, open_high=True)] | None = None) -> None:
         super().__init__()
-        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
+        self.floor = floor
         self._declare("places", "values", "share")
 
     @abstractmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.constraints import NonNegative
 from calibrant._core.minimise import Loss, minimise
 from calibrant._core.numerics import in_row_chunks
 from calibrant._kernels import cpu
@@ -105,9 +105,9 @@ class RidgeOneVsRest(OneVsRest):
 
     coefficients: Tensor
 
-    def __init__(self, *, ridge: float) -> None:
+    def __init__(self, *, ridge: NonNegative) -> None:
         super().__init__()
-        self.ridge = check_number(ridge, name="ridge", low=0)
+        self.ridge = ridge
         self._declare("coefficients")
 
 

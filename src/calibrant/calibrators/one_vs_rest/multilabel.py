@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core import config as _plain
-from calibrant._core.check import check_number, refuse, shown
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import NonNegative
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant.calibrators.base.calibrator import Calibrator, Learned
 from calibrant.calibrators.one_vs_rest.logistic import PlattScaling
@@ -85,10 +86,10 @@ class MultiLabelCalibrator(Learned):
     facts: Tensor
     name_bytes: Tensor
 
-    def __init__(self, base: Calibrator | None = None, *, strength: float | None = 10.0) -> None:
+    def __init__(self, base: Calibrator | None = None, *, strength: NonNegative | None = 10.0) -> None:
         super().__init__()
         self.base = check_base(PlattScaling() if base is None else base)
-        self.strength = None if strength is None else check_number(strength, name="strength", low=0)
+        self.strength = strength
         self.own = nn.ModuleList()
         self.register_buffer("uses", torch.empty(0, dtype=torch.int64))
         self.register_buffer("name_bytes", torch.empty(0, dtype=torch.uint8))

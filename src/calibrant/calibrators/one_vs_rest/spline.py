@@ -1,9 +1,11 @@
 """Spline calibration: a smooth curve in the log-odds."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.constraints import Integer, Positive
 from calibrant.calibrators.one_vs_rest.maps import LogisticFit, LogOddsChunk, OneVsRest, natural_spline
 from calibrant.calibrators.one_vs_rest.scores import Scores, summarised
 from calibrant.rows import RowSource
@@ -40,10 +42,10 @@ class SplineCalibration(OneVsRest):
     places: Tensor
     coefficients: Tensor
 
-    def __init__(self, knots: int = 5, *, ridge: float = 1.0) -> None:
+    def __init__(self, knots: Annotated[int, Integer(3)] = 5, *, ridge: Positive = 1.0) -> None:
         super().__init__()
-        self.knots = check_count(knots, name="knots", low=3)
-        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
+        self.knots = knots
+        self.ridge = ridge
         self._declare("places", "coefficients")
 
     def _fit(self, rows: RowSource) -> None:

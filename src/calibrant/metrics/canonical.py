@@ -1,0 +1,156 @@
+"""The error of the whole probability vector, as a mean over rows: the largest mean of ⟨v, y − p⟩ over directions v(p)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._core.constraints import Level
+from calibrant._core.minimise import Loss, minimise
+from calibrant.data.checks import Data, need_predictions
+from calibrant.data.leakage import hash_rows
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
+from calibrant.metrics._base import Metric, Norm
+
+__all__ = ["CanonicalError"]
+
+_FOLDS = 5
+_MIX = 0x2545F4914F6CDD1D  # odd: multiplication spreads a hash's low bits upwards (Vigna 2016)
+_SLOPE = 1.0  # rows of ridge on the common slope, the one parameter that nearly all models need
+
+
+@dataclass(frozen=True)
+class CanonicalError(Metric):
+    """E ‖E[y | p] − p‖_q, q = 1 or 2: how far the whole probability vector is from the class frequencies where it is given.
+
+    ‖c − p‖_q is the largest ⟨v, c − p⟩ over v of dual norm ≤ 1, and E[y | p] = c, so E ⟨v(p), y − p⟩ is at most the error for every
+    v that depends on p alone. Here v is the dual vector of ĉ − p for a recalibration ĉ fitted without the row's fold: sign(ĉ − p) for
+    q = 1, (ĉ − p) / ‖ĉ − p‖ for q = 2. The value is a mean over rows, so intervals and groups apply; its lower end lies below
+    the error whatever ĉ is, and a negative value says that none was found. ĉ has a slope and a bias for each class, after a common
+    slope, so what lies beyond these is missed: the estimate is a lower bound, near the error where they describe it.
+
+    Args:
+        norm: q.
+        part: "all"; "over": rows of which ĉ gives the decision less than p does, so that they are over-confident; "under": the others.
+            The two add up to "all".
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> data = Predictions.from_probs([[0.8, 0.2]] * 500 + [[0.3, 0.7]] * 500, [0, 1] * 500)
+        >>> round(CanonicalError()(data), 2), round(CanonicalError(part="under")(data), 2)
+        (0.5, 0.0)
+
+    References:
+        Berta et al. 2026, arXiv 2602.24230 (variational estimators of L_p calibration errors).
+    """
+
+    norm: Norm = 1
+    part: Literal["all", "over", "under"] = "all"
+
+    better = "zero"  # an estimate may be negative, the error is not
+    bounds = (-2.0, 2.0)
+    notion = "canonical"
+    cite = "Berta et al. 2026"
+    needs_classes = True
+
+    def __call__(self, data: Data) -> float:
+        """Return the value on ``data``, a Python float."""
+        rows = self.rows(data)
+        weight = need_predictions(data, metric=self).weights
+        return float(rows.mean() if weight is None else rows @ weight.double() / weight.sum())
+
+    def rows(self, data: Data) -> Tensor:
+        """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
+
+        Args:
+            data: Labelled, with all classes.
+        """
+        predictions = need_predictions(data, metric=self)
+        p, direction = self._directions(predictions)
+        at_label = direction.gather(1, predictions.need_labels()[:, None])[:, 0]
+        return at_label - (direction * p).sum(dim=1)
+
+    def limit(self, data: Data, *, level: Level = 0.95) -> float:
+        """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
+
+        Args:
+            data: Labelled, with all classes.
+            level: In (0, 1).
+        """
+        predictions = need_predictions(data, metric=self)
+        p, direction = self._directions(predictions)
+        # the labels of a fold decide nothing about its rows' v: their mean is 0 and their variance that of ⟨v, y⟩ under p
+        spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
+        weight = predictions.weights
+        once = torch.ones_like(spread) if weight is None else weight.double()
+        square = once if predictions.weight_kind == "frequency" else once.square()
+        quantile = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+        return quantile * math.sqrt(float(square @ spread.clamp_min(0.0))) / float(once.sum())
+
+    def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
+        """Return p and v, (N, K) each."""
+        labels = predictions.need_labels()
+        if len(labels) < 2:
+            raise InputError(f"at least two rows for {self}", f"{len(labels)}", "it fits one part and measures another")
+        p = predictions.log_probs.exp() if predictions.given_probs is None else predictions.given_probs.double()
+        weight = torch.ones(len(p), dtype=torch.float64, device=p.device)
+        weight = weight if predictions.weights is None else predictions.weights.double()
+        weight = weight / weight.mean() if predictions.weight_kind == "sampling" else weight
+        # equal rows share a fold, so that a row of weight 3 is three rows; groups share one, since their rows are alike
+        key = hash_rows(predictions.logits, labels) if predictions.groups is None else predictions.groups.cpu()
+        fold = (((key * _MIX) >> 33) & 0x7FFFFFFF) % _FOLDS
+        recalibrated = p.clone()
+        for held in (fold == k for k in range(_FOLDS)):
+            rest = (~held).to(p.device) & (weight > 0)
+            if bool(held.any()) and bool(rest.any()):
+                recalibrated[held] = _recalibrated(p[rest], labels[rest], weight[rest], p[held])
+        gap = recalibrated - p
+        if self.norm == 1:
+            direction = gap.sign()
+        else:
+            direction = gap / gap.norm(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        if self.part != "all":
+            over = gap.gather(1, predictions.predicted[:, None]) < 0
+            direction = torch.where(over == (self.part == "over"), direction, 0.0)
+        return p, direction
+
+
+def _recalibrated(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
+    """Return softmax((1 + t + u_k) x_k + b_k) of rows ``new`` (M, K), fitted on rows ``p`` (N, K); x = log((1 − ε) p + ε / K).
+
+    The log-loss plus ridges is convex; ridges of K rows on each u_k and b_k are those of structured vector scaling (Berta et al. 2025),
+    and ε = 1 / (N + 1) bounds what one saturated row can do.
+    """
+    mass, classes = float(weight.sum()), p.shape[1]
+    share = 1 / (mass + 1)
+    x, fresh = (((1 - share) * part + share / classes).log() for part in (p, new))
+    hot = torch.nn.functional.one_hot(labels, classes).double()
+    # θ = (t, u, b) enters by v = t + u and b: a matrix of ones and zeros
+    spread = torch.zeros(2 * classes, 2 * classes + 1, dtype=torch.float64, device=p.device)
+    spread[:classes, 0] = 1.0
+    spread[:, 1:] = torch.eye(2 * classes)
+
+    def logits(theta: Tensor, inputs: Tensor) -> Tensor:
+        slope, bias = (spread @ theta).split(classes)
+        return inputs * (1 + slope) + bias
+
+    def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_q = torch.log_softmax(logits(theta, x), dim=1)
+        q = log_q.exp()
+        residual = (q - hot) * weight[:, None]
+        inputs = torch.cat([x * q, q], dim=1)  # Cov_q of (x_k e_k, e_k): its diagonal part less the outer product
+        weighted = inputs * weight[:, None]
+        hessian = -inputs.T @ weighted
+        for i, j, moment in ((0, 0, x * x), (0, 1, x), (1, 0, x), (1, 1, torch.ones_like(x))):
+            block = hessian[i * classes : (i + 1) * classes, j * classes : (j + 1) * classes]
+            block.diagonal().add_((weight[:, None] * q * moment).sum(dim=0))
+        gradient = torch.cat([(residual * x).sum(dim=0), residual.sum(dim=0)])
+        return -(weight @ (hot * log_q).sum(dim=1)), spread.T @ gradient, spread.T @ hessian @ spread
+
+    ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
+    ridge[0] = _SLOPE / mass
+    theta = minimise(Loss(mass, derivatives, ridge=ridge), torch.zeros_like(ridge)).theta
+    return torch.softmax(logits(theta, fresh), dim=1)
