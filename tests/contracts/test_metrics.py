@@ -19,6 +19,7 @@ from calibrant.metrics import (
     MCE,
     NLL,
     SKCE,
+    CanonicalError,
     ClasswiseECE,
     Entropy,
     KernelECE,
@@ -47,7 +48,7 @@ EXTRA: list[Metric] = [
 ]
 SUMS = [metric for metric in [*METRICS, *EXTRA] if isinstance(metric, SumMetric)]
 PAIRS = [metric for metric in METRICS if not metric.needs_classes]
-NEED_TWO = (KernelECE, SKCE)
+NEED_TWO = (CanonicalError, KernelECE, SKCE)
 
 
 def sample(rows: int = 300, classes: int = 4, *, scale: float = 2.0, seed: int = 0) -> Predictions:

@@ -106,7 +106,7 @@ def fit_labels(
     from calibrant.cli._calibrators import make_calibrator
     from calibrant.data.splits import pick_name
 
-    request.refuse("features", "top_label")
+    request.refuse("features", "top_label", "keep")
     if as_json and output == STREAM:
         raise InputError("a file for the calibrator beside --json", "- for both", "name one by --output")
     name = one_file(file)

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Number, Positive
+from calibrant._core.warn import warn_user
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
+from calibrant.errors import InputError, UsageWarning
 from calibrant.metrics._base import Metric
 
 __all__ = ["SKCE", "KernelECE"]
 
+_FEW_CLASSES = 3
 TILE = 1 << 19  # float64 entries of a tile of the N × N kernel matrix: 4 MiB
 SMALLEST = 1e-300  # replaces a probability of 0 under a logarithm
 SUBSAMPLE = 1000  # number of evenly spaced rows from which a kernel width is chosen
@@ -55,6 +57,13 @@ class KernelECE(Metric):
     def __call__(self, data: Data) -> float:
         """Return the value on ``data``, a Python float."""
         predictions = need_predictions(data, metric=self)
+        if predictions.classes > _FEW_CLASSES:
+            # measured on calibrated models: .17 at K = 3, .68 at 10, .83 at 50, where the error is 0
+            warn_user(
+                f"expected at most {_FEW_CLASSES} classes for KernelECE, got {predictions.classes}, among which rows are too far apart "
+                "for a kernel regression: its value is mostly bias; use CanonicalError",
+                UsageWarning,
+            )
         p, hot = _vectors(predictions, metric=self)
         weight = predictions.weights
         width = chosen_width(_some(p, weight)) if self.width is None else self.width

@@ -39,7 +39,7 @@ class RankScaling(Certified):
     Examples:
         >>> z, y = torch.tensor([[3.0, 1.0, 0.0]]).repeat(10, 1), torch.tensor([0] * 6 + [1] * 3 + [2])
         >>> RankScaling(strength=0.01).fit(z, y)(z[:1]).softmax(dim=1)
-        tensor([[0.6000, 0.3000, 0.1000]])
+        tensor([[0.6006, 0.2985, 0.1010]])
 
     References:
         After Zhang et al. 2025, arXiv 2507.06516 (monotone maps of sorted logits).
