@@ -23,7 +23,7 @@ from benchmarks.mechanisms import population
 from calibrant import Predictions
 from calibrant.errors import CalibrantError
 from calibrant.evaluate import compare
-from calibrant.metrics import ECE, NLL, Accuracy, Brier
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, Metric, TopLabelECE
 from calibrant.operate import Monitor, check
 from calibrant.statistics import interval, null_band
 
@@ -90,10 +90,21 @@ class Population:
     @property
     def ece(self) -> float:
         """Σ_b |E (confidence − correct) 1_b| over 15 bins of equal width."""
-        top = self.p.max(axis=1)
-        edges = np.arange(BINS + 1) / BINS
-        index = np.clip(np.searchsorted(edges, top, side="left") - 1, 0, BINS - 1)
-        return float(np.abs(np.bincount(index, self.share * (top - self.right))).sum())
+        return self._binned(self.p.max(axis=1), self.right)
+
+    @property
+    def classwise(self) -> float:
+        """(1/K) Σ_k Σ_b |E (p_k − y_k) 1_b| over 15 bins of equal width of each class."""
+        return sum(self._binned(self.p[:, k], self.truth[:, k]) for k in range(self.p.shape[1])) / self.p.shape[1]
+
+    @property
+    def toplabel(self) -> float:
+        """The ECE's sum over the bins of each decided class."""
+        return self._binned(self.p.max(axis=1), self.right, self.predicted)
+
+    def _binned(self, p: Floats, truth: Floats, part: NDArray[np.int64] | int = 0) -> float:
+        index = np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, p, side="left") - 1, 0, BINS - 1)
+        return float(np.abs(np.bincount(index + BINS * part, self.share * (p - truth))).sum())
 
     def applies(self, promise: str) -> bool:
         """Return whether ``promise`` says anything about this population."""
@@ -278,7 +289,8 @@ def _weighted() -> Iterator[Population]:
 
 POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted())
 
-METRICS = {"accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE()}
+METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "nll": NLL(), "brier": Brier(), "ece": ECE()}
+METRICS |= {"classwise": ClasswiseECE(), "toplabel": TopLabelECE()}
 
 
 def _interval(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import stats
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
+from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import (
     ACE,
@@ -22,6 +24,7 @@ from calibrant.metrics import (
     Brier,
     ClasswiseECE,
     DebiasedECE,
+    MeanMetric,
     SmoothECE,
     TopLabelECE,
 )
@@ -35,7 +38,7 @@ from calibrant.statistics import (
     null_outcomes,
     redraw,
 )
-from calibrant.statistics.binned import corrected_error
+from calibrant.statistics.binned import corrected_error, gap_variance
 from calibrant.statistics.hall import skewed_ends, transformed
 from calibrant.statistics.interval import share_interval, wilson
 from calibrant.statistics.means import Spread, _ends, mean_error, mean_interval, paired_test
@@ -98,10 +101,6 @@ def test_what_has_no_interval_is_refused_with_the_reason() -> None:
 def test_intervals_of_errors_hold_the_figure_and_reach_0_only_when_calibrated(metric: ECE) -> None:
     for temperature, starts_at_zero in ((1.0, True), (0.3, False)):
         data = model(temperature, rows=1000 if starts_at_zero else 4000)
-        if starts_at_zero and not isinstance(metric, ECE | DebiasedECE):
-            with pytest.raises(NoIntervalError, match="is chance"):
-                interval(metric, data)
-            continue
         found = interval(metric, data)
         assert (found.low == 0) == starts_at_zero
         assert found.low <= found.estimate <= found.high <= 1
@@ -123,7 +122,7 @@ def test_an_interval_from_a_table_needs_no_rows() -> None:
     data = model(0.5)
     cells = ECE().cells(data)
     null = null_draws(ECE(), data, seed=0)
-    assert error_interval(cells.table(), null) == interval(ECE(), data, seed=0)
+    assert error_interval(cells.table(moments=True), null) == interval(ECE(), data, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -289,27 +288,78 @@ def test_few_units_tell_nothing() -> None:
         paired_test(torch.ones(5), groups=torch.zeros(5, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("metric", [NLL(), Brier(), TopLabelECE(), ClasswiseECE(), DebiasedECE()], ids=repr)
-def test_few_wrong_decisions_refuse_an_interval_and_say_what_would_do(metric: ECE) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(300, 3, generator=generator) + torch.tensor([12.0, 0.0, 0.0])
-    labels = torch.zeros(300, dtype=torch.int64)
-    labels[:3] = 1
-    with pytest.raises(NoIntervalError, match=r"got 3 of 300; measure on about 1,600 rows"):
-        interval(metric, Predictions.from_logits(logits, labels))
+def test_few_wrong_decisions_are_bounded_by_what_the_probabilities_allow_or_refused() -> None:
+    # three errors of one size among 300 equal rows: Clopper and Pearson's bounds of their share, times that size
+    data = Predictions.from_probs([[0.99, 0.01]] * 300, [0] * 297 + [1] * 3)
+    share = stats.binomtest(3, 300).proportion_ci(method="exact")
+    for metric, right, wrong in ((NLL(), -np.log(0.99), -np.log(0.01)), (Brier(), 2 * 0.01**2, 2 * 0.99**2)):
+        found = interval(metric, data)
+        exact = (right + share.low * (wrong - right), right + share.high * (wrong - right))
+        assert (found.low, found.high) == pytest.approx(exact, rel=1e-9)
+    none = interval(Brier(), Predictions.from_probs([[0.99, 0.01]] * 300, [0] * 300))
+    assert none.high == pytest.approx(2e-4 + (1 - 0.025 ** (1 / 300)) * (wrong - right), rel=1e-9)
+    # one large error is not informative beside many small ones
+    mixed = Predictions.from_probs([[0.51, 0.49]] * 60 + [[0.999, 0.001]] * 940, [1] * 30 + [0] * 970)
+    assert interval(NLL(), mixed).high - NLL()(mixed) > 3 * np.log(999) / 1000
+    for metric, few in ((DebiasedECE(), data), (Asymmetric(), data)):
+        with pytest.raises(NoIntervalError, match=r"got 3 of 300; measure on about 1,600 rows"):
+            interval(metric, few)
+
+
+@dataclass(frozen=True)
+class Asymmetric(MeanMetric):
+    """A mean that does not say what it could have been."""
+
+    better, bounds, notion, cite = "lower", (0.0, 1.0), "proper score", "–"
+
+    def rows(self, data: Data) -> torch.Tensor:
+        return data.confidence.square() * ~data.correct
+
+
+@pytest.mark.parametrize("metric", [ClasswiseECE(), TopLabelECE(), ECE(EqualWidth(500))], ids=repr)
+@pytest.mark.parametrize(("temperature", "calibrated"), [(1.0, True), (0.2, False)])
+def test_many_bins_have_an_interval_that_reaches_0_only_where_calibrated(
+    metric: ECE, temperature: float, calibrated: bool
+) -> None:
+    data = model(temperature, rows=1000)
+    found = interval(metric, data)
+    if calibrated:
+        assert found.method == "plug-in less the noise of its bins"
+    assert (found.low == 0) == calibrated
+    assert found.low <= found.estimate < found.high
+    few = interval(metric, data[:50])
+    assert few.high - few.low > found.high - found.low
+
+
+def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
+    # outcomes hardly vary, confidences do: the standard error is that of the rows p − y, whatever the bins hold
+    p = torch.linspace(0.935, 0.999, 2000, dtype=torch.float64)
+    y = torch.ones(2000)
+    for weight in (None, torch.arange(2000) % 3 + 1, torch.linspace(0.1, 2, 2000, dtype=torch.float64)):
+        table = BinTable.from_pairs(torch.zeros(2000, dtype=torch.int64), p, y, bins=1, weight=weight, moments=True)
+        part = (torch.ones(2000) if weight is None else weight).double()
+        gap = (part * (p - y)).sum() / part.sum()
+        v = part.square() if weight is not None and weight.is_floating_point() else part
+        exact = (v * (p - y - gap).square()).sum() / part.sum() ** 2
+        torch.testing.assert_close(gap_variance(table)[0], exact)
+        one, other = (
+            BinTable.from_pairs(
+                torch.zeros(1000, dtype=torch.int64),
+                p[rows],
+                y[rows],
+                bins=1,
+                weight=None if weight is None else weight[rows],
+                moments=True,
+            )
+            for rows in (slice(0, 1000), slice(1000, 2000))
+        )
+        torch.testing.assert_close(gap_variance(one + other)[0], exact)
 
 
 def test_the_error_of_a_model_that_was_always_right_is_bounded_by_its_rows() -> None:
     found = interval(ECE(), BinaryPairs.from_probs([0.999] * 300, [1] * 300))
     assert found.low == 0
     assert found.high > 1 - 0.001 - 0.99  # that of 99 % accuracy, from which 300 right decisions are not rare
-
-
-def test_bins_that_hold_hardly_a_row_refuse_an_interval() -> None:
-    with pytest.raises(NoIntervalError, match="is chance; use fewer bins"):
-        interval(ECE(EqualWidth(500)), model(rows=300))
-    with pytest.raises(NoIntervalError, match="is chance; use fewer bins"):
-        interval(ClasswiseECE(), model(rows=300))
 
 
 def test_the_level_if_calibrated_of_grouped_rows_is_wider_and_known_for_bins_alone() -> None:

@@ -1,6 +1,6 @@
 """The table of sums a bin that every binned error, diagram and calibrator is computed from; public in ``calibrant.binning``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ class BinTable:
         sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
         total: Samples seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
         squares: (B,) float64, sums of squared sampling weights; None where each sample counts once.
+        second: (4, B) float64 Σ vp, Σ vy, Σ vp², Σ vpy, which variances are made of: v is the square of a sampling weight, else how
+            often a sample counts. None where only the value of a metric is asked for.
     """
 
     count: Tensor
@@ -29,18 +31,24 @@ class BinTable:
     sum_y: Tensor
     total: float
     squares: Tensor | None = None
+    second: Tensor | None = None
 
     @classmethod
-    def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
+    def from_pairs(
+        cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None, moments: bool = False
+    ) -> "BinTable":
         """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
 
-        ``weight`` (N,) holds int64 counts or float64 sampling weights, as ``Predictions.weights`` does.
+        ``weight`` (N,) holds int64 counts or float64 sampling weights, as ``Predictions.weights`` does; ``moments`` asks for ``second``.
         """
         total = int(index.shape[0]) if weight is None else weight.sum().item()
         if int(index.shape[0]) and int(index.min()) < 0:
             keep = index >= 0
             index, p, y = index[keep], p[keep], y[keep]
             weight = None if weight is None else weight[keep]
+        if moments:
+            table = cls.from_pairs(index, p, y, bins=bins, weight=weight)
+            return replace(table, total=total, second=_second_moments(index, p.double(), y.double(), weight, bins))
         if weight is not None:
             return cls._weighted(index, p, y, weight, bins=bins, total=total)
         if index.is_cuda and bins <= _FEW_BINS:
@@ -75,8 +83,9 @@ class BinTable:
                 "merge tables of one binning only",
             )
         squares = None if self.squares is None or other.squares is None else self.squares + other.squares
+        second = None if self.second is None or other.second is None else self.second + other.second
         sums = (self.count + other.count, self.sum_p + other.sum_p, self.sum_y + other.sum_y)
-        return BinTable(*sums, self.total + other.total, squares)
+        return BinTable(*sums, self.total + other.total, squares, second)
 
     @property
     def filled(self) -> Tensor:
@@ -96,18 +105,43 @@ class BinTable:
     @property
     def weight(self) -> Tensor:
         """(B,) float64: share of all samples in each bin."""
-        return self.count.to(torch.float64) / (self.total if self.total > 0 else 1)
+        return self.count.to(torch.float64) / self.mass
+
+    @property
+    def mass(self) -> float:
+        """The sum of all weights, and 1 of an empty table: what sums are divided by."""
+        return self.total if self.total > 0 else 1
 
     @property
     def squared_shares(self) -> Tensor:
         """(B,) float64: Σ (w_i / Σw)² over the samples of each bin: what variances of weighted means are made of."""
-        total = self.total if self.total > 0 else 1
-        return self.weight / total if self.squares is None else self.squares / total**2
+        return self.weight / self.mass if self.squares is None else self.squares / self.mass**2
 
     @property
     def effective(self) -> Tensor:
         """(B,): samples of equal weight that would vary as much as those of each bin: (Σw)² / Σw²."""
         return self.count if self.squares is None else self.count**2 / torch.where(self.count > 0, self.squares, 1)
+
+    @property
+    def gap_squares(self) -> tuple[Tensor, Tensor]:
+        """(B,) Σ v (p − y) and Σ v (p − y)², of outcomes 0 and 1; by the bins' means alone if ``second`` is None.
+
+        Then all samples of a bin are taken to have its mean probability, which leaves out Σ v (p − p̄)² − 2 Σ v (p − p̄)(y − ȳ).
+        """
+        if self.second is not None:
+            p, y, pp, py = self.second
+            return p - y, pp - 2 * py + y
+        size = self.count.double() if self.squares is None else self.squares
+        return size * self.gap, size * (self.rate * (1 - self.rate) + self.gap.square())
+
+    @property
+    def noise(self) -> Tensor:
+        """(B,) Σ v p (1 − p), the variance of Σ w y if the probabilities are calibrated; by the bins' means if ``second`` is None."""
+        if self.second is not None:
+            return (self.second[0] - self.second[2]).clamp_min(0)
+        size = self.count.double() if self.squares is None else self.squares
+        mean = (self.sum_p / self.filled).clamp(0, 1)
+        return size * mean * (1 - mean)
 
     def errors(self, *, norm: float = 1) -> Tensor:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
@@ -134,6 +168,13 @@ class BinTable:
             raise refuse(
                 "at least one row for a binned error", "a selection of none", "check how the rows were selected"
             )
+
+
+def _second_moments(index: Tensor, p: Tensor, y: Tensor, weight: Tensor | None, bins: int) -> Tensor:
+    v = torch.ones_like(p) if weight is None else weight.double()
+    v = v.square() if weight is not None and weight.is_floating_point() else v
+    columns = (v * p, v * y, v * p * p, v * p * y)
+    return torch.stack([torch.bincount(index, weights=column, minlength=bins) for column in columns])
 
 
 def _device_sums(index: Tensor, p: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:

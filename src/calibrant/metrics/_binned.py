@@ -12,7 +12,7 @@ from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Rows
 from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.statistics import error_interval, null_outcomes
-from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees, sampled_errors
+from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees
 from calibrant.statistics.interval import Interval, normal_quantile
 from calibrant.statistics.means import need_groups
 from calibrant.statistics.squares import BinnedRows
@@ -73,14 +73,12 @@ def cells_interval(
 ) -> Interval:
     """Return the interval of Σ_b weight_b |gap_b|, for groups that of sampling whole groups."""
     null = null_tables(cells, groups, draws=draws, seed=seed).errors() if null is None else null
-    if groups is None and cells.weight is not None and cells.weight.is_floating_point():
-        spread, whole = sampled_errors(cells, level=level)
-        return error_interval(cells.table(), null, level=level, spread=spread, error=whole)
+    table = cells.table(moments=True)
     if groups is None:
-        return error_interval(cells.table(), null, level=level)
+        return error_interval(table, null, level=level)
     sums = cluster_sums(cells, groups)
-    error = cluster_error(cells, sums, level=level, degrees=group_degrees(groups, cells.weight))
-    return error_interval(cells.table(), null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
+    error = cluster_error(table, sums, level=level, degrees=group_degrees(groups, cells.weight))
+    return error_interval(table, null, level=level, spread=sums.square().sum(dim=0).sqrt(), error=error)
 
 
 def rooted_interval(square: float, error: float, *, level: float) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees
 from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import mean_error, need_errors, need_groups
+from calibrant.statistics.means import mean_error, need_groups
 
 __all__ = ["ClasswiseECE"]
 
@@ -145,17 +145,15 @@ class ClasswiseECE(SumMetric[ClassTables]):
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
-            NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
+            NoIntervalError: For fewer than ten groups.
         """
         predictions = need_predictions(data, metric=self)
         need_groups(predictions.groups, what=self)
-        need_errors(predictions, what=self)
         if predictions.classes == 2:  # both classes have the same error: counted twice it would look more certain
             one = ECE(self.binning).interval(predictions.one_vs_rest(1), level=level, draws=draws, seed=seed, null=null)
             return replace(one, estimate=self(predictions))
         table = self._table(predictions)
         error = mean_error(self._signed(predictions, table), groups=predictions.groups, weight=predictions.weights)
-        error_interval(table, torch.zeros(1), level=level, error=error)  # raises before labels are drawn
         null = self.null_draws(data, draws=draws, seed=seed) if null is None else null
         return error_interval(table, null, level=level, error=error, scale=1 / predictions.classes)
 

@@ -1,17 +1,21 @@
 """Proper scores: negative log-likelihood and Brier score."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 
 import torch
 from torch import Tensor
 
+from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning.row_sums import plain_scores
 from calibrant.data.checks import Data, need_predictions
+from calibrant.data.predictions import Predictions
 from calibrant.errors import ZeroProbabilityWarning
 from calibrant.functional.formulas import brier_rows
 from calibrant.metrics._base import MeanMetric, MeanState
+from calibrant.statistics.events import Excess
 
 __all__ = ["NLL", "Brier"]
 
@@ -53,6 +57,10 @@ class NLL(MeanMetric):
             )
         return rows
 
+    def excess(self, data: Data) -> Excess:
+        """Return what the rows can be: −log p_j for the label j."""
+        return _excess(need_predictions(data, metric=self), lambda logs: -logs, lambda logs: -logs.amax(dim=1))
+
 
 @dataclass(frozen=True)
 class Brier(MeanMetric):
@@ -79,3 +87,24 @@ class Brier(MeanMetric):
     def rows(self, data: Data) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
         return brier_rows(need_predictions(data, metric=self))
+
+    def excess(self, data: Data) -> Excess:
+        """Return what the rows can be: Σ_k p_k² + 1 − 2 p_j for the label j."""
+
+        def least(logs: Tensor) -> Tensor:
+            return (2 * logs).exp().sum(dim=1) + 1 - 2 * logs.amax(dim=1).exp()
+
+        return _excess(need_predictions(data, metric=self), lambda logs: -2 * logs.exp(), least)
+
+
+def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: Callable[[Tensor], Tensor]) -> Excess:
+    """Return what a loss can be, from its part (n, K) that depends on the label and its least value (n,), of log-probabilities."""
+    parts = []
+    for rows in row_chunks(len(predictions), predictions.classes):
+        logs = predictions[rows].log_probs
+        above = loss(logs)
+        above = above - above.amin(dim=1, keepdim=True)
+        # a label of probability 0 is not expected
+        square = torch.where(logs > -inf, logs.exp() * above.square(), 0.0).sum(dim=1)
+        parts.append(torch.stack([least(logs), square, above.amax(dim=1)]))
+    return Excess(*torch.cat(parts, dim=1))

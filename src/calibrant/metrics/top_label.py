@@ -1,6 +1,5 @@
 """Top-label calibration error: confidence against accuracy within each predicted class."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -15,12 +14,10 @@ from calibrant.errors import InputError
 from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.metrics._binned import cells_interval, null_tables
 from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import need_errors, need_groups
+from calibrant.statistics.means import need_groups
 from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["TopLabelECE"]
-
-ERRORS_A_BIN = 0.5  # wrong (and correct) decisions per non-empty bin, below which no interval is offered
 
 
 @dataclass(frozen=True)
@@ -107,14 +104,10 @@ class TopLabelECE(SumMetric[TopLabelTable]):
         """Return the interval of the error in these bins (``statistics.error_interval``).
 
         Raises:
-            NoIntervalError: For few wrong decisions or groups, and where the bins hold too few rows.
+            NoIntervalError: For fewer than ten groups.
         """
         need_groups(data.groups, what=self)
-        cells = self.cells(data)
-        filled = int(torch.unique(cells.index[cells.index >= 0]).shape[0])
-        # with fewer wrong decisions than this, most bins hold none
-        need_errors(data, what=self, least=math.ceil(filled * ERRORS_A_BIN))
-        return cells_interval(cells, groups=data.groups, level=level, draws=draws, seed=seed, null=null)
+        return cells_interval(self.cells(data), groups=data.groups, level=level, draws=draws, seed=seed, null=null)
 
 
 def _padded(table: BinTable, size: int) -> BinTable:

@@ -16,10 +16,11 @@ of a calibrated model: at δ = 0, where the error is not differentiable, this te
 high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that is larger: the correction is too large where
 |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
 
-*No interval.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
-with the root of the number of bins. So no interval is returned (``chance_decides``) where the noise is spread over more than
-about 25 bins and either the correction exceeds half of the half-width (near calibration), or the expected gaps of bins with
-fewer than two expected events do.
+*Many bins.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
+with the root of the number of bins. Where the noise is spread over more than about 25 bins and the correction exceeds half of the
+half-width, or the expected gaps of bins with fewer than two expected events do (``chance_decides``), nothing is corrected: with
+the errors e_b of the d_b the triangle inequality gives Σ |d_b| − Σ |e_b| ≤ Σ |δ_b|, and E Σ |d_b| ≥ Σ |δ_b|. So low is the
+plug-in minus the (1 + level)/2 quantile of the noise, and high the plug-in + z √Σ s_b².
 """
 
 import math
@@ -29,14 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_kind, check_level
+from calibrant._core.arguments import check_level
 from calibrant._core.check import check_number, check_row_tensor, refuse, shown
 from calibrant.binning import BinTable
-from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
-from calibrant.statistics._tables import need_table
 from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import student_quantile
 
 __all__ = [
     "BinnedEstimate",
@@ -89,9 +89,7 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
         >>> estimate.plug_in.item() > estimate.corrected.item()
         True
     """
-    signed = need_table(table).gap * table.weight
-    if spread is not None:
-        _check_spread(spread, table)
+    signed = table.gap * table.weight
     spread = gap_variance(table).sqrt() if spread is None else spread
     corrected = unfold(signed.abs(), spread)
     return BinnedEstimate(signed.abs().sum(dim=-1), corrected.sum(dim=-1), spread.square().sum(dim=-1).sqrt())
@@ -100,36 +98,40 @@ def corrected_error(table: BinTable, *, spread: Tensor | None = None) -> BinnedE
 def gap_variance(table: BinTable, *, pseudo: float = 0.0) -> Tensor:
     """Return the variance s_b² (…, B) of weight_b · gap_b, where the number of rows in a bin is random too.
 
-    It uses counts and sums only: within a bin the outcomes have variance a (1 − a). The variance of the probabilities, at
-    most a quarter of the squared bin width, and their covariance with the outcomes are neglected. The result is too large where
-    accuracy rises at least half as fast as confidence within the bin, and otherwise too small by at most that quarter.
+    Row i contributes v_i (x_i 1[i in b] − d_b) with x = p − y and its part v_i of the mass, so s_b² = Σ v² x² − 2 d_b Σ v² x + d_b² Σ v²:
+    no model of how outcomes depend on probabilities or weights is needed. A table without second moments takes all rows of a bin to
+    have its mean probability.
 
     Args:
         table: Counts and sums (…, B).
         pseudo: Number of pseudo-rows, half of them correct, distributed over the bins in proportion to their rows: z² for a
             width > 0 where all decisions are correct.
     """
-    added = pseudo * table.weight
-    if table.squares is None:
-        rate = (table.sum_y + added / 2) / (table.count + added).clamp_min(1e-300)
-        second = table.weight * (rate * (1 - rate) + table.gap.square())
-        return (second - (table.weight * table.gap).square()).clamp_min(0) / max(table.total, 1)
-    rate = (table.rate * table.effective + added / 2) / (table.effective + added).clamp_min(1e-300)
     signed, part = table.weight * table.gap, table.squared_shares
-    second = part * (rate * (1 - rate) + table.gap.square()) - 2 * part * signed * table.gap
-    return (second + signed.square() * part.sum(dim=-1, keepdim=True)).clamp_min(0)
+    linear, square = table.gap_squares
+    variance = (square - 2 * signed * linear) / table.mass**2 + signed.square() * part.sum(dim=-1, keepdim=True)
+    added = pseudo * table.weight
+    rate = (table.rate * table.effective + added / 2) / (table.effective + added).clamp_min(1e-300)
+    wider = rate * (1 - rate) - table.rate * (1 - table.rate)
+    return (variance + part * wider).clamp_min(0)
 
 
 def table_error(table: BinTable, *, level: float = 0.95) -> Tensor:
     """Return the standard error (…) of Σ_b weight_b |gap_b| of independent rows, with pseudo-rows as in Wilson's interval.
 
+    It is the larger one of that of independent bins and that of the signed sum, times the ratio of the quantiles of Student's t and
+    the normal: with sampling weights, of the effective sample size (Σw)² / Σw².
+
     Args:
         table: Counts and sums (…, B).
         level: Of the interval, which sets the number z² of pseudo-rows.
     """
-    pseudo = normal_quantile((1 + check_level(level)) / 2) ** 2
-    need_table(table)
-    return gap_variance(table, pseudo=pseudo).sum(dim=-1).sqrt()
+    quantile, part = normal_quantile((1 + level) / 2), table.squared_shares.sum(dim=-1)
+    (linear, square), whole = table.gap_squares, table.errors()
+    signed = (square - 2 * whole[..., None] * torch.sign(table.gap) * linear).sum(dim=-1) / table.mass**2
+    apart = gap_variance(table, pseudo=quantile**2).sum(dim=-1)
+    wider = student_quantile((1 + level) / 2, max(1 / float(part.max()) - 1, 1)) / quantile
+    return torch.maximum(apart, signed + whole.square() * part).sqrt() * wider
 
 
 def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.95) -> Tensor:
@@ -140,9 +142,6 @@ def chance_decides(table: BinTable, found: BinnedEstimate, *, level: float = 0.9
         found: The corrected error of ``table``.
         level: Of the interval.
     """
-    need_table(table)
-    _need_estimate(found)
-    check_level(level)
     limit = MOST_CHANCE * normal_quantile((1 + level) / 2) * found.error
     rate, mean = table.sum_y / table.filled, (table.sum_p / table.filled).clamp(0, 1)
     variance = torch.maximum(rate * (1 - rate), mean * (1 - mean))
@@ -194,32 +193,35 @@ def error_interval(
         Interval: ``estimate`` is the plug-in; the true value is that of the population in these same bins.
 
     Raises:
-        NoIntervalError: If the correction for chance outweighs the interval (``chance_decides``).
+        InputError: If ``null`` is no tensor of numbers, or the table holds no row.
     """
     check_level(level)
     check_number(scale, name="scale", low=0, open_low=True)
-    need_table(table)
-    if error is not None:
-        error = check_number(error, name="error", low=0)
+    _need_table(table)
     if not check_row_tensor(null, name="null").shape[0]:
         raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
-    if bool(chance_decides(table, found, level=level)):
-        raise NoIntervalError(
-            "chance to be a small part of the error",
-            (
-                f"{float(found.plug_in) * scale:.4f} of which about "
-                f"{float(found.plug_in - found.corrected) * scale:.4f} is chance"
-            ),
-            "use fewer bins or a coarser metric such as ECE(), or measure on more rows",
-        )
     # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this
     # keeps the coverage at and near a true error of 0, where the normal approximation fails
-    gate = quantiles(null.cpu().double().numpy(), level=level)[1] / scale
-    low, high = interval_ends(found, torch.as_tensor(gate), level=level)
-    plug_in, high_end = float(found.plug_in) * scale, min(float(high) * scale, 1.0)
-    return Interval(plug_in, float(low) * scale, high_end, level, "folded-normal inversion, null-test gate")
+    gate = torch.as_tensor(quantiles(null.cpu().double().numpy(), level=level)[1] / scale)
+    if bool(chance_decides(table, found, level=level)):
+        low, high = _uncorrected_ends(table, found, gate, level=level)
+        method = "plug-in less the noise of its bins"
+    else:
+        (low, high), method = interval_ends(found, gate, level=level), "folded-normal inversion, null-test gate"
+    return Interval(float(found.plug_in) * scale, float(low) * scale, min(float(high) * scale, 1.0), level, method)
+
+
+def _uncorrected_ends(table: BinTable, found: BinnedEstimate, gate: Tensor, *, level: float) -> tuple[Tensor, Tensor]:
+    """Return the ends for many bins: the plug-in less the noise that the gate has if calibrated, and plus its own error.
+
+    The outcomes of a miscalibrated model may vary more than if calibrated: the noise grows as the bins' standard errors do.
+    """
+    part, rate, own = table.squared_shares, table.rate, table.noise / table.mass**2
+    more = (part * rate * (1 - rate)).sqrt().sum(dim=-1) / own.sqrt().sum(dim=-1).clamp_min(1e-300)
+    high = found.plug_in + normal_quantile((1 + level) / 2) * found.error
+    return (found.plug_in - gate * more.clamp_min(1)).clamp_min(0), high
 
 
 def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
@@ -230,9 +232,7 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
         gate: (…) the (1 + level) / 2 quantile of the plug-in of a calibrated model.
         level: Nominal coverage.
     """
-    half = normal_quantile((1 + check_level(level)) / 2) * _need_estimate(found).error
-    if not isinstance(gate, Tensor) or gate.shape != found.plug_in.shape or not gate.is_floating_point():
-        raise refuse(f"gate of shape {tuple(found.plug_in.shape)}", shown(gate), "pass a quantile of null_draws")
+    half = normal_quantile((1 + level) / 2) * found.error
     low = torch.where(found.plug_in > gate, (found.corrected - half).clamp_min(0), 0.0)
     return low, torch.maximum(found.centre + half, found.plug_in)
 
@@ -260,7 +260,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     """
     from scipy.stats import binom
 
-    count = need_table(table).effective.cpu().double()
+    count = _need_table(table).effective.cpu().double()
     mean = (table.sum_p / table.filled).cpu().clamp(0, 1)
     count = count if table.squares is None else torch.where(count > 0, count.round().clamp_min(1), 0)
     tail = (1 - check_level(level)) / 2
@@ -269,13 +269,7 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     return low, high
 
 
-def _need_estimate(found: Any) -> BinnedEstimate:
-    return check_kind(found, BinnedEstimate, name="found", remedy="pass corrected_error(table)")
-
-
-def _check_spread(spread: Any, table: BinTable) -> None:
-    check_row_tensor(spread, name="spread", dims=table.gap.dim(), floating=True)
-    if spread.shape != table.gap.shape or not bool((spread >= 0).all()):
-        raise refuse(
-            f"spread of shape {tuple(table.gap.shape)}, ≥ 0", shown(spread), "pass one number per bin, or None"
-        )
+def _need_table(table: Any) -> BinTable:
+    if not isinstance(table, BinTable) or table.total <= 0:
+        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
+    return table

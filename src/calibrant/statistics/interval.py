@@ -12,6 +12,7 @@ from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics._results import Interval
+from calibrant.statistics.events import Events, HasExcess
 from calibrant.statistics.means import mean_interval, mean_of, need_errors, need_groups, student_quantile
 
 __all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "normal_quantile", "share_interval", "wilson"]
@@ -80,7 +81,16 @@ def interval(
             return share_interval(int((rows * weight).sum()), int(weight.sum()), level=level)
         return sampled_share_interval(rows, weight, level=level)
     need_groups(predictions.groups, what=metric)
-    need_errors(predictions, what=metric)
+    if predictions.groups is None and isinstance(metric, HasExcess):
+        excess = metric.excess(predictions)
+        events = Events.of(rows, excess, weight)
+        if not events.enough and math.isfinite(events.most):
+            low, high = events.mean_ends(excess.least, weight, level=level)
+            return Interval(
+                mean_of(rows, weight), low, high, level, "Clopper–Pearson for the effective number of errors"
+            )
+    else:
+        need_errors(predictions, what=metric)
     return mean_interval(rows, groups=predictions.groups, level=level, weight=weight)
 
 

@@ -22,6 +22,9 @@ from calibrant.statistics.hall import skewed_ends, transformed
 __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
+ENOUGH = (
+    20  # effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range
+)
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
 # over-confident of two equally good models was preferred in up to 73 % of samples. 20 is a rule of thumb that few cells were
 # simulated at: accuracy .99 at 5,000 and 20,000 rows stays within the level.

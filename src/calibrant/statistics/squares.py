@@ -4,7 +4,7 @@
 is the ECE. The sampling bias of either is subtracted, so both can be negative.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant._core.arguments import check_index, check_row_weight
 from calibrant._core.check import check_count, check_row_tensor
 from calibrant.binning import BinTable
-from calibrant.statistics._tables import need_table
+from calibrant.statistics.binned import gap_variance
 
 __all__ = ["BinnedRows", "left_over", "squared_error", "squared_gaps"]
 
@@ -41,9 +41,9 @@ class BinnedRows:
         check_index(self.index, rows=rows, bins=check_count(self.bins, name="bins"))
         check_row_weight(self.weight, rows=rows)
 
-    def table(self) -> BinTable:
-        """Return the bin table."""
-        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight)
+    def table(self, *, moments: bool = False) -> BinTable:
+        """Return the bin table, with ``moments`` its second moments too."""
+        return BinTable.from_pairs(self.index, self.p, self.y, bins=self.bins, weight=self.weight, moments=moments)
 
     @property
     def shares(self) -> Tensor:
@@ -68,7 +68,6 @@ def squared_error(table: BinTable) -> Tensor:
     References:
         Kumar, Liang & Ma 2019, Definition 5.1; Bröcker 2012.
     """
-    need_table(table)
     variance = table.rate * (1 - table.rate) / left_over(table)
     return (table.weight * torch.where(table.effective > 1, table.gap.square() - variance, 0.0)).sum(dim=-1)
 
@@ -82,7 +81,7 @@ def left_over(table: BinTable) -> Tensor:
     Args:
         table: Counts and sums.
     """
-    left = need_table(table).effective - 1
+    left = table.effective - 1
     return torch.where(left > 0, left, 1)
 
 
@@ -105,9 +104,7 @@ def squared_gaps(table: BinTable) -> Tensor:
     References:
         Widmann, Lindsten & Zachariah 2019, the unbiased estimator of the squared kernel calibration error.
     """
-    square = (need_table(table).weight * table.gap).square()
-    part = table.squared_shares
-    left = 1 - part.sum(dim=-1, keepdim=True)
-    variance = part * (table.rate * (1 - table.rate) + table.gap.square() - 2 * table.weight * table.gap.square())
-    variance = variance + square * (1 - left)
-    return torch.where(left > 0, square - variance / torch.where(left > 0, left, 1), 0.0).sum(dim=-1)
+    left = 1 - table.squared_shares.sum(dim=-1, keepdim=True)
+    # not with the table's second moments, so that the metric is one function of counts and sums, however they were summed
+    variance = gap_variance(replace(table, second=None)) / torch.where(left > 0, left, 1)
+    return torch.where(left > 0, (table.weight * table.gap).square() - variance, 0.0).sum(dim=-1)
