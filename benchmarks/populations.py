@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.mechanisms import population
 from calibrant import Predictions
 from calibrant.errors import CalibrantError
-from calibrant.evaluate import compare
+from calibrant.evaluate import compare, subgroups
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, Metric, TopLabelECE
 from calibrant.operate import Monitor, check
 from calibrant.statistics import interval, null_band
@@ -339,6 +339,19 @@ def _compare(population: Population, figure: str, n: int, seed: int) -> dict[str
     return {"shown": float(row.p_value is not None), "broken": float(row.winner is not None)}
 
 
+def _subgroups(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
+    """A calibrated model is off in no group, whatever its probabilities: any is found in at most 5 %."""
+    del figure
+    data = replace(population, truth=population.p).draw(n, seed)
+    rng = np.random.default_rng([seed, n])
+    features = {"even": rng.integers(4, size=n), "skewed": rng.geometric(0.4, size=n).clip(max=6)}
+    try:
+        found = subgroups(data, features, draws=2000, seed=seed)
+    except CalibrantError:
+        return {"shown": 0.0}
+    return {"shown": float(bool(found.rows)), "broken": float(found.p_value < 0.05)}
+
+
 def _limit(population: Population, figure: str, n: int, seed: int) -> dict[str, float]:
     """A calibrated model exceeds its 97.5 % limit in at most 2.5 %."""
     calibrated = replace(population, truth=population.p)
@@ -368,6 +381,7 @@ PROMISES: dict[str, tuple[Trial, str]] = {
     **{f"no-worse-{figure}": (_no_worse, figure) for figure in ("nll", "brier")},
     **{f"compare-{figure}": (_compare, figure) for figure in ("nll", "brier")},
     "limit-ece": (_limit, "ece"),
+    "subgroups": (_subgroups, "ece"),
     "monitor": (_monitor, "ece"),
 }
 

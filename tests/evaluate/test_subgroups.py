@@ -34,7 +34,7 @@ def test_the_group_that_is_off_comes_first() -> None:
     assert worst.low < 0.1 < worst.high
     assert worst.all_low < worst.low < worst.high < worst.all_high
     assert found.p_value == worst.p_adjusted < 0.001
-    assert found.verdict.startswith("1 of 10 groups has a larger gap") or "groups have" in found.verdict
+    assert "of 10 groups " in found.verdict and "further off than chance explains" in found.verdict
     assert "over-confident" in str(found)
     assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
     assert sum(row.n for row in found.rows) == 3 * 4000
@@ -224,3 +224,31 @@ def test_few_clusters_with_the_event_do_not_shrink_its_variance(positives: int) 
     expected = 2 * stats.t(499).sf(z)
     assert clusters.p == pytest.approx(expected, rel=1e-6)  # before: 5e-5 of three, 0 of none
     assert clusters.high - clusters.low >= 0.99 * (rows.high - rows.low)
+
+
+@pytest.mark.parametrize("top", [False, True])
+def test_a_group_whose_mean_is_right_and_whose_shape_is_not_is_found(top: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(4000, 2, generator=generator, dtype=torch.float64)
+    odd = torch.arange(4000) % 10 == 0
+    drawn = torch.where(odd[:, None], z / 12, z)
+    y = torch.multinomial(drawn.softmax(dim=1), 1, generator=generator)[:, 0]
+    data = Predictions.from_logits(z, y)
+    clusters = torch.arange(4000) // 4
+    for predictions in (data, Predictions(data.logits, data.labels, clusters)):
+        found = subgroups(predictions.top_label() if top else predictions, {"s": odd.long()})
+        assert found.rows[0].p_adjusted < 1e-3
+        if not top:
+            assert found.rows[0].evidence == "shape"
+            assert "calibration error" in found.verdict
+            assert found.rows[1].p_adjusted > 0.05
+
+
+def test_clusters_of_one_large_size_leave_their_group_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(2000, generator=generator, dtype=torch.float64)
+    y = (torch.rand(2000, generator=generator) < p).long()
+    code = torch.where(torch.arange(2000) < 400, 0, torch.arange(2000))  # of 1,000 rows one cluster holds 400
+    found = subgroups(BinaryPairs.from_probs(p, y, groups=code), {"half": torch.arange(2000) // 1000})
+    assert found.left_out == 1
+    assert [row.group for row in found.rows] == ["half = 1"]

@@ -143,6 +143,12 @@ class BinTable:
         mean = (self.sum_p / self.filled).clamp(0, 1)
         return size * mean * (1 - mean)
 
+    @property
+    def expected_events(self) -> Tensor:
+        """(B,) Σ p (1 − p), times the share of the bin's samples that are worth one of equal weight: what its noise is worth."""
+        size = self.count.double() if self.squares is None else self.squares
+        return self.effective * self.noise / torch.where(size > 0, size, 1)
+
     def errors(self, *, norm: float = 1) -> Tensor:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
 

@@ -2,95 +2,180 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.data.predictions import BinaryPairs
 from calibrant.evaluate._partition import Parts
+from calibrant.statistics.means import Clusters
+from calibrant.statistics.squares import BinnedRows
 
 Floats = NDArray[np.float64]
 BINS = 15
+FEWEST_EVENTS = 5.0  # effective Σ p (1 − p) of a group, or of bins put together, below which a gap is far from normal
 
 
 @dataclass(frozen=True)
 class EventRows:
-    """The event of every row, as arrays; ``share`` adds up to 1, and ``noise`` is its variance's part if calibrated."""
+    """The event of every row in its bin, its part of the mass, and its cluster if rows are not independent."""
 
-    p: Floats
-    y: Floats
+    binned: BinnedRows
     share: Floats
-    noise: Floats
-    third: Floats
-    times: Floats  # rows that each row stands for
-    bin: NDArray[np.int64]
     cluster: NDArray[np.int64] | None
-    weight: Tensor | None
 
     @classmethod
     def of(cls, pairs: BinaryPairs) -> "EventRows":
         """Return the rows of ``pairs``."""
-        p, y = pairs.p.cpu().double().numpy(), pairs.y.cpu().double().numpy()
-        weight = None if pairs.weights is None else pairs.weights.cpu()
-        once = np.ones(len(p)) if weight is None else weight.double().numpy()
-        sampled = pairs.weight_kind == "sampling"
-        share, variance = once / once.sum(), p * (1 - p)
-        noise = variance * (share**2 if sampled else once / once.sum() ** 2)
-        third = variance * (1 - 2 * p) * (share**3 if sampled else once / once.sum() ** 3)
-        cluster = None
-        if pairs.groups is not None:
-            cluster = np.unique(pairs.groups.cpu().numpy(), return_inverse=True)[1]
-        index = EqualWidth(BINS).assign(pairs.p.cpu()).numpy()
-        return cls(p, y, share, noise, third, np.ones(len(p)) if sampled else once, index, cluster, weight)
+        p, weight = pairs.p.cpu().double(), None if pairs.weights is None else pairs.weights.cpu()
+        binned = BinnedRows(EqualWidth(BINS).assign(pairs.p.cpu()), p, pairs.y.cpu().double(), BINS, weight)
+        cluster = None if pairs.groups is None else np.unique(pairs.groups.cpu().numpy(), return_inverse=True)[1]
+        return cls(binned, binned.shares.numpy(), cluster)
 
     @property
-    def degrees(self) -> int | None:
-        """Clusters less one; None where rows are independent."""
-        return None if self.cluster is None else int(self.cluster.max())
+    def sampled(self) -> bool:
+        """Whether rows have sampling weights."""
+        return self.binned.weight is not None and self.binned.weight.is_floating_point()
+
+    @property
+    def residual(self) -> Floats:
+        """(N,) share (p − y)."""
+        return np.asarray(self.share * (self.binned.p - self.binned.y).numpy())
+
+    @property
+    def noise(self) -> Floats:
+        """(N,) the variance of each row's residual if calibrated; of a counted row, of all its repetitions."""
+        p = self.binned.p.numpy()
+        return np.asarray(self._squared_share * p * (1 - p))
+
+    @property
+    def _squared_share(self) -> Floats:
+        mass = 1.0 if self.binned.weight is None else float(self.binned.weight.sum())
+        return self.share**2 if self.sampled or self.binned.weight is None else self.share / mass
 
 
 @dataclass(frozen=True)
 class GroupSums:
-    """One group: where its rows are, and their sums."""
+    """One group: where its rows are, and their sums.
+
+    Args:
+        parts: The partition.
+        at: Which of its parts.
+        table: The group's bins, with second moments.
+        whole: Mass of all rows of all groups.
+        third: Σ of the rows' third central moments of share · y, if calibrated.
+        cells: (B,) number of the cell of each bin: neighbours are put together until they expect ``FEWEST_EVENTS``.
+        units: (U, cells) sums over the clusters of the group, centred and scaled so that their squares add up to the variance.
+        degrees: Of freedom of that variance; infinite for independent rows, whose variance is known if calibrated.
+        effective: Clusters of equal size that are worth as much.
+    """
 
     parts: Parts
     at: int
     table: BinTable
-    n: int
-    mass: float
-    gap: float  # Σ share (p − y), of all rows' mass
-    noise: float
+    whole: float
     third: float
-    expected: float
-    null: Floats  # (B,) variance of each bin's part of the gap, if calibrated
+    cells: NDArray[np.int64]
+    units: Floats | None = None
+    degrees: float = math.inf
+    effective: float = math.inf
 
     @classmethod
     def of(cls, rows: EventRows, parts: Parts, at: int) -> "GroupSums":
         """Return the sums of part ``at`` of ``parts``."""
         inside = np.flatnonzero(parts.code == at)
-        share, p, y, home = rows.share[inside], rows.p[inside], rows.y[inside], rows.bin[inside]
-        weight = None if rows.weight is None else rows.weight[torch.from_numpy(inside)]
-        table = BinTable.from_pairs(
-            torch.from_numpy(home), torch.from_numpy(p), torch.from_numpy(y), bins=BINS, weight=weight
-        )
-        noise = rows.noise[inside]
-        total, effective = float(noise.sum()), float((share * p * (1 - p)).sum()) ** 2
-        return cls(
-            parts,
-            at,
-            table,
-            round(float(rows.times[inside].sum())),
-            float(share.sum()),
-            float((share * (p - y)).sum()),
-            total,
-            float(rows.third[inside].sum()),
-            effective / total if total > 0 else 0.0,
-            np.asarray(np.bincount(home, weights=noise, minlength=BINS), dtype=np.float64),
-        )
+        chosen, b = torch.from_numpy(inside), rows.binned
+        weight = None if b.weight is None else b.weight[chosen]
+        mine = BinnedRows(b.index[chosen], b.p[chosen], b.y[chosen], BINS, weight)
+        table, whole = mine.table(moments=True), float(len(b.p) if b.weight is None else b.weight.sum())
+        p, share = mine.p.numpy(), rows.share[inside]
+        cubed = share**3 if rows.sampled or weight is None else weight.numpy() / whole**3
+        third = float((cubed * p * (1 - p) * (1 - 2 * p)).sum())
+        found = cls(parts, at, table, whole, third, _cells(table.expected_events.numpy()))
+        if rows.cluster is None:
+            return found
+        _, code = np.unique(rows.cluster[inside], return_inverse=True)
+        count, k = int(code.max()) + 1, int(found.cells[-1]) + 1
+        sizes = np.bincount(code, weights=share)
+        flat = code * k + found.cells[mine.index.numpy()]
+        sums = np.bincount(flat, weights=rows.residual[inside], minlength=count * k).reshape(count, k)
+        clusters = Clusters.of(torch.from_numpy(sizes))
+        units = (sums - np.outer(sizes / sizes.sum(), sums.sum(axis=0))) * clusters.scale.numpy()[:, None]
+        return replace(found, units=units, degrees=clusters.degrees, effective=clusters.effective)
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """(N,) whether each row belongs to it."""
+        return np.asarray(self.parts.code == self.at)
+
+    @property
+    def n(self) -> int:
+        """Rows, by their counts if they have any."""
+        return round(self.table.total) if self.table.squares is None else int(self.inside.sum())
+
+    @property
+    def mass(self) -> float:
+        """Its share of all rows' mass."""
+        return self.table.total / self.whole
+
+    @property
+    def gap(self) -> float:
+        """Σ share (p − y), of all rows' mass."""
+        return float((self.table.sum_p - self.table.sum_y).sum()) / self.whole
+
+    @property
+    def null(self) -> Floats:
+        """(B,) variance of each bin's part of the gap, if calibrated and rows are independent."""
+        return np.asarray(self.table.noise.numpy() / self.whole**2)
+
+    @property
+    def noise(self) -> float:
+        """Variance of the gap, if calibrated and rows are independent."""
+        return float(self.null.sum())
+
+    @property
+    def expected(self) -> float:
+        """Effective number of expected events Σ p (1 − p)."""
+        return float(self.table.expected_events.sum())
+
+    def shape_p(self) -> float:
+        """Return the p-value of Σ z² over its cells: whether bins of the group are off, though its mean may be right.
+
+        z are the cells' gaps over their standard errors if calibrated. Σ z² has the mean k and, of independent rows, the variance
+        Σ (2 + κ) with the kurtosis κ ≈ 1 / expected events; it is compared with the χ² of these moments (Hosmer & Lemeshow's
+        statistic for fixed probabilities). Over clusters the variance is 2 Σ r² with the cells' correlations r, and F takes χ²'s
+        place.
+        """
+        from scipy.stats import chi2, f
+
+        k = int(self.cells[-1]) + 1
+        if k < 2:
+            return 1.0
+        signed = (self.table.sum_p - self.table.sum_y).numpy() / self.whole
+        gap, null = (np.bincount(self.cells, weights=x, minlength=k) for x in (signed, self.null))
+        if self.units is None:
+            events = np.bincount(self.cells, weights=self.table.expected_events.numpy(), minlength=k)
+            spread = (2 + 1 / events).sum()
+            degrees = 2 * k**2 / spread
+            return float(chi2.sf((gap**2 / null).sum() * degrees / k, degrees))
+        covariance = self.units.T @ self.units
+        own = np.diag(covariance)
+        degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
+        return float(f.sf((gap**2 / np.maximum(own, null)).sum() / k, degrees, self.degrees))
+
+
+def _cells(expected: Floats) -> NDArray[np.int64]:
+    """Return the cell (B,) of each bin; the last cell takes what is left."""
+    cells, cell, held = np.zeros(len(expected), dtype=np.int64), 0, 0.0
+    for b, events in enumerate(expected):
+        cells[b] = cell
+        held += events
+        if held >= FEWEST_EVENTS and expected[b + 1 :].sum() >= FEWEST_EVENTS:
+            cell, held = cell + 1, 0.0
+    return cells
 
 
 def covariance_of(rows: EventRows, found: Sequence[GroupSums]) -> Floats:
@@ -98,18 +183,12 @@ def covariance_of(rows: EventRows, found: Sequence[GroupSums]) -> Floats:
     partitions = list({id(one.parts): one.parts for one in found}.values())
     places = {id(parts): [(i, one.at) for i, one in enumerate(found) if one.parts is parts] for parts in partitions}
     if rows.cluster is not None:
-        residual = rows.share * (rows.p - rows.y)
         count = int(rows.cluster.max()) + 1
         sums = np.zeros((count, len(found)))
         for i, one in enumerate(found):
-            inside = one.parts.code == one.at
-            sums[:, i] = np.bincount(rows.cluster[inside], weights=residual[inside], minlength=count)
-            sums[:, i] -= (
-                sums[:, i].sum()
-                * np.bincount(rows.cluster[inside], weights=rows.share[inside], minlength=count)
-                / one.mass
-            )
-        return _at_least_of_rows(sums.T @ sums * (count / (count - 1)), found)
+            assert one.units is not None
+            sums[np.unique(rows.cluster[one.inside]), i] = one.units.sum(axis=1)
+        return _at_least_of_rows(sums.T @ sums, found)
     covariance = np.zeros((len(found), len(found)))
     for first in partitions:
         for second in partitions:
@@ -136,8 +215,8 @@ def _at_least_of_rows(covariance: Floats, found: Sequence[GroupSums]) -> Floats:
     return np.asarray(raised)
 
 
-def largest_drawn(covariance: Floats, *, degrees: int | None, draws: int, seed: int) -> Floats:
-    """Return the largest |statistic| (draws,) over groups, in order of size: of Student's t with few clusters."""
+def largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
+    """Return the largest |z| (draws,) over groups of normal statistics with these correlations, in order of size."""
     spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     correlation = covariance / np.outer(spread, spread)
     values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
@@ -146,10 +225,7 @@ def largest_drawn(covariance: Floats, *, degrees: int | None, draws: int, seed: 
     found, step = np.empty(draws), max(1, (1 << 22) // len(spread))
     for start in range(0, draws, step):
         size = min(step, draws - start)
-        drawn = rng.standard_normal((size, len(spread))) @ root
-        if degrees is not None:
-            drawn /= np.sqrt(rng.chisquare(degrees, size=(size, 1)) / degrees)
-        found[start : start + size] = np.abs(drawn).max(axis=1)
+        found[start : start + size] = np.abs(rng.standard_normal((size, len(spread))) @ root).max(axis=1)
     return np.sort(found)
 
 
@@ -161,18 +237,15 @@ def gap_spread(group: GroupSums, rows: EventRows) -> tuple[float, float]:
     better in simulation: for sampling weights, whose few large ones make the estimated skewness noise, and where the standard error
     is that of a calibrated group, which does not vary with the outcomes.
     """
-    inside = group.parts.code == group.at
-    share = rows.share[inside] / group.mass
-    part = share * (rows.p[inside] - rows.y[inside] - group.gap / group.mass)
-    sampled = rows.weight is not None and rows.weight.is_floating_point()
-    times, factor = np.ones(1), 1.0
-    if rows.cluster is not None:
-        part = np.bincount(rows.cluster[inside], weights=part)
-        factor = (rows.degrees + 1) / rows.degrees if rows.degrees else 0.0
-    elif not sampled:
-        times = rows.times[inside]
+    if group.units is None:
+        inside, weight = group.inside, rows.binned.weight
+        share = rows.share[inside] / group.mass
+        part = share * ((rows.binned.p - rows.binned.y).numpy()[inside] - group.gap / group.mass)
+        times = np.ones(1) if rows.sampled or weight is None else weight.numpy()[inside]
         part = part / times
+    else:
+        times, part = np.ones(1), group.units.sum(axis=1) / group.mass
     square, cube = (float((times * part**power).sum()) for power in (2, 3))
-    error, calibrated = math.sqrt(square * factor), math.sqrt(group.noise) / group.mass
-    skew = cube / square**1.5 if error > calibrated and not sampled else 0.0
+    error, calibrated = math.sqrt(square), math.sqrt(group.noise) / group.mass
+    skew = cube / square**1.5 if error > calibrated and not rows.sampled else 0.0
     return max(error, calibrated), skew

@@ -22,6 +22,14 @@ class Part(Protocol):
         """The first less the second."""
 
     @property
+    def ece(self) -> float:
+        """Its calibration error in bins."""
+
+    @property
+    def evidence(self) -> str:
+        """What ``p_adjusted`` is of: "gap", or "shape" for the gaps of its bins."""
+
+    @property
     def p_adjusted(self) -> float | None:
         """The p-value among all parts."""
 
@@ -41,13 +49,17 @@ def verdict_on(parts: Sequence[Part], worst: str, *, unit: str, few: str, level:
     flagged = sum(part.p_adjusted is not None and part.p_adjusted < 1 - level for part in parts)
     if not flagged:
         return (
-            f"No {unit}'s gap is larger than chance explains (worst: {worst}, adjusted p = {first.p_adjusted:.2g}); "
-            f"{few} may hide gaps that these rows cannot show."
+            f"No {unit}'s gap or calibration error is larger than chance explains (worst: {worst}, adjusted p = "
+            f"{first.p_adjusted:.2g}); {few} may hide gaps that these rows cannot show."
         )
-    side, verb = "over" if first.gap > 0 else "under", "has a larger gap" if flagged == 1 else "have larger gaps"
     number, gap = form
+    means = f"mean probability {first.confidence:{number}}, frequency {first.rate:{number}}"
+    if first.evidence == "shape":
+        said = f"calibration error {first.ece:{gap}} ({means})"
+    else:
+        said = f"{means}, {'over' if first.gap > 0 else 'under'}-confident by {abs(first.gap):{gap}}"
+    verb = "is" if flagged == 1 else "are"
     return (
-        f"{flagged} of {len(parts)} {unit}s {verb} than chance explains; the clearest is {worst}: mean "
-        f"probability {first.confidence:{number}}, frequency {first.rate:{number}}, {side}-confident by "
-        f"{abs(first.gap):{gap}} (adjusted p = {first.p_adjusted:.2g})."
+        f"{flagged} of {len(parts)} {unit}s {verb} further off than chance explains; the clearest is {worst}: {said} "
+        f"(adjusted p = {first.p_adjusted:.2g})."
     )

@@ -1,6 +1,7 @@
 """The table of labels: the calibration of each label's probability, and one test for the worst of them."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -8,12 +9,12 @@ import torch
 from calibrant._core.arguments import check_level, check_sampling
 from calibrant._core.check import check_count
 from calibrant.data.multilabel import MultiLabelPredictions
-from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of, largest_drawn
+from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of
 from calibrant.evaluate._partition import parts_of
 from calibrant.evaluate._verdict import verdict_on
 from calibrant.evaluate.label_sums import LabelSums
 from calibrant.evaluate.multilabel import counted, need_every_label
-from calibrant.evaluate.subgroups import FEWEST_EVENTS, Subgroup, group_row, statistic_of
+from calibrant.evaluate.subgroups import Subgroup, enough, rows_of
 from calibrant.statistics.means import need_groups
 
 __all__ = ["LabelRow", "LabelTable", "label_table"]
@@ -40,7 +41,8 @@ class LabelRow:
         ece_low: Lower end of the ECE's interval.
         ece_high: Upper end.
         p: Of the gap, if the label were calibrated; two-sided.
-        p_adjusted: The same for the worst of all labels.
+        p_adjusted: For the worst of all labels, of the gap or of the bins' gaps, as in ``subgroups``.
+        evidence: Which of them it is: "gap" or "shape".
     """
 
     label: str
@@ -60,6 +62,7 @@ class LabelRow:
     ece_high: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
+    evidence: Literal["gap", "shape"] = "gap"
 
 
 @dataclass(frozen=True)
@@ -149,26 +152,21 @@ def label_table(
     # one label has one pair a row: within a label rows are independent unless they have groups of their own
     rows = whole if data.groups is not None else replace(whole, cluster=None)
     (parts,) = parts_of({"label": (pairs.features or {})["label"]}, pairs, depth=1, bins=2)
-    sums = [GroupSums.of(rows, parts, at) for at in range(len(parts.names))]
-    kept = [one for one in sums if one.n >= minimum and one.expected >= FEWEST_EVENTS]
+    kept = [
+        one for at in range(len(parts.names)) if (one := GroupSums.of(rows, parts, at)).n >= minimum and enough(one)
+    ]
     tested: list[Subgroup] = []
     if kept:
-        covariance = _covariance(whole, rows, kept)
-        largest = largest_drawn(covariance, degrees=rows.degrees, draws=draws, seed=seed)
-        wide, count = float(np.quantile(largest, level)), len(kept)
-        for at, one in enumerate(kept):
-            statistic = statistic_of(one, covariance[at, at], rows)
-            tested.append(group_row(one, rows, statistic, largest, count=count, wide=wide, level=level, seed=seed))
-    tested.sort(key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
+        tested = rows_of(kept, rows, _covariance(whole, rows, kept), draws=draws, seed=seed, level=level)
     made = _table(data, {row.columns[0][1]: row for row in tested})
     return LabelTable(made, tested[0].p_adjusted if tested else 1.0, level)
 
 
 def _covariance(whole: EventRows, rows: EventRows, kept: list[GroupSums]) -> Floats:
     """Return the covariance of the labels' gaps if calibrated: their own variances, the residuals' correlations."""
-    clustered = covariance_of(whole, kept)
     if rows.cluster is not None:
-        return clustered
+        return covariance_of(rows, kept)
+    clustered = covariance_of(whole, [GroupSums.of(whole, one.parts, one.at) for one in kept])
     spread = np.sqrt(np.maximum(np.diag(clustered), 1e-300))
     own = np.sqrt([one.noise for one in kept])
     found = clustered * np.outer(own / spread, own / spread)
@@ -200,7 +198,7 @@ def _table(data: MultiLabelPredictions, tested: dict[str, Subgroup]) -> tuple[La
         )
         for at, name in enumerate(data.names)
     }
-    ends = ("low", "high", "all_low", "all_high", "ece_low", "ece_high", "p", "p_adjusted")
+    ends = ("low", "high", "all_low", "all_high", "ece_low", "ece_high", "p", "p_adjusted", "evidence")
     made = [replace(plain[name], **{end: getattr(row, end) for end in ends}) for name, row in tested.items()]
     others = sorted((row for name, row in plain.items() if name not in tested), key=lambda row: -abs(row.gap))
     return (*made, *others)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,20 +14,34 @@ from calibrant._core.check import check_count
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import Column
-from calibrant.evaluate._group_sums import BINS, EventRows, Floats, GroupSums, covariance_of, gap_spread, largest_drawn
+from calibrant.evaluate._group_sums import (
+    BINS,
+    FEWEST_EVENTS,
+    EventRows,
+    Floats,
+    GroupSums,
+    covariance_of,
+    gap_spread,
+    largest_drawn,
+)
 from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.evaluate._verdict import verdict_on
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
 from calibrant.statistics.hall import skewed_ends
+from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import need_groups
 
 __all__ = ["Subgroup", "Subgroups", "subgroups"]
 
-FEWEST_EVENTS = 5.0  # Σ p (1 − p) of a group, below which its gap is far from normal
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.
 _MOST_SKEW = 0.6
 _GATE_DRAWS = 400  # of a group's ECE if calibrated
+_OF_GAP, _OF_SHAPE = (
+    0.8,
+    0.2,
+)  # parts of the level of the test of the largest gap, and of those of the bins within each group
+_FEWEST_CLUSTERS = 10.0  # effective number of them in a group
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,9 @@ class Subgroup:
         ece_low: Lower end of its interval, or None where none is known to cover.
         ece_high: Upper end, or None.
         p: Of the gap, if the group were calibrated; two-sided.
-        p_adjusted: The same for the worst of all groups: below 0.05 in at most 5 % of calibrated models for any group.
+        p_adjusted: For the worst of all groups: below 0.05 in at most 5 % of calibrated models for any group. It is the smaller of
+            the gap's, with four fifths of the level, and of that of the bins within the group, with one fifth.
+        evidence: Which of them it is: "gap", or "shape" of bins that are off though the mean may be right.
     """
 
     group: str
@@ -67,6 +83,7 @@ class Subgroup:
     ece_high: float | None
     p: float
     p_adjusted: float
+    evidence: Literal["gap", "shape"] = "gap"
 
 
 @dataclass(frozen=True)
@@ -117,10 +134,12 @@ def subgroups(
 ) -> Subgroups:
     """Return the calibration of every group of rows, with one test for the worst of them.
 
-    A group's statistic is its gap over the standard error that it has if the model is calibrated, taken to the normal
+    Two things are tested of each group: its gap, and the gaps of its bins, which can be off while the mean is right. A group's first
+    statistic is its gap over the standard error that it has if the model is calibrated, taken to the normal
     distribution by its exact skewness (Cornish & Fisher). The largest over all groups is compared with that of ``draws`` sets of
     normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
-    1 − ``level`` however many there are. Rows of one cluster (``groups``) are not taken for independent, and weights count. The
+    1 − ``level`` however many there are. The second is the sum of the squared standardised gaps of its bins, whose p-value is
+    multiplied by the number of groups (Bonferroni). Rows of one cluster (``groups``) are not taken for independent, and weights count. The
     intervals of a gap are corrected for the skewness of its rows (Hall), except with sampling weights.
 
     The event is the second class for two classes, else that the decision is right; for pairs it is their outcome. For
@@ -131,7 +150,8 @@ def subgroups(
         features: Names out of ``predictions.features``, or a dict of columns (N,); None takes all of ``predictions``. Names,
             and up to 20 distinct whole numbers, are categories; other numbers are cut into quantile bins; NaN is a category.
         depth: Largest number of columns whose intersections are looked at.
-        minimum: Fewest rows of a group; smaller ones, and those with fewer than 5 expected events, are left out.
+        minimum: Fewest rows of a group; smaller ones, and those with fewer than 5 expected events, or clusters worth
+            fewer than ten of equal size, are left out.
         bins: Quantile bins of a column of numbers.
         draws: Sets of statistics drawn.
         seed: Same seed, same numbers.
@@ -166,20 +186,38 @@ def subgroups(
         for parts in parts_of(columns, data, depth=depth, bins=bins)
         for at in range(len(parts.names))
     ]
-    found = [one for one in kept if one.n >= minimum and one.expected >= FEWEST_EVENTS]
+    found = [one for one in kept if one.n >= minimum and enough(one)]
     if not found:
         return Subgroups((), event, 1.0, len(kept), level)
-    covariance = covariance_of(rows, found)
-    statistic = np.array([statistic_of(one, covariance[at, at], rows) for at, one in enumerate(found)])
-    largest = largest_drawn(covariance, degrees=rows.degrees, draws=draws, seed=seed)
+    ranked = tuple(rows_of(found, rows, covariance_of(rows, found), draws=draws, seed=seed, level=level))
+    return Subgroups(ranked, event, ranked[0].p_adjusted, len(kept) - len(found), level)
+
+
+def enough(group: GroupSums) -> bool:
+    """Return whether a group holds enough information to be tested: by its probabilities and clusters, not by outcomes."""
+    return group.expected >= FEWEST_EVENTS and group.effective >= _FEWEST_CLUSTERS
+
+
+def rows_of(
+    found: Sequence[GroupSums], rows: EventRows, covariance: Floats, *, draws: int, seed: int, level: float
+) -> list[Subgroup]:
+    """Return the tested groups, the strongest evidence first; ``covariance`` (G, G) is that of their gaps if calibrated."""
+    largest = largest_drawn(covariance, draws=draws, seed=seed)
     wide = float(np.quantile(largest, level))
     made = [
-        group_row(one, rows, float(t), largest, count=len(found), wide=wide, level=level, seed=seed)
-        for one, t in zip(found, statistic, strict=True)
+        _row(
+            one,
+            rows,
+            statistic_of(one, covariance[at, at]),
+            largest,
+            count=len(found),
+            wide=wide,
+            level=level,
+            seed=seed,
+        )
+        for at, one in enumerate(found)
     ]
-    order = sorted(range(len(made)), key=lambda at: (made[at].p_adjusted, made[at].p, -abs(made[at].gap)))
-    ranked = tuple(made[at] for at in order)
-    return Subgroups(ranked, event, ranked[0].p_adjusted, len(kept) - len(found), level)
+    return sorted(made, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
 
 
 def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) -> dict[str, Column]:
@@ -201,19 +239,26 @@ def _event(data: Data) -> tuple[BinaryPairs, str]:
     return data.one_vs_rest(1), "class 1"
 
 
-def statistic_of(group: GroupSums, variance: float, rows: EventRows) -> float:
-    """Return the gap over its standard error if calibrated, less what the skewness of rows that are independent adds."""
-    if variance <= 0:
+def statistic_of(group: GroupSums, variance: float) -> float:
+    """Return the gap over its standard error if calibrated, on the scale of the normal distribution.
+
+    For clusters Student's t is taken to it by its quantiles, for independent rows what their skewness adds is subtracted.
+    """
+    from scipy.special import ndtri, stdtr
+
+    if (
+        variance <= 0
+    ):  # probabilities of 0 and 1 alone: any gap disproves them; 40 stands for infinity, since |z| > 38 has p = 0
         return 0.0 if group.gap == 0 else math.copysign(40.0, group.gap)
     z = group.gap / math.sqrt(variance)
-    if rows.cluster is not None:
-        return z
+    if group.units is not None:
+        return -math.copysign(min(-float(ndtri(stdtr(group.degrees, -abs(z)))), 40.0), -z)
     skew = -group.third / variance**1.5  # of p − y
     bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
     return bent if bent * z > 0 else 0.0
 
 
-def group_row(
+def _row(
     group: GroupSums,
     rows: EventRows,
     statistic: float,
@@ -224,17 +269,18 @@ def group_row(
     level: float,
     seed: int,
 ) -> Subgroup:
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
-    law = norm if rows.degrees is None else t(rows.degrees)
-    p = float(2 * law.sf(abs(statistic)))
+    p = float(2 * ndtr(-abs(statistic)))
     above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
-    adjusted = max(p, min((above + 1) / (len(largest) + 1), count * p))
+    by_gap = max(p, min((above + 1) / (len(largest) + 1), count * p)) / _OF_GAP
+    by_shape = group.shape_p() * count / _OF_SHAPE
     confidence, rate = (float(sums.sum()) / group.table.total for sums in (group.table.sum_p, group.table.sum_y))
     gap, spread = group.gap / group.mass, gap_spread(group, rows)
-    low, high = _gap_ends(gap, *spread, float(law.ppf((1 + level) / 2)))
-    all_low, all_high = _gap_ends(gap, *spread, wide)
-    ece, ece_low, ece_high = _ece(group, rows, level=level, seed=seed)
+    ends = [
+        _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
+        for quantile in (normal_quantile((1 + level) / 2), wide)
+    ]
     names = group.parts.names[group.at]
     return Subgroup(
         " and ".join(f"{column} = {value}" for column, value in names),
@@ -243,15 +289,12 @@ def group_row(
         confidence,
         rate,
         gap,
-        low,
-        high,
-        all_low,
-        all_high,
-        ece,
-        ece_low,
-        ece_high,
+        *ends[0],
+        *ends[1],
+        *_ece(group, rows, level=level, seed=seed),
         p,
-        min(adjusted, 1.0),
+        min(by_gap, by_shape, 1.0),
+        "gap" if by_gap <= by_shape else "shape",
     )
 
 
