@@ -281,6 +281,7 @@ def _row(
         _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
         for quantile in (normal_quantile((1 + level) / 2), wide)
     ]
+    ece, ece_low, ece_high = _ece(group, rows, level=level, seed=seed)
     names = group.parts.names[group.at]
     return Subgroup(
         " and ".join(f"{column} = {value}" for column, value in names),
@@ -291,7 +292,9 @@ def _row(
         gap,
         *ends[0],
         *ends[1],
-        *_ece(group, rows, level=level, seed=seed),
+        ece,
+        ece_low,
+        ece_high,
         p,
         min(by_gap, by_shape, 1.0),
         "gap" if by_gap <= by_shape else "shape",

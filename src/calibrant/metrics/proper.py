@@ -15,7 +15,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import ZeroProbabilityWarning
 from calibrant.functional.formulas import brier_rows
 from calibrant.metrics._base import MeanMetric, MeanState
-from calibrant.statistics.events import Excess
+from calibrant.statistics.interval import Excess
 
 __all__ = ["NLL", "Brier"]
 

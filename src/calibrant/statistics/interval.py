@@ -1,6 +1,21 @@
-"""Intervals: for means Student's t corrected for skewness, for proportions Wilson's, for other metrics their own method."""
+"""Intervals: for means Student's t corrected for skewness, for proportions Wilson's, for other metrics their own method.
+
+A mean loss that few wrong decisions decide is bounded by what the probabilities allow. A row's loss is the least that any label
+would give it, a, and an excess e ≥ 0 that only an unlikely label brings. With shares v_i of the mass the mean is Σ v a + Σ v e,
+of which the first part is close to normal. The second is a sum over few events of sizes v_i e_i, and Student's t is far off:
+the data do not show how large the next event would have been, but the probabilities say how large it can be.
+
+*Enough information.* (Σ v e)² / Σ v² e² is the number of equal events that would vary as much as those seen. The sum below it is at
+least that expected from the probabilities, since events of a size that was not seen decide the variance too. Whether an interval is
+offered does not depend on this number, only its method.
+
+*Bounds.* Events of equal size are a binomial count of x = (Σ v e)² / Σ v² e² among N rows, with Clopper and Pearson's bounds. For the
+upper one an event of the largest possible size is added to both sums, which is theirs for equal sizes and conservative for others
+(Fay and Feuer's bound of a weighted sum of Poisson counts, here with the beta quantiles of binomial ones).
+"""
 
 import math
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,10 +27,34 @@ from calibrant.data.checks import Data, need_rows
 from calibrant.errors import NoIntervalError
 from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics._results import Interval
-from calibrant.statistics.events import Events, HasExcess
-from calibrant.statistics.means import mean_interval, mean_of, need_errors, need_groups, student_quantile
+from calibrant.statistics.means import (
+    Powers,
+    check_enough_errors,
+    decided_of,
+    interval_from,
+    mean_interval,
+    mean_of,
+    need_errors,
+    need_groups,
+    student_quantile,
+)
 
-__all__ = ["HasInterval", "HasRows", "Interval", "bootstrap", "interval", "normal_quantile", "share_interval", "wilson"]
+__all__ = [
+    "Excess",
+    "HasExcess",
+    "HasInterval",
+    "HasRows",
+    "Interval",
+    "MeanSums",
+    "bootstrap",
+    "interval",
+    "normal_quantile",
+    "share_interval",
+    "wilson",
+]
+
+# Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
+ENOUGH = 20
 
 
 @runtime_checkable
@@ -24,6 +63,29 @@ class HasRows(Protocol):
 
     def rows(self, data: Data) -> Tensor:
         """Return the numbers (N,) whose mean is the metric."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What a loss can be in each row, whatever its label.
+
+    Args:
+        least: (N,) its smallest value over the labels.
+        square: (N,) the mean square of how much larger it is, by the row's probabilities.
+        most: (N,) the largest that it can be; infinite where a label has probability 0.
+    """
+
+    least: Tensor
+    square: Tensor
+    most: Tensor
+
+
+@runtime_checkable
+class HasExcess(Protocol):
+    """A mean over rows that knows what each row's value would be for every label."""
+
+    def excess(self, data: Data) -> Excess:
+        """Return what the values (N,) can be."""
 
 
 @runtime_checkable
@@ -72,43 +134,36 @@ def interval(
     predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasInterval):
         return metric.interval(predictions, level=level, draws=draws, seed=seed, null=null)
-    rows = _finite_rows(metric, predictions)
-    weight = predictions.weights
-    if predictions.groups is None and bool(((rows == 0) | (rows == 1)).all()):
-        if weight is None:
-            return share_interval(int(rows.sum()), rows.shape[0], level=level)
-        if not weight.is_floating_point():
-            return share_interval(int((rows * weight).sum()), int(weight.sum()), level=level)
-        return sampled_share_interval(rows, weight, level=level)
+    if predictions.groups is None:
+        return MeanSums.of(_need_rows(metric), predictions).interval(metric, level=level)
     need_groups(predictions.groups, what=metric)
-    if predictions.groups is None and isinstance(metric, HasExcess):
-        excess = metric.excess(predictions)
-        events = Events.of(rows, excess, weight)
-        if not events.enough and math.isfinite(events.most):
-            low, high = events.mean_ends(excess.least, weight, level=level)
-            return Interval(
-                mean_of(rows, weight), low, high, level, "Clopper–Pearson for the effective number of errors"
-            )
-    else:
-        need_errors(predictions, what=metric)
-    return mean_interval(rows, groups=predictions.groups, level=level, weight=weight)
+    need_errors(predictions, what=metric)
+    rows = _finite_rows(metric, predictions)
+    return mean_interval(rows, groups=predictions.groups, level=level, weight=predictions.weights)
 
 
-def _finite_rows(metric: object, predictions: Data) -> Tensor:
-    if not isinstance(metric, HasRows):
-        if not callable(metric) or isinstance(metric, type):
-            raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
-        raise NoIntervalError(
-            "a metric that is a mean over rows or knows its interval",
-            f"{shown(metric, most=200)}, for which none is known to cover",
-            "compare it with null_band",
-        )
-    rows = metric.rows(predictions)
-    if not bool(torch.isfinite(rows).all()):
-        raise NoIntervalError(
-            "a finite value in every row", f"an infinite {shown(metric, most=200)}", "give the calibrator a floor"
-        )
+def _need_rows(metric: object) -> HasRows:
+    if isinstance(metric, HasRows):
+        return metric
+    if not callable(metric) or isinstance(metric, type):
+        raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
+    raise NoIntervalError(
+        "a metric that is a mean over rows or knows its interval",
+        f"{shown(metric, most=200)}, for which none is known to cover",
+        "compare it with null_band",
+    )
+
+
+def _finite_rows(metric: object, data: Data) -> Tensor:
+    rows = _need_rows(metric).rows(data)
+    _need_finite(float(rows.sum()), metric)
     return rows
+
+
+def _need_finite(value: float, what: object) -> None:
+    if not math.isfinite(value):
+        got = f"an infinite {shown(what, most=200)}"
+        raise NoIntervalError("a finite value in every row", got, "give the calibrator a floor")
 
 
 def bootstrap(metric: object, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
@@ -171,31 +226,26 @@ def share_interval(successes: int, count: int, *, level: float = 0.95) -> Interv
     return Interval(found.estimate, low, high, level, "Wilson score, modified next to 0 and 1")
 
 
-def sampled_share_interval(rows: Tensor, weight: Tensor, *, level: float = 0.95) -> Interval:
+def sampled_share_interval(mean: float, units: float, variance: float, *, level: float) -> Interval:
     """Return the interval of a proportion of rows with sampling weights: Wilson's with the effective sample size.
 
     That is the smaller of (Σw)² / Σw², which assumes that weights are independent of outcomes, and p (1 − p) over the sandwich
     variance, which does not but is imprecise where few rows decide it.
 
     Args:
-        rows: (N,) 0 or 1.
-        weight: (N,) positive sampling weights.
+        mean: The proportion.
+        units: (Σw)² / Σw².
+        variance: The sandwich variance Σ w² (row − mean)² / (Σw)².
         level: Nominal coverage.
 
     References:
         Kish 1965; Korn & Graubard 1998 (effective sample sizes in score intervals); Franco et al. 2019.
     """
-    normalised = weight.double() / weight.sum()
-    mean = float((normalised * rows).sum())
-    square = float(normalised.square().sum())
-    variance = float((normalised.square() * (rows.double() - mean).square()).sum())
-    count = 1 / square
-    if variance > 0:
-        count = min(count, mean * (1 - mean) / variance)
-    quantile = student_quantile((1 + level) / 2, max(1 / square - 1, 1)) / normal_quantile((1 + level) / 2)
+    count = min(units, mean * (1 - mean) / variance) if variance > 0 else units
+    quantile = student_quantile((1 + level) / 2, max(units - 1, 1)) / normal_quantile((1 + level) / 2)
     count = max(count / quantile**2, 1.0)
     low, high = _ends(mean * count, count, level=level)
-    return Interval(mean, low, high, level, f"Wilson score, effective sample size {1 / square:.4g}")
+    return Interval(mean, low, high, level, f"Wilson score, effective sample size {units:.4g}")
 
 
 def _ends(successes: float, count: float, *, level: float) -> tuple[float, float]:
@@ -256,3 +306,110 @@ def normal_quantile(probability: float) -> float:
 def _need_object(metric: object) -> None:
     if isinstance(metric, type):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
+
+
+@dataclass(frozen=True, eq=False)
+class MeanSums:
+    """The moments of a mean over independent rows, from which its interval follows; they add over chunks, workers and days.
+
+    Args:
+        rows: Of the rows.
+        least: Of the least values that the rows could have; None for a metric that does not know them.
+        squares: Σ w² e² of the excess e beyond it, with w as in ``Powers``.
+        expected: The same as expected from the probabilities.
+        most: The largest w e that a row can have.
+        decided: (2, 2) Σ w and Σ w² of wrong and of right decisions.
+        binary: Whether every row is 0 or 1.
+    """
+
+    rows: Powers
+    least: Powers | None
+    squares: float
+    expected: float
+    most: float
+    decided: Tensor
+    binary: bool
+
+    @classmethod
+    def of(cls, metric: HasRows, data: Data) -> "MeanSums":
+        """Return the moments of ``metric`` on checked ``data``."""
+        rows, weight = metric.rows(data).double(), data.weights
+        sampled = weight is not None and weight.is_floating_point()
+        w = torch.ones_like(rows) if weight is None else weight.double().to(rows.device)
+        v, decided = w.square() if sampled else w, decided_of(data)
+        whole, binary = Powers.of(rows, weight), bool(((rows == 0) | (rows == 1)).all())
+        if not isinstance(metric, HasExcess):
+            return cls(whole, None, 0.0, 0.0, math.inf, decided, binary)
+        excess = metric.excess(data)
+        seen = (rows - excess.least).clamp_min(0)
+        squares, expected = (float((v * x).sum()) for x in (seen.square(), excess.square))
+        most = float(((w if sampled else 1) * excess.most).max())
+        return cls(whole, Powers.of(excess.least, weight), squares, expected, most, decided, binary)
+
+    def __add__(self, other: "MeanSums") -> "MeanSums":
+        return MeanSums(
+            self.rows + other.rows,
+            None if self.least is None or other.least is None else self.least + other.least,
+            self.squares + other.squares,
+            self.expected + other.expected,
+            max(self.most, other.most),
+            self.decided + other.decided,
+            self.binary and other.binary,
+        )
+
+    @property
+    def enough(self) -> bool:
+        """Whether Student's t holds for the mean: the one rule of enough information."""
+        if self.least is None:
+            return True
+        total = (self.rows.mean - self.least.mean) * self.rows.mass
+        return total**2 >= ENOUGH * max(self.squares, self.expected)
+
+    def interval(self, what: object, *, level: float) -> Interval:
+        """Return the interval of the mean.
+
+        Args:
+            what: The metric, for messages.
+            level: Nominal coverage.
+
+        Raises:
+            NoIntervalError: If few decisions are wrong, or right, and the metric does not know its range, or for an infinite value.
+        """
+        rows = self.rows
+        _need_finite(rows.mean, what)
+        if self.binary and not rows.sampled:
+            return share_interval(round(float(rows.sums[0, 1])), round(rows.mass), level=level)
+        if self.binary:
+            return sampled_share_interval(rows.mean, rows.units, rows.total(2), level=level)
+        if self.least is None:
+            check_enough_errors(self.decided, sampled=rows.sampled, what=what)
+        elif not self.enough and math.isfinite(self.most):
+            return self._bounded(self.least, level=level)
+        return interval_from(rows.mean, rows.spread(), level=level)
+
+    def _bounded(self, least: Powers, *, level: float) -> Interval:
+        """Return the interval of both parts together: the squares of their distances to their ends add.
+
+        References:
+            Clopper & Pearson 1934; Fay & Feuer 1997 (weighted sums); Zou & Donner 2008 (variance estimates recovery).
+        """
+        total = self.rows.mean - least.mean
+        spread = least.spread()
+        half = spread.error * student_quantile((1 + level) / 2, max(spread.units - 1, 1))
+        low, high = self._event_ends(total, level=level)
+        low, high = self.rows.mean - math.hypot(half, total - low), self.rows.mean + math.hypot(half, high - total)
+        return Interval(self.rows.mean, low, high, level, "Clopper–Pearson for the effective number of errors")
+
+    def _event_ends(self, total: float, *, level: float) -> tuple[float, float]:
+        """Return the bounds of the population's Σ v e, seen to be ``total``."""
+        from scipy.special import betaincinv
+
+        units, mass, tail = self.rows.units, self.rows.mass, (1 - level) / 2
+        most, squares, low = self.most / mass, self.squares / mass**2, 0.0
+        if total > 0 and squares > 0:
+            size = squares / total
+            low = size * units * float(betaincinv(total / size, units - total / size + 1, tail))
+        high, size = units * most, (squares + most**2) / max(total + most, 1e-300)
+        if 0 < (count := (total + most) / size if size else 0.0) < units + 1:
+            high = size * units * float(betaincinv(count, units - count + 1, 1 - tail))
+        return min(low, total), max(high, total)

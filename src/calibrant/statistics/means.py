@@ -6,13 +6,13 @@ the mean. Hall's transformation g(T) of Student's T = (mean − truth) / s is co
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from calibrant._core.arguments import check_level, check_row_weight
-from calibrant._core.check import check_count, check_dense, check_row_tensor, refuse, shown
+from calibrant._core.check import check_dense, check_row_tensor, refuse, shown
 from calibrant.data.checks import count_of, need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
@@ -22,9 +22,6 @@ from calibrant.statistics.hall import skewed_ends, transformed
 __all__ = ["mean_error", "mean_interval", "mean_of", "need_errors", "need_groups", "need_independent", "paired_test"]
 
 FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
-ENOUGH = (
-    20  # effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range
-)
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
 # over-confident of two equally good models was preferred in up to 73 % of samples. 20 is a rule of thumb that few cells were
 # simulated at: accuracy .99 at 5,000 and 20,000 rows stays within the level.
@@ -86,6 +83,11 @@ class Contributions:
         powers = self.part.pow(power)
         return float(powers.sum() if self.times is None else (powers * self.times).sum())
 
+    @property
+    def spread(self) -> Spread:
+        """Standard error, skewness and number of units of their sum."""
+        return spread_of(self.units, self.total(2), self.total(3), unbiased=self.unbiased)
+
 
 def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = None) -> Contributions:
     """Return the contribution of each unit to the mean of ``rows`` (N,).
@@ -108,6 +110,75 @@ def contributions(rows: Tensor, groups: Tensor | None, weight: Tensor | None = N
         Clusters.of(torch.bincount(code, weights=normalised)),
     )
     return Contributions(parts * clusters.scale, None, clusters.degrees + 1, unbiased=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Powers:
+    """Power sums of independent rows x with weights w, of which central moments are made; they add.
+
+    Args:
+        sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4; for counted rows, and rows that count once, w^k is w for every k, as a
+            count of n stands for n rows.
+        sampled: Whether w are sampling weights.
+    """
+
+    sums: Tensor
+    sampled: bool
+
+    @classmethod
+    def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
+        """Return the sums of ``rows`` (N,)."""
+        x, sampled = rows.double(), weight is not None and weight.is_floating_point()
+        w = torch.ones_like(x) if weight is None else weight.double().to(x.device)
+        powers = torch.stack([x.pow(j) for j in range(5)], dim=1)
+        weights = torch.stack([w.pow(k if sampled else 1) for k in range(1, 5)])
+        return cls((weights @ powers).cpu(), sampled)
+
+    def __add__(self, other: "Powers") -> "Powers":
+        return Powers(self.sums + other.sums, self.sampled)
+
+    @property
+    def mass(self) -> float:
+        """Σ w."""
+        return float(self.sums[0, 0])
+
+    @property
+    def mean(self) -> float:
+        """Σ w x / Σ w."""
+        return float(self.sums[0, 1]) / self.mass
+
+    @property
+    def units(self) -> float:
+        """Rows, or with sampling weights those of equal weight that would vary as much, (Σw)² / Σw²."""
+        return self.mass**2 / float(self.sums[1, 0]) if self.sampled else self.mass
+
+    def central(self, k: int, power: int) -> float:
+        """Return Σ w^k (x − mean)^power, by the binomial theorem."""
+        mean, sums = self.mean, self.sums[k - 1].tolist()
+        return math.fsum(math.comb(power, j) * (-mean) ** (power - j) * sums[j] for j in range(power + 1))
+
+    def total(self, power: int) -> float:
+        """Return Σ (w / Σw)^power (x − mean)^power: of the rows' contributions to the mean."""
+        found = self.central(power, power) / self.mass**power
+        return max(found, 0.0) if power % 2 == 0 else found
+
+    def spread(self) -> Spread:
+        """Return standard error, skewness and number of units of the mean.
+
+        With normalised weights v the sandwich variance Σ v² (row − mean)² is too small in most samples if few rows with large
+        weights decide it, because most samples hold too few of them. Kish's (1965) variance Σ v² · Σ v (row − mean)² assumes that
+        weights and rows are independent, and is less variable. The larger one is used, but at most ``REACH`` standard deviations
+        √(2 / degrees) above the sandwich variance, so that the result converges to the sandwich estimate; the degrees are
+        Satterthwaite's (1946).
+        """
+        square = self.total(2)
+        found = spread_of(self.units, square, self.total(3))
+        if not self.sampled or not square:
+            return found
+        independent = self.central(1, 2) / self.mass / self.units
+        # √(2 / degrees) = √Σ c⁴ / Σ c²
+        ratio = min(independent / square, 1 + REACH * math.sqrt(self.total(4)) / square)
+        return Spread(found.error * math.sqrt(max(ratio, 1.0)), found.skew, found.units)
 
 
 @dataclass(frozen=True)
@@ -148,14 +219,15 @@ class Clusters:
         return cls(left.rsqrt(), float(trace.square() / (aa + 2 * crossed + low_rank)), float(1 / square))
 
 
-def spread_of(found: Contributions) -> Spread:
-    """Return standard error, skewness and number of units of the sum of centred contributions."""
-    units, variance = found.units, found.total(2)
-    if variance == 0 or units < 2:
+def spread_of(units: float, second: float, third: float, *, unbiased: bool = False) -> Spread:
+    """Return the spread of a sum of centred contributions c of ``units`` units, from Σ c² and Σ c³.
+
+    ``unbiased`` says that Σ c² is the variance without a factor units / (units − 1).
+    """
+    if second == 0 or units < 2:
         return Spread(0.0, 0.0, units)
-    skew = found.total(3) / variance**1.5
-    factor = 1.0 if found.unbiased else units / (units - 1)
-    return Spread(math.sqrt(variance * factor), max(-MOST_SKEW, min(MOST_SKEW, skew)), units)
+    skew = max(-MOST_SKEW, min(MOST_SKEW, third / second**1.5))
+    return Spread(math.sqrt(second * (1.0 if unbiased else units / (units - 1))), skew, units)
 
 
 def student_quantile(probability: float, degrees: float) -> float:
@@ -189,32 +261,21 @@ def mean_interval(
     check_level(level)
     check_rows(rows, groups, name="rows", dims=(1,))
     check_row_weight(weight, rows=rows.shape[0])
-    found = contributions(rows, groups, weight)
-    spread = spread_of(found)
-    if groups is None and weight is not None and weight.is_floating_point():
-        spread = replace(spread, error=_sampled_error(rows, weight, found, spread.error))
+    if groups is None:
+        moments = Powers.of(rows, weight)
+        return interval_from(moments.mean, moments.spread(), level=level)
+    return interval_from(mean_of(rows, weight), contributions(rows, groups, weight).spread, level=level)
+
+
+def interval_from(mean: float, spread: Spread, *, level: float) -> Interval:
+    """Return the interval of a mean with this spread.
+
+    Raises:
+        NoIntervalError: If there is only one row or group.
+    """
     if spread.units < 2:
         raise NoIntervalError("at least two rows, or groups of rows, for an interval", "one", "measure on more data")
-    mean = mean_of(rows, weight)
     return Interval(mean, *_ends(mean, spread, level=level), level, "Student's t, corrected for skewness (Hall 1992)")
-
-
-def _sampled_error(rows: Tensor, weight: Tensor, found: Contributions, error: float) -> float:
-    """Return the standard error of a weighted mean: the sandwich estimate, raised towards Kish's where that is larger.
-
-    With normalised weights v the sandwich variance Σ v² (row − mean)² is too small in most samples if few rows with large weights
-    decide it, because most samples hold too few of them. Kish's (1965) variance Σ v² · Σ v (row − mean)² assumes that weights and
-    rows are independent, and is less variable. The larger one is used, but at most ``REACH`` standard deviations √(2 / degrees)
-    above the sandwich variance, so that the result converges to the sandwich estimate; the degrees are Satterthwaite's (1946).
-    """
-    square, fourth = found.total(2), found.total(4)
-    if not square:
-        return error
-    normalised = weight.double().to(rows.device) / weight.sum()
-    centred = rows.double() - (normalised * rows).sum()
-    independent = float(normalised.square().sum() * (normalised * centred.square()).sum())
-    ratio = min(independent / square, 1 + REACH * math.sqrt(fourth) / square)  # √(2 / degrees) = √Σ c⁴ / Σ c²
-    return error * math.sqrt(max(ratio, 1.0))
 
 
 def _ends(mean: float, spread: Spread, *, level: float) -> tuple[float, float]:
@@ -257,7 +318,7 @@ def paired_test(
 def _test(rows: Tensor, groups: Tensor | None, weight: Tensor | None, *, level: float) -> PairedTest:
     found = contributions(rows, groups, weight)
     powers = (found.total(2), found.total(3), found.total(4), found.total(6))
-    return test_of(mean_of(rows, weight), steadied(spread_of(found), *powers), level=level)
+    return test_of(mean_of(rows, weight), steadied(found.spread, *powers), level=level)
 
 
 def steadied(spread: Spread, second: float, third: float, fourth: float, sixth: float) -> Spread:
@@ -325,27 +386,39 @@ def mean_error(rows: Tensor, *, groups: Tensor | None = None, weight: Tensor | N
     return math.sqrt(found.total(2))
 
 
-def need_errors(data: Predictions | BinaryPairs, *, what: object, least: int = FEWEST) -> None:
+def need_errors(data: Predictions | BinaryPairs, *, what: object) -> None:
     """Raise if there are too few wrong, or too few correct, decisions for an interval.
 
     Args:
         data: Labelled predictions or pairs.
         what: The metric, for the message.
-        least: How many of each are needed; at least ten are always required.
 
     Raises:
         NoIntervalError: With the number of rows that would be enough.
     """
     need_rows(data, what=what)
-    least = max(FEWEST, check_count(least, name="least"))
-    correct, rows = data.correct, count_of(data)
-    fewest, kind = min((_effective(data, ~correct), "wrong"), (_effective(data, correct), "right"))
-    if fewest < least:
-        more = f"about {math.ceil(rows * least * 1.6 / fewest):,} rows" if fewest else "many more rows"
-        worth = " (the rows of equal weight that theirs are worth)" if data.weight_kind == "sampling" else ""
+    check_enough_errors(decided_of(data), what=what, sampled=data.weight_kind == "sampling")
+
+
+def decided_of(data: Predictions | BinaryPairs) -> Tensor:
+    """Return (2, 2) Σ w and Σ w² of wrong and of right decisions; the second is Σ w where a row counts w times."""
+    right = data.correct.double().cpu()
+    w = torch.ones_like(right) if data.weights is None else data.weights.double().cpu()
+    v = w.square() if data.weight_kind == "sampling" else w
+    return torch.stack([torch.stack([(part * w).sum(), (part * v).sum()]) for part in (1 - right, right)])
+
+
+def check_enough_errors(decided: Tensor, *, what: object, sampled: bool) -> None:
+    """Raise if there are too few wrong, or right, decisions: by their effective numbers, from ``decided_of``."""
+    wrong, right = (float(mass**2 / max(square, 1e-300)) for mass, square in decided.tolist())
+    fewest, kind = min((wrong, "wrong"), (right, "right"))
+    if fewest < FEWEST:
+        rows = float(decided[:, 0].sum())
+        more = f"about {math.ceil(rows * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
+        worth = " (the rows of equal weight that theirs are worth)" if sampled else ""
         raise NoIntervalError(
-            f"at least {least} {kind} decisions for an interval of {shown(what, most=200)}",
-            f"{fewest:.3g}{worth} of {rows:,}",
+            f"at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}",
+            f"{fewest:.3g}{worth} of {rows:,.0f}",
             f"measure on {more}, or read the interval of Accuracy()",
         )
 

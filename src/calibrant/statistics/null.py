@@ -6,7 +6,7 @@ probabilities, at a cost that does not grow with the number of rows.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 # at most the fraction 1/6144 to the variance (reached by probabilities spread evenly over the cell next to 0 or 1).
 CELLS = 1024
 _COARSE = 256  # cells for rows with sampling weights, which are also divided by weight
+_MOST_STEPS = 1 << 12  # factors of 1.25 between 1 and the largest or smallest float64
+_SPAN = 2 * _MOST_STEPS * _COARSE  # numbers of cells of a bin
 ROUNDING = 1e-9  # by which a sum of exponentials may lie outside [0, 1]
 
 
@@ -132,38 +134,64 @@ def null_outcomes(
     rows = check_row_tensor(p, name="p").shape[0]
     check_index(index, rows=rows, bins=check_count(bins, name="bins"))
     check_row_weight(weight, rows=rows)
-    probabilities = p.detach().cpu().double().numpy()
-    if not (probabilities.min() >= -ROUNDING and probabilities.max() <= 1 + ROUNDING):
+    if not (float(p.min()) >= -ROUNDING and float(p.max()) <= 1 + ROUNDING):
         raise refuse("p in [0, 1]", shown(p), "pass probabilities")
-    where = index.cpu().numpy()
-    inside = where >= 0
-    once = None if weight is None else weight.cpu().numpy()[inside]
-    if not inside.all():
-        probabilities, where = probabilities[inside], where[inside]
-    fine = np.minimum((probabilities * CELLS).astype(np.int64), CELLS - 1)
-    if once is not None and once.dtype.kind == "f":
-        fine = _weight_cells(probabilities, once)
-    _, cell, count = np.unique(where * (int(fine.max(initial=0)) + 1) + fine, return_inverse=True, return_counts=True)
-    home = np.empty(count.shape[0], dtype=np.int64)
-    home[cell] = where
-    each = None
-    if once is None:
-        mean = np.bincount(cell, weights=probabilities) / count
-    else:
-        mass = np.bincount(cell, weights=once)
-        mean = np.bincount(cell, weights=probabilities * once) / mass
-        each, count = (mass / count, count) if once.dtype.kind == "f" else (None, np.rint(mass).astype(np.int64))
-    return cell_outcomes(home, count, np.clip(mean, 0.0, 1.0), bins=bins, draws=draws, seed=seed, each=each)
+    return NullCells.of(index, p, weight).outcomes(bins=bins, draws=draws, seed=seed)
 
 
-def _weight_cells(probabilities: Floats, weight: Floats) -> NDArray[np.int64]:
-    """Return a code (N,) shared by rows whose probabilities agree to 1/256 and whose weights agree to a factor of 1.25.
+@dataclass(frozen=True, eq=False)
+class NullCells:
+    """Rows of one bin whose probabilities nearly agree, put together in cells: what outcomes are drawn from; cells add.
 
-    In a draw each of them has their mean weight, which lowers the variance by at most 1 %.
+    Args:
+        keys: (C,) int64 bin · 2²¹ + cell within it, ascending.
+        sums: (3, C) Σ 1, Σ w and Σ w p.
+        sampled: Whether w are sampling weights.
     """
-    fine = np.minimum((probabilities * _COARSE).astype(np.int64), _COARSE - 1)
-    step = np.floor(np.log(weight) / math.log(1.25)).astype(np.int64)
-    return np.asarray((step - step.min()) * _COARSE + fine)
+
+    keys: Tensor
+    sums: Tensor
+    sampled: bool
+
+    @classmethod
+    def of(cls, index: Tensor, p: Tensor, weight: Tensor | None) -> "NullCells":
+        """Return the cells of rows in bins ``index`` (N,), −1 if in none, with checked probabilities ``p`` (N,)."""
+        inside = index >= 0
+        home, wide = index[inside].cpu(), p[inside].cpu().double()
+        w = torch.ones_like(wide) if weight is None else weight[inside].cpu().double()
+        sampled = weight is not None and weight.is_floating_point()
+        if sampled:
+            # 1/256 in probability and a factor of 1.25 in weight: in a draw each row has the mean weight, which lowers the variance
+            # by at most 1 %
+            steps = (w.log() / math.log(1.25)).floor().long() + _MOST_STEPS
+            cell = steps * _COARSE + (wide * _COARSE).long().clamp_max(_COARSE - 1)
+        else:
+            cell = (wide * CELLS).long().clamp_max(CELLS - 1)
+        return cls._merged(home * _SPAN + cell, torch.stack([torch.ones_like(w), w, w * wide]), sampled)
+
+    @classmethod
+    def _merged(cls, keys: Tensor, sums: Tensor, sampled: bool) -> "NullCells":
+        known, place = torch.unique(keys, return_inverse=True)
+        added = [torch.bincount(place, weights=values, minlength=len(known)) for values in sums]
+        return cls(known, torch.stack(added), sampled)
+
+    def __add__(self, other: "NullCells") -> "NullCells":
+        keys, sums = torch.cat([self.keys, other.keys]), torch.cat([self.sums, other.sums], dim=1)
+        return NullCells._merged(keys, sums, self.sampled)
+
+    def outcomes(self, *, bins: int, draws: int, seed: int) -> Tensor:
+        """Return sums of outcomes (draws, bins) as ``null_outcomes`` does."""
+        count, mass, sum_p = self.sums.numpy()
+        times = count if self.sampled else mass
+        return cell_outcomes(
+            (self.keys // _SPAN).numpy(),
+            np.rint(times).astype(np.int64),
+            np.clip(sum_p / mass, 0.0, 1.0),
+            bins=bins,
+            draws=draws,
+            seed=seed,
+            each=mass / count if self.sampled else None,
+        )
 
 
 def cell_outcomes(
