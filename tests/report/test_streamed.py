@@ -20,7 +20,7 @@ from calibrant.plot.risk import risk_curve
 from calibrant.report import Model, diagnose_streamed, streamed, write_report
 from calibrant.report.groups_report import audit
 from calibrant.report.section import Section, diagnose
-from calibrant.report.streamed import ByGroup, FineCells, coarse_bins
+from calibrant.report.streamed import ByGroup, FineCells
 from calibrant.scale import rows
 from calibrant.scale.execute import in_turn
 from calibrant.scale.rows import ParquetRows
@@ -124,8 +124,6 @@ def test_cells_are_disjoint_ascending_and_fine_near_1() -> None:
     mean = (state.sum_p / state.count)[state.count > 0]
     assert bool((mean.diff() > 0).all())  # cells follow one another
     close(float(state.sum_p.sum()), float(by_hand.sum()))
-    assert len(coarse_bins()) == 1024 + 14
-    assert bool((coarse_bins().diff() >= 0).all())
 
 
 def test_too_many_groups_are_counted_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +221,9 @@ def test_for_whom_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert replace(section.audit, basis="") == memory.audit
     assert section.audit.unread == ("name",)
     assert section.words[-1] == memory.words[-1]
-    assert section.words[-1].startswith("For whom: ") == (classes == 3)  # over-confidence leaves the rate of class 1
+    assert section.words[-1].startswith(
+        "For whom: "
+    )  # with two classes too, though over-confidence leaves the rate of class 1
     assert (seen[-1], sorted(seen)) == ((5400, 5400), seen)
     text = write_report([section], tmp_path / "r.html").read_text()
     assert "For whom</h3>" in text

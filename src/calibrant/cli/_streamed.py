@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = Path("calibrant-runs", "streams")
 
 
-_WHOLE = ("class_dim", "ignore_index", "draws", "by", "costs", "error_limit")  # options for files that are read whole
+_WHOLE = ("class_dim", "ignore_index", "by", "costs", "error_limit")  # options for files that are read whole
 _STREAMED = ("executor", "workers", "address")
 STREAMED_BYTES = (
     256 << 20
@@ -159,6 +159,7 @@ def measure_streamed(
     calibrator: Calibrator | None = None,
     *,
     metrics: Sequence[SumMetric[Any]],
+    draws: int,
 ) -> list[Row]:
     """Return the ``metrics`` over the splits of streamed data, before and after ``calibrator``; stopped, it can go on."""
     from calibrant.report.model import in_one_line
@@ -178,11 +179,12 @@ def measure_streamed(
                     checkpoint=checkpoint,
                     executor=execution.runner,
                     progress=progress,
+                    draws=draws,
                 )
             name = None if chosen is None else in_one_line(chosen)
             for metric, one in zip(metrics, figures, strict=True):
-                numbers = (one.value, None, None, None, one.n)
-                found.append(Row(shown(file), part, name, one.metric, *numbers, label_of(metric), in_percent(metric)))
+                numbers = (one.value, one.low, one.high, one.null_high, one.n, label_of(metric), in_percent(metric))
+                found.append(Row(shown(file), part, name, one.metric, *numbers, one.null_mean))
     return found
 
 

@@ -104,7 +104,8 @@ def evaluate(
     notes = [] if fitted is None else [f"after: {in_one_line(fitted)}"]
     for source in given.sources(inputs):
         if execution.streams(source.path):
-            rows += measure_streamed(source.path, what.split, execution, fitted, metrics=panel.sums(source.shown))
+            metrics = panel.sums(source.shown)
+            rows += measure_streamed(source.path, what.split, execution, fitted, metrics=metrics, draws=what.draws)
             continue
         with readable(source.path) as path, working(f"measuring {source.shown}"):
             measured = _measure_file(at_path(source, path), inputs, what, panel, fitted)

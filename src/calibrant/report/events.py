@@ -28,7 +28,6 @@ from calibrant.report.model import Table
 from calibrant.report.tables import Row
 from calibrant.report.verdict import points
 from calibrant.statistics.interval import Interval, normal_quantile, wilson
-from calibrant.statistics.null import cell_outcomes
 
 __all__ = ["EventCells", "EventFigures", "EventSection", "ReportSum", "mass_table"]
 
@@ -100,19 +99,6 @@ def merged(cells: BinTable, home: Tensor, *, bins: int) -> BinTable:
 
     squares = None if cells.squares is None else gathered(cells.squares)
     return BinTable(gathered(cells.count), gathered(cells.sum_p), gathered(cells.sum_y), cells.total, squares)
-
-
-def event_bins(cells: BinTable) -> BinTable:
-    """Return the 15 bins of equal width of the cells of ``EventCells``."""
-    return merged(cells, _starts()[2], bins=BINS)
-
-
-def event_nulls(cells: BinTable, bins: BinTable, *, draws: int, seed: int = 0) -> BinTable:
-    """Return ``bins`` with the outcome sums (draws, 15) of calibrated models with the probabilities of ``cells``."""
-    filled = torch.nonzero(cells.count)[:, 0]
-    mean = (cells.sum_p[filled] / cells.count[filled]).clamp(0, 1)
-    numbers = (_starts()[2][filled].numpy(), cells.count[filled].numpy(), mean.numpy())
-    return BinTable(bins.count, bins.sum_p, cell_outcomes(*numbers, bins=BINS, draws=draws, seed=seed), bins.total)
 
 
 def percents(cells: BinTable) -> list[list[float]]:

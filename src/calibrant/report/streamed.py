@@ -3,9 +3,8 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,12 +18,12 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.data.record import Features, is_beside, join_columns
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, MeanMetric, Metric, SumMetric
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SumMetric
 from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import Curve
 from calibrant.report.advice import NOTHING, Gain, mean_gain
-from calibrant.report.events import EventCells, ReportSum, event_bins, event_nulls, mass_table
+from calibrant.report.events import EventCells, ReportSum, mass_table
 from calibrant.report.groups_report import Audit, audit, unread
 from calibrant.report.model import Subject, name_of_class
 from calibrant.report.section import BINS, Binned, Figures, Section, equal_edges, section_of
@@ -35,10 +34,9 @@ from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes
 from calibrant.scale.rows import ParquetRows, Shard
-from calibrant.scale.stream import Progress, States, metric_passes, one_pass, sums_of
-from calibrant.statistics import error_interval
-from calibrant.statistics.interval import normal_quantile, wilson
-from calibrant.statistics.null import CELLS, cell_outcomes
+from calibrant.scale.stream import Moments, Progress, States, metric_passes, one_pass, sums_of
+from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.null import CELLS
 
 __all__ = ["diagnose_streamed"]
 
@@ -47,6 +45,7 @@ _CURVE_POINTS = 200
 _MEANS: list[Metric] = [Accuracy(), NLL(), Brier()]
 _BINNED: list[ECE | MCE | DebiasedECE] = [ECE(EqualWidth(BINS)), MCE(EqualWidth(BINS)), DebiasedECE(EqualWidth(BINS))]
 _ECE, _CLASSES = ECE(EqualWidth(BINS)), ClasswiseECE(EqualWidth(BINS))
+_EVENT = Moments(_ECE, event=True)  # of the probability of the second of two classes
 _OMITTED = (
     "These figures are sums over rows read from disk in pieces. Figures that need all rows at once are left out: the ECE in "
     "equal-mass bins, SmoothECE, AURC, the limit of the class-by-class error, the gain over plain temperature scaling, and "
@@ -73,8 +72,7 @@ def diagnose_streamed(
 
     One pass over the rows, one more with the calibrator, and one where features lie beside the rows: groups are tested on all
     of at most a million rows, else on a random sample of about a million. Counts equal those computed in memory, sums agree within
-    1e-12, and limits if calibrated are simulated from the same cells as in memory. Intervals are Wilson's for the
-    accuracy, normal for the other means, and for the ECE the same as in memory.
+    1e-12, and intervals and limits if calibrated are those of memory, from the same sums.
 
     Args:
         path: A file or a folder with labels, as for ``ParquetRows``.
@@ -105,7 +103,7 @@ def diagnose_streamed(
     class_names = check_names(class_names, classes=rows.classes)
     passes = [None] if calibrator is None else [None, calibrator]
     gain = [] if calibrator is None else [LossGain(calibrator_identity(calibrator), calibrator)]
-    metrics: list[list[SumMetric[Any]]] = [[*_metrics(), Digest(), *gain], _metrics()]
+    metrics: list[list[SumMetric[Any]]] = [[*_metrics(rows.classes), Digest(), *gain], _metrics(rows.classes)]
     done, total = [], (len(passes) + has_features(rows)) * rows.rows
     for i, chosen in enumerate(passes):
         file = _second_file(checkpoint, "after") if chosen else checkpoint
@@ -134,8 +132,16 @@ def diagnose_streamed(
     )
 
 
-def _metrics() -> list[SumMetric[Any]]:
-    return [*(Moments(metric) for metric in _MEANS), _ECE, _CLASSES, FineCells(), ByGroup(), EventCells()]
+def _metrics(classes: int) -> list[SumMetric[Any]]:
+    return [
+        *(Moments(metric) for metric in (*_MEANS, *_BINNED)),
+        _ECE,
+        _CLASSES,
+        FineCells(),
+        ByGroup(),
+        EventCells(),
+        *([_EVENT] if classes == 2 else []),
+    ]
 
 
 def _second_file(checkpoint: str | os.PathLike[str] | None, word: str) -> Path | None:
@@ -192,55 +198,23 @@ def _gains(states: States) -> list[Gain]:
 
 def _rows(subject: Subject, states: States, calibrator: str | None, *, draws: int) -> tuple[list[Row], Row | None]:
     """Return a row for each metric of the panel that is a sum, and the ECE of the event's probability of two classes."""
-    table: BinTable = states[_ECE]
-    clustered = _clustered(states)
     # labels drawn independently by row would give clustered rows a limit that they exceed too often
-    nulls = null_tables(states[FineCells()], table, draws=draws) if draws and not clustered else None
+    uncertain = draws > 0 and not _clustered(states)
 
-    def row(
-        metric: Metric,
-        value: float,
-        ends: tuple[float, float] | None,
-        null_high: float | None = None,
-        null_mean: float | None = None,
-    ) -> Row:
-        low, high = ends or (None, None)
+    def row(metric: Metric, value: float, ends: Mapping[str, float]) -> Row:
         place = (subject.source or subject.name, subject.split, calibrator, repr(metric))
-        return Row(
-            *place, value, low, high, null_high, int(table.total), label_of(metric), in_percent(metric), null_mean
-        )
+        low, high, limit, mean = (ends.get(name) for name in ("low", "high", "null_high", "null_mean"))
+        n = int(states[_ECE].total)
+        return Row(*place, value, low, high, limit, n, label_of(metric), in_percent(metric), mean)
 
-    found = []
-    for metric in _MEANS:
-        sums: MomentSums = states[Moments(metric)]
-        ends = _mean_interval(metric, sums) if draws and not clustered else None
-        found.append(row(metric, sums.total / sums.rows, ends))
+    def measured(moments: Moments) -> Row:
+        state = states[moments]
+        ends = moments.figures(state, draws=draws, seed=0, level=LEVEL) if uncertain else {}
+        return row(moments.metric, moments.value(state), ends)
 
-    def binned_row(metric: ECE | MCE | DebiasedECE, table: BinTable, nulls: BinTable | None) -> Row:
-        if nulls is None:
-            return row(metric, metric.value(table), None)
-        null, ends = metric.errors(nulls), None
-        if metric == _ECE:
-            interval = error_interval(table, null, level=LEVEL)
-            ends = interval.low, interval.high
-        limit = float(torch.quantile(null, (1 + LEVEL) / 2))
-        return row(metric, metric.value(table), ends, limit, float(null.mean()))
-
-    found += [binned_row(metric, table, nulls) for metric in _BINNED]
-    found.append(row(_CLASSES, _CLASSES.value(states[_CLASSES]), None))
-    if len(states[_CLASSES].table.count) > 2 * BINS:
-        return found, None
-    cells = states[EventCells()]
-    bins = event_bins(cells)
-    return found, binned_row(_ECE, bins, event_nulls(cells, bins, draws=draws) if draws and not clustered else None)
-
-
-def _mean_interval(metric: Metric, sums: "MomentSums") -> tuple[float, float] | None:
-    if isinstance(metric, Accuracy):
-        interval = wilson(round(sums.total), sums.rows, level=LEVEL)
-        return interval.low, interval.high
-    mean, half = sums.total / sums.rows, normal_quantile((1 + LEVEL) / 2) * sums.error
-    return (mean - half, mean + half) if sums.rows > 1 and half < float("inf") else None
+    found = [measured(Moments(metric)) for metric in (*_MEANS, *_BINNED)]
+    found.append(row(_CLASSES, _CLASSES.value(states[_CLASSES]), {}))
+    return found, measured(_EVENT) if _EVENT in states else None
 
 
 def _unweighted(rows: ParquetRows) -> ParquetRows:
@@ -294,23 +268,6 @@ class MomentSums:
 
 
 @dataclass(frozen=True)
-class Moments(ReportSum):
-    """Mean and variance of a metric that is a mean over rows.
-
-    Args:
-        metric: The metric.
-    """
-
-    metric: Metric
-
-    def state(self, data: Data) -> MomentSums:
-        """Return the sums of ``data``."""
-        assert isinstance(self.metric, MeanMetric)
-        rows = self.metric.rows(data).double()
-        return MomentSums(float(rows.sum()), float(rows.square().sum()), rows.shape[0])
-
-
-@dataclass(frozen=True)
 class LossGain(ReportSum):
     """Sums of the reduction of each row's log-loss by a calibrator.
 
@@ -334,8 +291,7 @@ class LossGain(ReportSum):
 class FineCells(ReportSum):
     """Counts and sums in cells of confidence: the 15 bins cut at every 1/1024, and above 1 − 1/1024 by octaves of 1 − p.
 
-    The limits if calibrated of the binned errors are simulated from the former, cell by cell; both together give points
-    of the risk-coverage curve, exact at the cells' edges.
+    Together they give points of the risk-coverage curve, exact at the cells' edges.
     """
 
     def state(self, data: Data) -> BinTable:
@@ -352,30 +308,6 @@ class FineCells(ReportSum):
 
 def _cells() -> int:
     return CELLS + BINS - 1 + _OCTAVES * _STEPS
-
-
-def coarse_bins() -> Tensor:
-    """Return the bin (1038,) of each coarse cell of ``FineCells``: cells are 1/1024 wide and cut at the bins' edges."""
-    edges = sorted({i / CELLS for i in range(CELLS + 1)} | {i / BINS for i in range(BINS + 1)})
-    middles = torch.tensor([(a + b) / 2 for a, b in pairwise(edges)], dtype=torch.float64)
-    return EqualWidth(BINS).assign(middles)
-
-
-def null_tables(state: BinTable, coarse: BinTable, *, draws: int, seed: int = 0) -> BinTable:
-    """Return ``coarse`` with the outcome sums (draws, 15) of calibrated models with the confidences of ``state``.
-
-    The cells, the generator and the order are those of ``statistics.null_outcomes``, so limits equal those in memory.
-    """
-    bins = coarse_bins()
-    size = len(bins)
-    coarse_cell = torch.arange(len(state.count)).clamp_max(size - 1)  # the octaves subdivide the last coarse cell
-    count = torch.zeros(size, dtype=torch.int64).index_add_(0, coarse_cell, state.count)
-    sum_p = torch.zeros(size, dtype=torch.float64).index_add_(0, coarse_cell, state.sum_p)
-    filled = torch.nonzero(count)[:, 0]
-    mean = (sum_p[filled] / count[filled]).clamp(0, 1)
-    numbers = (bins[filled].numpy(), count[filled].numpy(), mean.numpy())
-    sums = cell_outcomes(*numbers, bins=BINS, draws=draws, seed=seed)
-    return BinTable(coarse.count, coarse.sum_p, sums, coarse.total)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,22 +2,30 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from calibrant._core.arguments import check_kind, check_list_of
-from calibrant._core.check import refuse
+import torch
+
+from calibrant._core.arguments import check_kind, check_list_of, check_sampling
+from calibrant._core.check import check_count, refuse
 from calibrant._core.config import to_plain
 from calibrant._core.paths import as_path
 from calibrant.binning import EqualWidth
 from calibrant.calibrators import Calibrator
-from calibrant.data.checks import states_of
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, Metric, SumMetric
+from calibrant.data.checks import Data, need_predictions, need_rows, states_of
+from calibrant.errors import NoIntervalError
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric
+from calibrant.metrics._binned import BinnedMetric, BinSums
 from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_result
 from calibrant.scale.rows import ParquetRows, Shard, rows_of
+from calibrant.statistics import error_interval
+from calibrant.statistics.interval import MeanSums
 
 __all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "one_pass", "shard_states", "sum_metrics", "sums_of"]
 
@@ -34,11 +42,76 @@ class StreamedFigure:
         metric: The metric's repr.
         value: Its value, the same as in memory.
         n: Rows.
+        low: Lower end of its interval, as in memory; None where it has none, of rows in groups, and of metrics whose uncertainty
+            needs all rows at once.
+        high: Upper end, or None.
+        null_high: Of a binned error, the (1 + level) / 2 limit if calibrated, or None.
+        null_mean: The mean if calibrated, or None.
     """
 
     metric: str
     value: float
     n: int
+    low: float | None = None
+    high: float | None = None
+    null_high: float | None = None
+    null_mean: float | None = None
+
+
+@dataclass(frozen=True)
+class Moments(SumMetric[Any]):
+    """What the uncertainty of a metric of independent rows is computed from: sums that add, in memory and on disk.
+
+    Args:
+        metric: A mean over rows, or a binned error in fixed bins.
+        event: Whether of the probability of the second class of two, not of the decision's.
+    """
+
+    metric: Metric
+    event: bool = False
+
+    better, bounds, notion, cite = "lower", (0.0, inf), "moments", "–"
+
+    @staticmethod
+    def known_for(metric: Metric) -> bool:
+        """Return whether there are such sums for ``metric``."""
+        return isinstance(metric, MeanMetric) or (
+            isinstance(metric, BinnedMetric) and isinstance(metric.binning, EqualWidth)
+        )
+
+    def state(self, data: Data) -> MeanSums | BinSums:
+        """Return the sums of ``data``."""
+        data = need_rows(data, what=self.metric)
+        if self.event:
+            data = need_predictions(data, metric=self.metric).one_vs_rest(1)
+        if isinstance(self.metric, BinnedMetric):
+            return BinSums.of(self.metric.cells(data))
+        assert isinstance(self.metric, MeanMetric)
+        return MeanSums.of(self.metric, data)
+
+    def value(self, state: MeanSums | BinSums) -> float:
+        """Return the metric of a state."""
+        if isinstance(state, MeanSums):
+            return state.rows.mean
+        assert isinstance(self.metric, BinnedMetric)
+        return self.metric.value(state.table)
+
+    def figures(self, state: MeanSums | BinSums, *, draws: int, seed: int, level: float) -> dict[str, Any]:
+        """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
+        found: dict[str, Any] = {}
+        null = None
+        if isinstance(state, BinSums):
+            null = self.metric.errors(state.null(draws=draws, seed=seed))  # type: ignore[attr-defined]
+            found |= {"null_high": float(torch.quantile(null, (1 + level) / 2)), "null_mean": float(null.mean())}
+        with suppress(NoIntervalError):
+            if isinstance(state, MeanSums):
+                ends = state.interval(self.metric, level=level)
+            elif isinstance(self.metric, ECE) and self.metric.norm == 1 and null is not None:
+                ends = error_interval(state.table, null, level=level)
+            else:
+                return found
+            found |= {"low": ends.low, "high": ends.high}
+        return found
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
@@ -73,8 +146,11 @@ def evaluate_streamed(
     checkpoint: str | os.PathLike[str] | None = None,
     executor: Executor = in_turn,
     progress: Progress | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> list[StreamedFigure]:
-    """Return metrics over a Parquet data set of any size.
+    """Return metrics over a Parquet data set of any size, with the intervals that ``panel`` has in memory.
 
     Args:
         path: A file or a folder, as for ``ParquetRows``, or a ``ParquetRows``.
@@ -85,6 +161,9 @@ def evaluate_streamed(
         executor: Runs the shards: ``in_turn``, ``processes(n)`` or ``ray_cluster(address)``. States are added in the
             order of the shards, so all executors give the same bits.
         progress: Called with (rows done, total rows).
+        draws: Outcomes drawn for the limits if calibrated; 0 leaves them and the intervals out.
+        seed: Same seed, same numbers.
+        level: Coverage of the intervals.
 
     Raises:
         InputError: If a metric is not a sum, or data are not valid; the message states file, row group and row.
@@ -94,10 +173,17 @@ def evaluate_streamed(
     chosen = sum_metrics() if metrics is None else _check_sums(metrics)
     check_calibrator(calibrator)
     check_execution(executor, progress)
-    passes = metric_passes(rows, chosen, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
-    states = sums_of(passes, chosen, calibrator)
+    check_count(draws, name="draws", low=0)
+    check_sampling(draws=max(draws, 2), seed=seed, level=level)
+    moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
+    asked = [*chosen, *moments]
+    passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
+    states = sums_of(passes, asked, calibrator)
     passes.remove()
-    return finish(states, chosen, rows.rows)
+    ends = {one.metric: one.figures(states[one], draws=draws, seed=seed, level=level) for one in moments if states}
+    return [
+        replace(figure, **ends.get(m, {})) for figure, m in zip(finish(states, chosen, rows.rows), chosen, strict=True)
+    ]
 
 
 def metric_passes(
