@@ -53,8 +53,8 @@ def centred_sums(sums: Tensor, sizes: Tensor) -> Tensor:
 def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float) -> float:
     """Return the standard error of Σ_b weight_b |gap_b|, times the ratio of the quantiles of Student's t and the normal.
 
-    It is the largest of three: that of the signed sum, that of independent bins, and that of independent rows (which is > 0 even
-    if nearly all decisions are correct).
+    It is the largest of four: that of the signed sum, that with the signs of doubtful bins that make it largest, that of independent
+    bins, and that of independent rows (which is > 0 even if nearly all decisions are correct).
 
     Args:
         table: Of the rows in their bins.
@@ -62,11 +62,25 @@ def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float
         level: Of the interval.
         degrees: Of freedom (``group_degrees``).
     """
-    signed = float((sums @ torch.sign(table.gap)).square().sum().sqrt())
+    signed = (
+        max(float((sums @ sign).square().sum()) for sign in (torch.sign(table.gap), _worst_signs(table, sums))) ** 0.5
+    )
     apart = float(sums.square().sum().sqrt())
     probability = (1 + level) / 2
     wider = student_quantile(probability, degrees) / normal_quantile(probability)
     return SIGNS * max(signed, apart, float(table_error(table, level=level))) * wider
+
+
+def _worst_signs(table: BinTable, sums: Tensor) -> Tensor:
+    """Return signs (B,) of the bins: those seen where a gap is clear, elsewhere those that vary together with the clear ones.
+
+    Where groups' effects are large, the gaps of a sample can all be near 0 with mixed signs though all of the population's are of
+    one sign, and the sum over these mixed signs hardly varies.
+    """
+    gap = table.weight * table.gap
+    clear = gap.abs() > 2 * sums.square().sum(dim=0).sqrt()
+    known = torch.where(clear, torch.sign(gap), 0.0) if bool(clear.any()) else torch.ones_like(gap)
+    return torch.where(clear, torch.sign(gap), torch.sign(sums.T @ (sums @ known)))
 
 
 def clustered_gaps(sums: Tensor, *, draws: int, seed: int, degrees: float) -> Tensor:
