@@ -15,7 +15,7 @@ from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees
 from calibrant.statistics.interval import Interval, normal_quantile
 from calibrant.statistics.means import need_groups
-from calibrant.statistics.null import NullCells
+from calibrant.statistics.null import BinSums
 from calibrant.statistics.squares import BinnedRows
 
 BinnedState = Annotated[BinTable | MassSketch, Kind((BinTable, MassSketch), "make it with state(data)")]
@@ -64,32 +64,6 @@ def null_tables(cells: BinnedRows, groups: Tensor | None, *, draws: int, seed: i
     table, degrees = cells.table(), group_degrees(groups, cells.weight)
     gaps = clustered_gaps(cluster_sums(cells, groups), draws=draws, seed=seed, degrees=degrees)
     return replace(table, sum_y=table.sum_p - gaps * table.total)
-
-
-@dataclass(frozen=True, eq=False)
-class BinSums:
-    """The moments of a binned error over independent rows in fixed bins, from which its interval and null follow; they add.
-
-    Args:
-        table: Of the bins, with second moments.
-        cells: Of nearly equal probabilities.
-    """
-
-    table: BinTable
-    cells: NullCells
-
-    @classmethod
-    def of(cls, rows: BinnedRows) -> "BinSums":
-        """Return the moments of rows in their bins."""
-        return cls(rows.table(moments=True), NullCells.of(rows.index, rows.p, rows.weight))
-
-    def __add__(self, other: "BinSums") -> "BinSums":
-        return BinSums(self.table + other.table, self.cells + other.cells)
-
-    def null(self, *, draws: int, seed: int) -> BinTable:
-        """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
-        sums = self.cells.outcomes(bins=self.table.count.shape[0], draws=draws, seed=seed)
-        return replace(self.table, sum_y=sums.to(self.table.sum_p.device), second=None)
 
 
 def cells_interval(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from calibrant._core.arguments import check_kind, check_list_of, check_sampling
+from calibrant._core.arguments import check_kind, check_list_of
 from calibrant._core.check import check_count, refuse
 from calibrant._core.config import to_plain
 from calibrant._core.paths import as_path
@@ -18,7 +18,6 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data, need_predictions, need_rows, states_of
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric
-from calibrant.metrics._binned import BinnedMetric, BinSums
 from calibrant.rows.source import added
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
@@ -26,6 +25,7 @@ from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_res
 from calibrant.scale.rows import ParquetRows, Shard, rows_of
 from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
+from calibrant.statistics.null import BinSums, HasCells
 
 __all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "one_pass", "shard_states", "sum_metrics", "sums_of"]
 
@@ -45,7 +45,7 @@ class StreamedFigure:
         low: Lower end of its interval, as in memory; None where it has none, of rows in groups, and of metrics whose uncertainty
             needs all rows at once.
         high: Upper end, or None.
-        null_high: Of a binned error, the (1 + level) / 2 limit if calibrated, or None.
+        null_high: Of a binned error, the 97.5 % limit if calibrated, or None.
         null_mean: The mean if calibrated, or None.
     """
 
@@ -76,7 +76,7 @@ class Moments(SumMetric[Any]):
     def known_for(metric: Metric) -> bool:
         """Return whether there are such sums for ``metric``."""
         return isinstance(metric, MeanMetric) or (
-            isinstance(metric, BinnedMetric) and isinstance(metric.binning, EqualWidth)
+            isinstance(getattr(metric, "binning", None), EqualWidth) and (isinstance(metric, HasCells))
         )
 
     def state(self, data: Data) -> MeanSums | BinSums:
@@ -84,7 +84,7 @@ class Moments(SumMetric[Any]):
         data = need_rows(data, what=self.metric)
         if self.event:
             data = need_predictions(data, metric=self.metric).one_vs_rest(1)
-        if isinstance(self.metric, BinnedMetric):
+        if isinstance(self.metric, HasCells):
             return BinSums.of(self.metric.cells(data))
         assert isinstance(self.metric, MeanMetric)
         return MeanSums.of(self.metric, data)
@@ -93,10 +93,10 @@ class Moments(SumMetric[Any]):
         """Return the metric of a state."""
         if isinstance(state, MeanSums):
             return state.rows.mean
-        assert isinstance(self.metric, BinnedMetric)
-        return self.metric.value(state.table)
+        assert isinstance(self.metric, HasCells)
+        return float(self.metric.errors(state.table))
 
-    def figures(self, state: MeanSums | BinSums, *, draws: int, seed: int, level: float) -> dict[str, Any]:
+    def figures(self, state: MeanSums | BinSums, *, draws: int, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
         """Return ``low`` and ``high`` where there is an interval, and ``null_high`` and ``null_mean`` of a binned error."""
         found: dict[str, Any] = {}
         null = None
@@ -147,8 +147,6 @@ def evaluate_streamed(
     executor: Executor = in_turn,
     progress: Progress | None = None,
     draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
 ) -> list[StreamedFigure]:
     """Return metrics over a Parquet data set of any size, with the intervals that ``panel`` has in memory.
 
@@ -162,8 +160,6 @@ def evaluate_streamed(
             order of the shards, so all executors give the same bits.
         progress: Called with (rows done, total rows).
         draws: Outcomes drawn for the limits if calibrated; 0 leaves them and the intervals out.
-        seed: Same seed, same numbers.
-        level: Coverage of the intervals.
 
     Raises:
         InputError: If a metric is not a sum, or data are not valid; the message states file, row group and row.
@@ -174,13 +170,12 @@ def evaluate_streamed(
     check_calibrator(calibrator)
     check_execution(executor, progress)
     check_count(draws, name="draws", low=0)
-    check_sampling(draws=max(draws, 2), seed=seed, level=level)
     moments = [Moments(metric) for metric in chosen if draws and not rows.grouped and Moments.known_for(metric)]
     asked = [*chosen, *moments]
     passes = metric_passes(rows, asked, calibrator, executor=executor, checkpoint=checkpoint, progress=progress)
     states = sums_of(passes, asked, calibrator)
     passes.remove()
-    ends = {one.metric: one.figures(states[one], draws=draws, seed=seed, level=level) for one in moments if states}
+    ends = {one.metric: one.figures(states[one], draws=draws) for one in moments if states}
     return [
         replace(figure, **ends.get(m, {})) for figure, m in zip(finish(states, chosen, rows.rows), chosen, strict=True)
     ]

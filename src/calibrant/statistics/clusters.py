@@ -68,7 +68,7 @@ def cluster_error(table: BinTable, sums: Tensor, *, level: float, degrees: float
     apart = float(sums.square().sum().sqrt())
     probability = (1 + level) / 2
     wider = student_quantile(probability, degrees) / normal_quantile(probability)
-    return SIGNS * max(signed, apart, float(table_error(table, level=level))) * wider
+    return float(SIGNS * max(signed, apart, float(table_error(table, level=level))) * wider)
 
 
 def _worst_signs(table: BinTable, sums: Tensor) -> Tensor:

@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from calibrant._core.arguments import check_generator, check_index, check_level, check_row_weight, check_sampling
 from calibrant._core.check import check_count, check_row_tensor, refuse, shown
 from calibrant._core.numerics import row_chunks
+from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
 from calibrant.data.record import keep
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
 from calibrant.statistics.means import need_independent
+from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["HasNull", "null_band", "null_draws", "null_outcomes", "redraw"]
 
@@ -192,6 +194,43 @@ class NullCells:
             seed=seed,
             each=mass / count if self.sampled else None,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class BinSums:
+    """The moments of a binned error over independent rows in fixed bins, from which its interval and null follow; they add.
+
+    Args:
+        table: Of the bins, with second moments.
+        cells: Of nearly equal probabilities.
+    """
+
+    table: BinTable
+    cells: NullCells
+
+    @classmethod
+    def of(cls, rows: BinnedRows) -> "BinSums":
+        """Return the moments of rows in their bins."""
+        return cls(rows.table(moments=True), NullCells.of(rows.index, rows.p, rows.weight))
+
+    def __add__(self, other: "BinSums") -> "BinSums":
+        return BinSums(self.table + other.table, self.cells + other.cells)
+
+    def null(self, *, draws: int, seed: int) -> BinTable:
+        """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated."""
+        sums = self.cells.outcomes(bins=self.table.count.shape[0], draws=draws, seed=seed)
+        return replace(self.table, sum_y=sums.to(self.table.sum_p.device), second=None)
+
+
+@runtime_checkable
+class HasCells(Protocol):
+    """A binned error."""
+
+    def cells(self, data: Data) -> BinnedRows:
+        """Return each row's bin, probability and outcome."""
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, B)."""
 
 
 def cell_outcomes(
