@@ -48,7 +48,7 @@ def cells(path: Path, *, replicates: int) -> Iterator[dict[str, Any]]:
         if figure == "ece":
             from calibrant.metrics import ECE
 
-            truth, variance = float(ECE()(Predictions(pool.logits, labels))), None
+            truth, variance = float(ECE()(Predictions(pool.logits, labels=labels))), None
         else:
             values = whole.pool.values(figure, np.arange(len(pool)), labels.numpy())  # type: ignore[union-attr]
             truth, variance = known[figure].estimate, float(values.var(ddof=1))

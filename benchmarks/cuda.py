@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import calibrant
-from calibrant import BinaryPairs, Predictions, losses
+from calibrant import Events, Predictions, losses
 from calibrant._kernels import cuda_sums
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE, NLL, Brier
@@ -170,8 +170,8 @@ def pairs(bench: Bench, count: int) -> list[Record]:
     count = count // 256 if bench.small else count
     p = torch.rand(count, device=bench.device, generator=bench.generator)
     y = (torch.rand(count, device=bench.device, generator=bench.generator) < p**1.2).float()
-    data, few = BinaryPairs(p, y), BinaryPairs(p[:100_000], y[:100_000])
-    on_cpu = BinaryPairs(few.p.cpu(), few.y.cpu())
+    data, few = Events(p, y), Events(p[:100_000], y[:100_000])
+    on_cpu = Events(few.p.cpu(), few.y.cpu())
     record = bench.timed(f"ECE of {count} pairs", lambda: ECE()(data), least_bytes=8 * count)
     return [record | {"value": ECE()(data), "off_the_cpu_answer": abs(ECE()(few) - ECE()(on_cpu))}]
 

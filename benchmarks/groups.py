@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import Decisions, Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import ECE, NLL, Accuracy, Brier
 from calibrant.statistics import interval, null_band
@@ -52,7 +52,7 @@ def _figures(groups: int, rows: int, effect: float, heat: float, *, replicates: 
         lift = rng.normal(0, effect, groups)[group]
         wrong = (rng.random(groups * rows) > sigmoid(base[atom] + lift)).astype(np.int64)
         data = Predictions.from_probs(seen[atom], wrong, groups=group)
-        pairs = BinaryPairs(data.confidence, data.correct.double(), groups=data.groups)
+        pairs = Decisions(data.confidence, data.correct.double(), groups=data.groups)
         limit = null_band(ECE(), pairs, draws=DRAWS, seed=at).high
         above += ECE()(pairs) > limit
         for metric, true in truths.items():

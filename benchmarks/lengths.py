@@ -177,12 +177,12 @@ def _then(rows: int) -> Any:
 
 FORMER = """
 import sys, numpy as np, torch
-from calibrant import BinaryPairs
+from calibrant import Decisions
 from calibrant.metrics import ECE, DebiasedECE
 from calibrant.statistics import interval
 held = np.load(sys.argv[1])
 for p, y in zip(held["p"], held["y"]):
-    pairs = BinaryPairs(torch.from_numpy(p), torch.from_numpy(y))
+    pairs = Decisions(torch.from_numpy(p), torch.from_numpy(y))
     for metric in (ECE(), DebiasedECE()):
         found = interval(metric, pairs)
         print(repr(found.low), repr(found.high))

@@ -16,7 +16,7 @@ import torch
 from benchmarks.groups import ATOMS, EFFECTS, SEED, SIZES, marginal, sigmoid
 from benchmarks.mechanisms import Population
 from benchmarks.samples import Samples
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Decisions, Predictions
 from calibrant.binning import EqualMass
 from calibrant.metrics import (
     ACE,
@@ -86,7 +86,7 @@ def pairs_of(source: Population, atom: Any, label: Any) -> BinaryPairs:
     """Return confidences, correctness and decisions of rows."""
     predicted = source.predicted[atom]
     p, y = torch.from_numpy(source.confidence[atom]), torch.from_numpy((predicted == label).astype(float))
-    return BinaryPairs(p, y, predicted=torch.from_numpy(predicted))
+    return Decisions(p, y, decision=torch.from_numpy(predicted))
 
 
 def group_level_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any]]:
@@ -100,7 +100,7 @@ def group_level_cells(replicates: int, done: set[str]) -> Iterator[dict[str, Any
             for at in range(replicates):
                 data = sample(at)
                 predicted = data.predicted
-                pairs = BinaryPairs(data.confidence, data.correct.double(), predicted=predicted, groups=data.groups)
+                pairs = Decisions(data.confidence, data.correct.double(), decision=predicted, groups=data.groups)
                 add_binned(shares, pairs, seed=at)
                 if at < CLASSWISE:
                     add_drawn(shares, ClasswiseECE(), data, seed=at)

@@ -181,7 +181,7 @@ def test_nothing_is_overridden_or_written_behind_the_types(path: Path) -> None:
     text = path.read_text()
     assert "type: ignore[override]" not in text, "make the base class abstract there"
     assert re.search(r"__dict__(\[.*\] = |\.update\()", text) is None, (
-        "store known values by calibrant.data.record.keep"
+        "pass known values to the constructor, as Predictions takes them"
     )
 
 

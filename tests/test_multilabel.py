@@ -58,7 +58,7 @@ def test_rows_keep_what_lies_beside_them() -> None:
     assert torch.equal(both.logits, data.logits)
     assert torch.equal(both.pooled().p, data.pooled().p)
     assert both.pooled().weights.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0, 1.0, 1.0]  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="the same labels"):
+    with pytest.raises(InputError, match="the same names"):
         MultiLabelPredictions.cat(
             [data, MultiLabelPredictions.from_logits(LOGITS, LABELS, **beside, features=data.features)]
         )

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from benchmarks import pairs
-from calibrant import BinaryPairs
+from calibrant import BinaryPairs, Events
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import compare
 from calibrant.metrics import NLL, SquaredGaps
@@ -161,7 +161,7 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
 
 def test_few_groups_are_shown_untested() -> None:
     a, b = (BinaryPairs.from_probs([0.9] * 300, [1] * n + [0] * (300 - n)) for n in (200, 270))
-    few = [BinaryPairs(one.p, one.y, groups=torch.arange(300) % 99) for one in (a, b)]
+    few = [Events(one.p, one.y, groups=torch.arange(300) % 99) for one in (a, b)]
     assert compare(*few).rows[-1].p_value is None
     assert "Not tested: ECE, SquaredGaps." in str(compare(*few))
 

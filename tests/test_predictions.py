@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Events, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 
@@ -56,7 +56,7 @@ def test_correct_agrees_with_argmax_on_many_ties() -> None:
 def test_excluded_classes_and_decisions_are_read() -> None:
     data = Predictions.from_logits([[-math.inf, 0.0, 0.0], [5.0, -math.inf, 0.0]], [1, 0])
     assert data.confidence.tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-5))])
-    moved = Predictions(data.logits, data.labels, decision=torch.tensor([2, 2]))
+    moved = Predictions(data.logits, labels=data.labels, decision=torch.tensor([2, 2]))
     assert moved.predicted.tolist() == [2, 2]
     assert moved.correct.tolist() == [False, False]
     assert moved.confidence.tolist() == pytest.approx([0.5, 1 / (1 + math.exp(5))])
@@ -206,7 +206,7 @@ def test_every_constructor_refuses_what_is_no_data_in_one_sentence(value: Any) -
         lambda: Predictions.from_probs(value, labels),
         lambda: Predictions.from_binary_logits(value, labels),
         lambda: Predictions.from_binary_probs(value, labels),
-        lambda: BinaryPairs(value, value),
+        lambda: Events(value, value),
         lambda: BinaryPairs.from_probs(value, labels),
         lambda: BinaryPairs.from_top_label(value, labels, labels),
         lambda: BinaryPairs.from_top_label([0.5, 0.5], value, labels),

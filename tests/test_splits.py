@@ -50,7 +50,7 @@ def test_top_label_files(tmp_path: Path) -> None:
 def test_round_trip_of_splits(tmp_path: Path, suffix: str) -> None:
     first = Predictions.from_logits(LOGITS, LABELS, groups=np.array([4, 7]))
     second = Predictions.from_probs(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([1]))
-    third = Predictions(first.logits, first.labels, decision=torch.tensor([1, 1]))
+    third = Predictions(first.logits, labels=first.labels, decision=torch.tensor([1, 1]))
     path = tmp_path / f"a{suffix}"
     calibrant.save_predictions(path, {"val": first, "test": second, "late": third})
     back = calibrant.load_splits(path)
@@ -69,7 +69,7 @@ def test_parquet_holds_one_unnamed_split(tmp_path: Path) -> None:
     assert isinstance(back, Predictions)
     assert torch.equal(back.logits, data.logits)
     assert torch.equal(back.need_labels(), data.need_labels())
-    with pytest.raises(InputError, match="one unnamed split for parquet"):
+    with pytest.raises(InputError, match="one split called 'all'"):
         calibrant.save_predictions(tmp_path / "b.parquet", {"val": data, "test": data})
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Events, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
@@ -139,7 +139,7 @@ def test_the_fast_null_is_that_of_redrawn_labels(metric: ECE) -> None:
 
 def test_the_null_does_not_look_at_the_labels() -> None:
     data = model(rows=100)
-    other = Predictions(data.logits, data.labels.roll(1))
+    other = Predictions(data.logits, labels=data.labels.roll(1))
     assert null_band(ECE(), data, draws=50) == null_band(ECE(), other, draws=50)
 
 
@@ -268,7 +268,7 @@ def test_the_interval_of_ece_covers() -> None:
         generator = torch.Generator().manual_seed(1)
         for _ in range(300):
             rows = torch.randint(200_000, (1000,), generator=generator)
-            pairs = BinaryPairs(everyone.confidence[rows], everyone.correct[rows].double())
+            pairs = Events(everyone.confidence[rows], everyone.correct[rows].double())
             found = interval(ECE(), pairs)
             hits += found.low <= max(truth, 0.0) <= found.high if temperature != 1.0 else found.low == 0
         assert lowest <= hits / 300 <= highest
@@ -276,7 +276,7 @@ def test_the_interval_of_ece_covers() -> None:
 
 def test_few_units_tell_nothing() -> None:
     data = model(rows=400)
-    few = Predictions(data.logits, data.labels, torch.arange(400) % 9)
+    few = Predictions(data.logits, labels=data.labels, groups=torch.arange(400) % 9)
     for metric in (Accuracy(), NLL(), ECE(), TopLabelECE(), ClasswiseECE()):
         with pytest.raises(NoIntervalError, match="at least 10 groups"):
             interval(metric, few)

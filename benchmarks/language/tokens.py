@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.language.__main__ import facts, folder_of_run
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Decisions, Predictions
 from calibrant.calibrators import AdaptiveTemperatureScaling, Calibrator
 from calibrant.language import token_classes
 from calibrant.losses import CrossEntropyLoss
@@ -152,7 +152,7 @@ def through(test: Half, fitted: Mapping[str, Calibrator]) -> tuple[dict[str, Ten
             after = part if name == NONE else part.calibrated_by(fitted[name], allow_fit_rows=True)
             found[name].append(scored(after))
     whole = {name: torch.cat(parts) for name, parts in found.items()}
-    pairs = {name: BinaryPairs(one[:, 1], one[:, 2], groups=test.texts) for name, one in whole.items()}
+    pairs = {name: Decisions(one[:, 1], one[:, 2], groups=test.texts) for name, one in whole.items()}
     return {name: one[:, 0] for name, one in whole.items()}, pairs
 
 

@@ -26,15 +26,24 @@ if typing.TYPE_CHECKING:
     from calibrant.calibrators import load
     from calibrant.data.examples import examples, load_example
     from calibrant.data.multilabel import MultiLabelPredictions
-    from calibrant.data.multilabel_files import load_multilabel, read_multilabel, save_multilabel
-    from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.data.splits import load_predictions, load_splits, read, save_predictions
+    from calibrant.data.predictions import BinaryPairs, Decisions, Events, Predictions
+    from calibrant.data.splits import (
+        load_multilabel,
+        load_predictions,
+        load_splits,
+        read,
+        read_multilabel,
+        save_multilabel,
+        save_predictions,
+    )
     from calibrant.data.top_k import TopK
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BinaryPairs",
+    "Decisions",
+    "Events",
     "MultiLabelPredictions",
     "Predictions",
     "TopK",
@@ -68,18 +77,20 @@ __all__ = [
 # and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
 _HOMES = {
     "BinaryPairs": "data.predictions",
+    "Decisions": "data.predictions",
+    "Events": "data.predictions",
     "MultiLabelPredictions": "data.multilabel",
     "Predictions": "data.predictions",
     "TopK": "data.top_k",
     "examples": "data.examples",
     "load": "calibrators",
     "load_example": "data.examples",
-    "load_multilabel": "data.multilabel_files",
+    "load_multilabel": "data.splits",
     "load_predictions": "data.splits",
     "load_splits": "data.splits",
     "read": "data.splits",
-    "read_multilabel": "data.multilabel_files",
-    "save_multilabel": "data.multilabel_files",
+    "read_multilabel": "data.splits",
+    "save_multilabel": "data.splits",
     "save_predictions": "data.splits",
 }
 

@@ -75,7 +75,7 @@ FAMILIES = [
     "calibrant",
     "language",
     "data.multilabel",
-    "data.multilabel_files",
+    "data.splits",
 ]
 
 # Families that were made clean: test_hostile.py keeps them so.
@@ -97,7 +97,7 @@ CLEAN: tuple[str, ...] = (
     "losses",
     "metrics",
     "data.multilabel",
-    "data.multilabel_files",
+    "data.splits",
     "operate",
     "plot",
     "data.predictions",
@@ -342,7 +342,7 @@ def _summary() -> Any:
 
 
 def _chunk() -> Any:
-    return importlib.import_module("calibrant.rows").Chunk(*sample())
+    return importlib.import_module("calibrant.rows").Chunk(sample()[0], labels=sample()[1])
 
 
 def _abstention() -> Any:
@@ -538,6 +538,7 @@ _SEVERAL: dict[str, Callable[[], Any]] = {
     "calibrated_by.calibrator": _fitted_several,
     "collect.loader": lambda: [(torch.randn(3, 8), torch.zeros(3, CLASSES))],
     "cat.parts": lambda: [several(), several()],
+    "names": lambda: several().names,
     "select.labels": lambda: [0, "label 2"],
     "label.label": lambda: 0,
 }
@@ -546,9 +547,9 @@ VALID |= {
     for home in ("data.multilabel", "calibrant")
     for name, made in _SEVERAL.items()
 } | {
-    "data.multilabel_files.save_multilabel.splits": lambda: {"all": several()},
+    "data.splits.save_multilabel.splits": lambda: {"all": several()},
     "calibrant.save_multilabel.splits": lambda: {"all": several()},
-    "evaluate.panel_of_sums.sums": lambda: importlib.import_module("calibrant.evaluate.label_sums").LabelSums.of(
+    "evaluate.panel_of_sums.sums": lambda: importlib.import_module("calibrant.evaluate.multilabel").LabelSums.of(
         several()
     ),
     "report.LabelReport.before": several,
@@ -557,7 +558,7 @@ VALID |= {
     "scale.evaluate_multilabel_streamed.source": _several_file,
     **{
         f"{home}.{name}.path": _several_file
-        for home in ("data.multilabel_files", "calibrant")
+        for home in ("data.splits", "calibrant")
         for name in ("load_multilabel", "read_multilabel", "multilabel_batches")
     },
 }

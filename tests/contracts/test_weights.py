@@ -258,6 +258,6 @@ def test_measures_that_fit_take_counts_for_repeated_rows_and_sampling_weights_wh
     assert found.total == pytest.approx(plain.total, rel=1e-12)
     assert found.refinement == pytest.approx(plain.refinement, rel=0.02)  # the folds are others
     assert data.weights is not None
-    sampled = [replace(data, weights=data.weights * c, weight_kind="sampling") for c in (0.01, 70.0)]
+    sampled = [replace(data, weights=data.weights.double() * c, weight_kind="sampling") for c in (0.01, 70.0)]
     assert calibration_line(sampled[0]).slope.high == pytest.approx(calibration_line(sampled[1]).slope.high, rel=1e-9)
     assert refinement(sampled[0]).refinement == pytest.approx(refinement(sampled[1]).refinement, rel=1e-6)

@@ -8,7 +8,7 @@ import torch
 
 import calibrant
 from calibrant import MultiLabelPredictions, load_multilabel, read_multilabel, save_multilabel
-from calibrant.data.multilabel_files import multilabel_batches
+from calibrant.data.splits import multilabel_batches
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 
 

@@ -13,8 +13,7 @@ from benchmarks import label_coverage
 from calibrant import BinaryPairs, MultiLabelPredictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
-from calibrant.evaluate.label_sums import LabelSums
-from calibrant.evaluate.multilabel import MultiLabelRow
+from calibrant.evaluate.multilabel import LabelSums, MultiLabelRow
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 

@@ -24,8 +24,10 @@ def test_optimal_ece_is_below_that_of_every_temperature_tried() -> None:
     best = optimal_ece(data, steps=60)
     assert best.temperature == pytest.approx(2.5, rel=0.15)
     for temperature in (1.0, 2.0, 2.5, 3.0):
-        assert best.value <= ECE()(Predictions(data.logits / temperature, data.labels)) + 1e-12
-    assert best.value == pytest.approx(ECE()(Predictions(data.logits / best.temperature, data.labels)), abs=1e-12)
+        assert best.value <= ECE()(Predictions(data.logits / temperature, labels=data.labels)) + 1e-12
+    assert best.value == pytest.approx(
+        ECE()(Predictions(data.logits / best.temperature, labels=data.labels)), abs=1e-12
+    )
 
 
 def test_refinement_finds_what_a_temperature_can_mend_and_nothing_in_a_calibrated_model() -> None:

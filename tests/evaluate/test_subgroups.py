@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import BinaryPairs, Predictions
+from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate._partition import _coded
@@ -102,13 +102,13 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     data = sample(600, gap=0.06)
     times = np.repeat(np.arange(600), 5)
     base = data[times]
-    alone = BinaryPairs(base.p, base.y, features=base.features)
-    together = BinaryPairs(base.p, base.y, groups=torch.from_numpy(times), features=base.features)
+    alone = Events(base.p, base.y, features=base.features)
+    together = Events(base.p, base.y, groups=torch.from_numpy(times), features=base.features)
     loose, honest = (subgroups(one, ["site"], draws=500).rows[0] for one in (alone, together))
     assert honest.high - honest.low > 2 * (loose.high - loose.low)
     assert honest.ece_low is None
     with pytest.raises(NoIntervalError, match="at least 10 groups"):
-        subgroups(BinaryPairs(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
+        subgroups(Events(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 
 
 @pytest.mark.parametrize("shift", [0.0, -3.5])
@@ -200,7 +200,7 @@ def test_too_many_groups_are_refused() -> None:
     with pytest.raises(InputError, match=r"expected at most 2,000 categories in 'id', got 3,000"):
         subgroups(data, {"id": [f"r{i}" for i in range(3000)]})
     with pytest.raises(InputError, match="expected features, got none"):
-        subgroups(BinaryPairs(data.p, data.y))
+        subgroups(Events(data.p, data.y))
 
 
 @pytest.mark.parametrize("kind", [object, str])

@@ -7,7 +7,7 @@ import numpy as np
 
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import WeightKind, stored_beside
+from calibrant.data.record import WeightKind
 from calibrant.errors import InputError
 
 __all__ = ["from_table", "to_table"]
@@ -91,10 +91,8 @@ def to_table(predictions: Predictions, *, columns: Sequence[str] | None = None) 
     data = {name: probs[:, k].cpu().numpy() for k, name in enumerate(names)}
     data["predicted"] = predictions.predicted.cpu().numpy()
     data["confidence"] = predictions.confidence.cpu().numpy()
-    if predictions.labels is not None:
-        data["label"] = predictions.labels.cpu().numpy()
-    for name, column in stored_beside(predictions, text=True).items():
-        data[name.removeprefix("feature:")] = column
+    held = predictions.stored(text=True, label="label")
+    data |= {name.removeprefix("feature:"): held[name] for name in held if name not in ("groups", "decision")}
     return pa.table(data)
 
 

@@ -50,7 +50,7 @@ class Request:
 
     def splits(self, path: str) -> dict[str, MultiLabelPredictions]:
         """Return the splits of a file."""
-        from calibrant.data.multilabel_files import load_multilabel
+        from calibrant.data.splits import load_multilabel
 
         inputs = self.inputs
         return load_multilabel(path, columns=inputs.columns, label=inputs.label, kind=inputs.kind)
@@ -136,7 +136,7 @@ def apply_labels(request: Request, calibrator: str, file: str | None, *, output:
     """Write the calibrated logits of every split, with labels, groups, weights and features."""
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.data.formats import TABLES
-    from calibrant.data.multilabel_files import save_multilabel
+    from calibrant.data.splits import save_multilabel
 
     request.refuse()
     name = one_file(file)

@@ -1,17 +1,20 @@
 """The one check of data that is to be measured."""
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar
 
 import torch
 
 from calibrant._core.check import refuse, shown
 from calibrant._core.constraints import Constraint
-from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.data.record import keep
+from calibrant.data.leakage import LeakCheck
+from calibrant.data.multilabel import MultiLabelPredictions
+from calibrant.data.predictions import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 
 Data = Predictions | BinaryPairs
+R = TypeVar("R", Predictions, MultiLabelPredictions)
 
 
 class Summed(Protocol):
@@ -46,13 +49,16 @@ def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
     if not isinstance(data, Predictions | BinaryPairs):
         kind = f"a {type(data).__name__}"
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
-        if type(data).__name__ == "MultiLabelPredictions":  # which is built on these rows
+        if isinstance(data, MultiLabelPredictions):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
         raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy, argument=argument)
-    if len(data) == 0:
-        got, remedy = "a selection of none", "check how the rows were selected"
-        raise refuse(f"at least one row for {named}", got, remedy, argument=argument)
-    return data if data.weights is None else _counted(data, what=what)
+    if isinstance(data, Events) and getattr(what, "of_decisions", False):
+        remedy = "measure ECE() of them, or make pairs of decisions by BinaryPairs.from_decisions or from_top_label"
+        raise refuse(f"decisions, right or wrong, for {named}", "events with probabilities", remedy, argument=argument)
+    if not len(rows := data.counted):
+        kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
+        raise refuse(f"at least one {kind} for {named}", got, "check how the rows were selected", argument=argument)
+    return rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,41 +130,8 @@ def need_predictions(data: Data, *, metric: object) -> Predictions:
     checked = need_rows(data, what=metric)
     if isinstance(checked, Predictions):
         return checked
-    raise InputError(
-        f"predictions over all classes for {metric}", "top-label pairs", "use a top-label metric such as ECE()"
-    )
-
-
-def count_of(data: Data) -> int:
-    """Return how many rows ``data`` stands for: counted rows as often as they are counted, others of positive weight once.
-
-    Args:
-        data: Predictions or pairs.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> count_of(Predictions.from_logits([[2.0, 0.0]], weights=[3], weight_kind="frequency"))
-        3
-    """
-    if data.weights is None:
-        return len(data)
-    return int(data.weights.sum() if data.weight_kind == "frequency" else (data.weights > 0).sum())
-
-
-def effective_count(data: Data) -> float:
-    """Return the rows of equal weight that would vary as much: (Σw)² / Σw² for sampling weights, else the rows.
-
-    Args:
-        data: Predictions or pairs.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> effective_count(Predictions.from_logits([[2.0, 0.0]] * 2, weights=[3.0, 1.0], weight_kind="sampling"))
-        1.6
-    """
-    if data.weights is None or data.weight_kind == "frequency":
-        return float(count_of(data))
-    return float(data.weights.sum().square() / data.weights.square().sum())
+    got = "events with probabilities" if isinstance(checked, Events) else "top-label pairs"
+    raise InputError(f"predictions over all classes for {metric}", got, "use a metric of pairs such as ECE()")
 
 
 def repeated(data: Data, *, what: object) -> Data:
@@ -171,33 +144,37 @@ def repeated(data: Data, *, what: object) -> Data:
     Raises:
         NoIntervalError: If there would be too many.
     """
-    if data.weights is None or data.weight_kind != "frequency":
-        return data
-    values = count_of(data) * (data.classes if isinstance(data, Predictions) else 1)
-    if values > MOST_REPEATED:
+    values = data.count * (data.classes if isinstance(data, Predictions) else 1)
+    if data.weight_kind == "frequency" and values > MOST_REPEATED:
         raise NoIntervalError(
             (
-                f"counts that add up to at most {MOST_REPEATED * count_of(data) // values:,} rows for the "
+                f"counts that add up to at most {MOST_REPEATED * data.count // values:,} rows for the "
                 f"uncertainty of {what!r}, which needs each of them"
             ),
-            f"{count_of(data):,}",
+            f"{data.count:,}",
             "use ECE()",
         )
-    places = torch.repeat_interleave(torch.arange(len(data), device=data.weights.device), data.weights)
-    return replace(data, weights=None, weight_kind=None)[places]
+    return data.repeated
 
 
-def _counted(data: Data, *, what: object) -> Data:
-    """Return the rows whose weight is not 0; the selection is kept beside ``data``."""
-    if "counted_rows" not in vars(data):
-        assert data.weights is not None
-        positive = data.weights > 0
-        if not bool(positive.any()):
-            raise refuse(f"at least one row of positive weight for {what}", "none", "check how the rows were selected")
-        # None stands for all rows: data that held itself would only be freed by the garbage collector
-        keep(data, counted_rows=None if bool(positive.all()) else data[positive])
-    known: Data | None = vars(data)["counted_rows"]
-    return data if known is None else known
+def calibrated(pieces: Iterable[R], calibrator: Any | None, *, allow_fit_rows: bool = False) -> Iterator[R]:
+    """Yield consecutive ``pieces`` of rows through a calibrator, or as they are without one.
+
+    Args:
+        pieces: Predictions, of one class or of several labels a row.
+        calibrator: A fitted one for such rows, or None.
+        allow_fit_rows: Accept rows that it was fitted on; else runs of them are found across pieces, too.
+
+    Raises:
+        LeakError: If consecutive rows of the fit are found.
+    """
+    check = None if calibrator is None or allow_fit_rows else LeakCheck(calibrator.fit_rows)
+    for piece in pieces:
+        if check is not None:
+            check.see(piece.logits, piece.labels if isinstance(piece, Predictions) else None)
+        yield piece if calibrator is None else piece.calibrated_by(calibrator, allow_fit_rows=True)
+    if check is not None:
+        check.end()
 
 
 def states_of(data: Data, metrics: tuple[Summed, ...]) -> tuple[Any, ...]:

@@ -5,40 +5,30 @@ or neither. The event of each label is that it is 1; there is no top label. A la
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import ADD_LABELS, check_flag, check_groups, check_row_tensor, refuse, shown
+from calibrant._core.check import PROBABILITY_TOLERANCE, as_array, as_tensor, refuse, shown
+from calibrant._core.constraints import checked
 from calibrant.data.collect import outputs_of
-from calibrant.data.label_matrix import (
-    MISSING,
-    check_label_logits,
-    check_label_matrix,
-    check_label_names,
-    check_label_probs,
-    check_label_scores,
-    matrix_of_outputs,
-)
 from calibrant.data.leakage import check_not_fitted_on
-from calibrant.data.pairs import BinaryPairs, check_selection
-from calibrant.data.record import (
-    Features,
-    WeightKind,
-    joined_fields,
-    need_positive,
-    normalise_beside,
-    taken,
-    taken_or_none,
-    weights_and_features,
-)
+from calibrant.data.pairs import Events
+from calibrant.data.record import Beside, Record, checked_beside, taken, takes_beside
 from calibrant.errors import Remedy
 
 __all__ = ["MISSING", "MultiLabelPredictions"]
+
+MISSING = -1  # the one code of a label that is not known
+
+_ONE_CLASS = Remedy(
+    "for one class a row use Predictions.from_logits or from_probs",
+    command="leave --multilabel out for one class a row",
+)
 
 _MOST_PAIRS = 1 << 26  # half a gigabyte of float64
 
@@ -53,8 +43,8 @@ class CalibratedLabels(Protocol):
         """Return calibrated logits (N, L)."""
 
 
-@dataclass(frozen=True, eq=False)
-class MultiLabelPredictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiLabelPredictions(Record):
     """Logits of N samples over L labels that do not exclude each other. Make it by ``from_logits`` or one of its siblings.
 
     Args:
@@ -76,39 +66,27 @@ class MultiLabelPredictions:
     """
 
     logits: Tensor
-    labels: Tensor | None = None
-    names: tuple[str, ...] = ()
-    groups: Tensor | None = None
+    _: KW_ONLY
+    names: tuple[str, ...]
     given_probs: Tensor | None = None
-    weights: Tensor | None = None
-    weight_kind: WeightKind | None = None
-    features: Features | None = None
+
+    axes: ClassVar = {"logits": 2, "labels": 2, "given_probs": 2}
+    alike: ClassVar = {**Record.alike, "names": "put the columns in one order"}
 
     def __post_init__(self) -> None:
-        rows, columns = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape
-        unnamed = isinstance(self.names, tuple) and not self.names
-        object.__setattr__(self, "names", check_label_names(None if unnamed else self.names, columns=columns))
-        for name in ("labels", "given_probs"):
-            values = getattr(self, name)
-            if values is not None and check_row_tensor(values, name=name, dims=2, rows=rows).shape[1] != columns:
-                got = f"shape {tuple(values.shape)}"
-                raise refuse(f"{name} of shape ({rows}, {columns})", got, "pass one column a label")
-        if self.groups is not None:
-            check_row_tensor(self.groups, name="groups", rows=rows)
-        normalise_beside(self, rows=rows, device=self.logits.device)
+        self.check()
+        check_label_names(self.names, columns=self.logits.shape[1])
 
     @classmethod
+    @takes_beside
     def from_logits(
         cls,
         logits: Any,
         labels: Any = None,
         *,
         names: Sequence[str] | None = None,
-        groups: Any = None,
         unchecked_kind: bool = False,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
+        **beside: Unpack[Beside],
     ) -> "MultiLabelPredictions":
         """Make predictions from logits, the inputs of sigmoids.
 
@@ -116,8 +94,8 @@ class MultiLabelPredictions:
             logits: (N, L) floating.
             labels: (N, L) integers 1, 0, or -1 for a missing one; or None.
             names: L names of the labels, or None for "label 0" ….
-            groups: (N,) integers or names, or None.
             unchecked_kind: Accept logits that all lie in [0, 1].
+            groups: (N,) integers or names, or None.
             weights: (N,) numbers ≥ 0, or None.
             weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
             features: Name → (N,) numbers or names, or None.
@@ -125,23 +103,19 @@ class MultiLabelPredictions:
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        check_flag(unchecked_kind, name="unchecked_kind")
         matrix = check_label_logits(check_label_scores(logits, name="logits"), unchecked_kind=unchecked_kind)
-        more = {"names": names, "groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
-        return cls._of(matrix, labels, None, more)
+        return cls(matrix, **_checked(matrix, labels, names, beside))
 
     @classmethod
+    @takes_beside
     def from_probs(
         cls,
         probs: Any,
         labels: Any = None,
         *,
         names: Sequence[str] | None = None,
-        groups: Any = None,
         unchecked_kind: bool = False,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
+        **beside: Unpack[Beside],
     ) -> "MultiLabelPredictions":
         """Make predictions from the probability of each label, which ``probs`` then reads unchanged.
 
@@ -149,8 +123,8 @@ class MultiLabelPredictions:
             probs: (N, L) in [0, 1]; rows need not sum to anything.
             labels: As in ``from_logits``.
             names: As there.
-            groups: As there.
             unchecked_kind: Accept probabilities whose rows all sum to 1.
+            groups: As there.
             weights: As there.
             weight_kind: As there.
             features: As there.
@@ -158,23 +132,19 @@ class MultiLabelPredictions:
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        check_flag(unchecked_kind, name="unchecked_kind")
         matrix = check_label_probs(check_label_scores(probs, name="probs"), unchecked_kind=unchecked_kind)
-        more = {"names": names, "groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
-        return cls._of(torch.logit(matrix.double()), labels, matrix, more)
+        return cls(torch.logit(matrix.double()), given_probs=matrix, **_checked(matrix, labels, names, beside))
 
     @classmethod
+    @takes_beside
     def from_outputs(
         cls,
         probs: Any,
         labels: Any = None,
         *,
         names: Sequence[str] | None = None,
-        groups: Any = None,
         unchecked_kind: bool = False,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
+        **beside: Unpack[Beside],
     ) -> "MultiLabelPredictions":
         """Make predictions from what scikit-learn's ``predict_proba`` returns for several labels.
 
@@ -183,8 +153,8 @@ class MultiLabelPredictions:
                 (``OneVsRestClassifier``).
             labels: As in ``from_logits``.
             names: As there.
-            groups: As there.
             unchecked_kind: As in ``from_probs``.
+            groups: As there.
             weights: As there.
             weight_kind: As there.
             features: As there.
@@ -197,19 +167,7 @@ class MultiLabelPredictions:
             >>> MultiLabelPredictions.from_outputs(outputs, [[0, 1], [1, 1]]).probs[1]
             tensor([0.8000, 0.6000], dtype=torch.float64)
         """
-        more: dict[str, Any] = {"names": names, "groups": groups, "unchecked_kind": unchecked_kind}
-        more |= {"weights": weights, "weight_kind": weight_kind, "features": features}
-        return cls.from_probs(matrix_of_outputs(probs), labels, **more)
-
-    @classmethod
-    def _of(cls, logits: Tensor, labels: Any, probs: Tensor | None, more: Mapping[str, Any]) -> "MultiLabelPredictions":
-        rows, columns = logits.shape
-        names = check_label_names(more["names"], columns=columns)
-        if labels is not None:
-            labels = check_label_matrix(labels, rows=rows, columns=columns).to(logits.device)
-        groups = check_groups(more["groups"], rows=rows)
-        beside = {"weights": need_positive(more["weights"]), "weight_kind": more["weight_kind"]}
-        return cls(logits, labels, names, groups, probs, features=more["features"], **beside)
+        return cls.from_probs(matrix_of_outputs(probs), labels, names=names, unchecked_kind=unchecked_kind, **beside)
 
     @classmethod
     def collect(
@@ -227,58 +185,27 @@ class MultiLabelPredictions:
             labels = labels.long()
         return cls.from_logits(logits, labels, names=names)
 
-    @staticmethod
-    def cat(parts: "Sequence[MultiLabelPredictions]") -> "MultiLabelPredictions":
-        """Return the rows of all ``parts`` in order.
+    @property
+    def scores(self) -> Tensor:
+        """(N, L): the logits."""
+        return self.logits
 
-        Raises:
-            InputError: If they differ in labels or in what they have.
-        """
-        listed = (
-            list(parts)
-            if isinstance(parts, Iterable) and not isinstance(parts, MultiLabelPredictions | Tensor)
-            else [parts]
-        )
-        if wrong := [type(part).__name__ for part in listed if not isinstance(part, MultiLabelPredictions)]:
-            raise refuse("a list of MultiLabelPredictions", f"{wrong[0]} in it", "make each with from_logits")
-        fields = joined_fields(listed, ("logits", "labels", "groups", "given_probs", "weights"))
-        if any(part.names != listed[0].names for part in listed):
-            raise refuse("parts with the same labels", "different names", "put the columns in one order")
-        return MultiLabelPredictions(names=listed[0].names, **fields)
+    def _about(self) -> list[str]:
+        if self.labels is None:
+            return [f"{len(self.names)} labels", "unlabelled"]
+        missing = int((~self.known).sum())
+        return [f"{len(self.names)} labels", "labelled", *([f"{missing} missing"] if missing else [])]
 
-    def __len__(self) -> int:
-        return int(self.logits.shape[0])
-
-    def __repr__(self) -> str:
-        extras = ["labelled" if self.labels is not None else "unlabelled"]
-        if self.labels is not None and (missing := int((~self.known).sum())):
-            extras.append(f"{missing} missing")
-        beside: dict[str, Any] = {"groups": self.groups, "probs": self.given_probs}
-        beside[f"{self.weight_kind} weights"] = self.weights
-        beside["features " + "·".join(self.features or ())] = self.features
-        extras += [name for name, values in beside.items() if values is not None]
-        return f"MultiLabelPredictions({len(self)} rows, {len(self.names)} labels, {', '.join(extras)})"
-
-    def __getitem__(self, rows: Any) -> "MultiLabelPredictions":
-        """Return the selected rows (a slice, a boolean mask or row numbers)."""
-        chosen = check_selection(rows, count=len(self))
-        beside = {name: taken_or_none(getattr(self, name), chosen) for name in ("labels", "groups", "given_probs")}
-        return MultiLabelPredictions(
-            self.logits[chosen], names=self.names, **beside, **weights_and_features(self, chosen)
-        )
-
-    def need_labels(self) -> Tensor:
+    def need_known(self) -> Tensor:
         """Return the labels (N, L).
 
         Raises:
             InputError: If there are none, or all of these rows' are missing.
         """
-        remedy = ADD_LABELS
-        if self.labels is None:
-            raise refuse("labelled predictions", "unlabelled ones", remedy)
+        labels = self.need_labels()
         if not bool(self.known.any()):
             raise refuse("at least one known label", "-1 (missing) in all of these rows", "select other rows")
-        return self.labels
+        return labels
 
     @cached_property
     def known(self) -> Tensor:
@@ -309,12 +236,10 @@ class MultiLabelPredictions:
             raise refuse("labels as a list of names or columns", shown(labels), 'write ["cat", "dog"]')
         at = [self.place_of(one) for one in labels]
         names = check_label_names([self.names[place] for place in at], columns=max(len(at), 1))
-        columns = {
-            name: None if (held := getattr(self, name)) is None else held[:, at] for name in ("labels", "given_probs")
-        }
-        return replace(self, logits=self.logits[:, at], names=names, **columns)
+        columns = {name: held[:, at] for name in self.axes if (held := getattr(self, name)) is not None}
+        return replace(self, names=names, **columns)
 
-    def label(self, label: int | str) -> BinaryPairs:
+    def label(self, label: int | str) -> Events:
         """Return the pairs (p, y) of one label's rows: probability and outcome of the event that the label is 1.
 
         Rows in which it is missing are left out. Groups, weights and features are those of the rows.
@@ -325,15 +250,16 @@ class MultiLabelPredictions:
         Raises:
             InputError: If there is no such label, or it is missing in all rows.
         """
-        column, labels = self.place_of(label), self.need_labels()
-        kept = torch.nonzero(self.known[:, column])[:, 0]
-        if not len(kept):
+        self.need_known()
+        column = self.place_of(label)
+        rows = torch.nonzero(self.known[:, column])[:, 0]
+        if not len(rows):
             got = f"{self.names[column]!r} missing (-1) in all of {len(self)} rows"
             raise refuse("a known label in at least one row", got, "leave the label out, or select other rows")
-        p, y = self.probs[kept, column].double(), labels[kept, column].double()
-        return BinaryPairs(p, y, groups=taken_or_none(self.groups, kept.cpu()), **weights_and_features(self, kept))
+        at = (rows, torch.full_like(rows, column))
+        return self._pairs(at, self.groups)
 
-    def pooled(self) -> BinaryPairs:
+    def pooled(self) -> Events:
         """Return the pairs (p, y) of all known labels of all rows, row by row; the rows, or their groups, are the pairs' groups.
 
         The feature ``label`` names the label of each pair. Rows with counts are repeated, each a group of its own, unless they
@@ -342,31 +268,27 @@ class MultiLabelPredictions:
         Raises:
             InputError: If there are no labels, or more than 2²⁶ pairs.
         """
-        labels = self.need_labels()
-        rows, columns = (at.cpu() for at in torch.nonzero(self.known, as_tuple=True))
-        groups, weights, kind = self.groups, self.weights, self.weight_kind
-        if weights is not None and kind == "frequency" and groups is None:
-            return self._repeated().pooled()
-        if len(rows) > _MOST_PAIRS:
-            got = f"{len(rows):,} in {len(self):,} rows of {len(self.names)} labels"
+        self.need_known()
+        groups, repeats = self.groups, self.groups is None and self.weight_kind == "frequency"
+        if (pairs := self.count * len(self.names) if repeats else int(self.known.sum())) > _MOST_PAIRS:
+            counted = "counts that add up to " if repeats else ""
+            got = f"{counted}{self.count:,} rows of {len(self.names)} labels, {pairs:,} pairs"
             raise refuse(f"at most {_MOST_PAIRS:,} pairs at once", got, "pool a random sample of the rows")
-        found = torch.arange(len(self)) if groups is None else groups.cpu()
-        at = (rows.to(labels.device), columns.to(labels.device))
-        features = {name: taken(column, rows) for name, column in (self.features or {}).items() if name != "label"}
-        features["label"] = np.array(self.names)[columns.numpy()]
-        picked = None if weights is None else weights[at[0]]
-        p, y = self.probs[at].double(), labels[at].double()
-        return BinaryPairs(p, y, groups=found[rows], weights=picked, weight_kind=kind, features=features)
+        whole = self.repeated if repeats else self
+        rows, columns = torch.nonzero(whole.known, as_tuple=True)
+        found = whole._pairs((rows, columns), torch.arange(len(whole)) if groups is None else groups)
+        label = {"label": np.array(self.names)[columns.cpu().numpy()]}
+        return replace(found, features={**(found.features or {}), **label})
 
-    def _repeated(self) -> "MultiLabelPredictions":
-        """Return rows with counts as so many rows without weights."""
-        assert self.weights is not None
-        if (count := int(self.weights.sum())) * len(self.names) > _MOST_PAIRS:
-            got = f"counts that add up to {count:,} rows of {len(self.names)} labels"
-            raise refuse(f"at most {_MOST_PAIRS:,} pairs at once", got, "pool a random sample of the rows")
-        places = torch.repeat_interleave(torch.arange(len(self)), self.weights.cpu())
-        return replace(self, weights=None, weight_kind=None)[places]
+    def _pairs(self, at: tuple[Tensor, Tensor], groups: Tensor | None) -> Events:
+        """Return the pairs of the known labels in these rows and columns."""
+        rows, _ = at
+        held = {"groups": groups, "weights": self.weights, "features": self.features}
+        beside: dict[str, Any] = {name: taken(values, rows) for name, values in held.items() if values is not None}
+        assert self.labels is not None
+        return Events(self.probs[at].double(), self.labels[at].double(), weight_kind=self.weight_kind, **beside)
 
+    @checked
     def calibrated_by(self, calibrator: CalibratedLabels, *, allow_fit_rows: bool = False) -> "MultiLabelPredictions":
         """Return these predictions with ``calibrator`` applied to the logits.
 
@@ -381,7 +303,7 @@ class MultiLabelPredictions:
         if not isinstance(calibrator, nn.Module) or not getattr(calibrator, "multi_label", False):
             remedy = "wrap it: MultiLabelCalibrator(PlattScaling()).fit(predictions)"
             raise refuse("a fitted MultiLabelCalibrator", type(calibrator).__name__, remedy)
-        if not check_flag(allow_fit_rows, name="allow_fit_rows"):
+        if not allow_fit_rows:
             check_not_fitted_on(self.logits, calibrator.fit_rows)
         unnamed = check_label_names(None, columns=len(self.names))
         if calibrator.names != self.names and unnamed not in (calibrator.names, self.names):
@@ -397,3 +319,150 @@ class MultiLabelPredictions:
                 ),
             )
         return replace(self, logits=calibrator(self.logits), given_probs=None)
+
+
+def _checked(matrix: Tensor, labels: Any, names: Any, beside: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names and the record's fields beside scores (N, L)."""
+    rows, columns = matrix.shape
+    if labels is not None:
+        labels = check_label_matrix(labels, rows=rows, columns=columns).to(matrix.device)
+    known = {"names": check_label_names(names, columns=columns), "labels": labels}
+    return known | checked_beside(matrix, beside)
+
+
+def check_label_scores(values: Any, *, name: str) -> Tensor:
+    """Return scores as a floating tensor (N, L), N ≥ 1 and L ≥ 1.
+
+    Raises:
+        InputError: If they have another shape or dtype.
+    """
+    scores = as_tensor(values, name=name)
+    if not scores.is_floating_point():
+        raise refuse(f"{name} of a floating dtype", str(scores.dtype), f"convert with {name}.float()")
+    if scores.dim() != 2 or scores.shape[1] < 1:
+        remedy = "pass one row a sample, one column a label"
+        raise refuse(f"{name} of shape (N, L)", f"shape {tuple(scores.shape)}", remedy)
+    if scores.shape[0] == 0:
+        raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
+    return scores
+
+
+def check_label_logits(logits: Tensor, *, unchecked_kind: bool) -> Tensor:
+    """Return logits (N, L) of sigmoids; −inf is probability 0 and +inf is 1, NaN is refused.
+
+    Raises:
+        InputError: If one is NaN, or all lie in [0, 1] as probabilities do.
+    """
+    low, high = (float(end) for end in logits.aminmax())  # NaN is its own smallest and largest
+    if low != low:
+        row, column = (int(at) for at in torch.nonzero(torch.isnan(logits))[0])
+        raise refuse("logits that are numbers", f"NaN in row {row}, column {column}", "find and remove what made it")
+    if not unchecked_kind and low >= 0 and high <= 1:
+        remedy = Remedy(
+            "use from_probs (in a file: name the array probs), or unchecked_kind=True if they really are logits",
+            command="name the array probs, or subtract 1 from each if they really are logits",
+        )
+        raise refuse("logits", "numbers that all lie in [0, 1], which are probabilities", remedy)
+    return logits
+
+
+def check_label_probs(probs: Tensor, *, unchecked_kind: bool) -> Tensor:
+    """Return probabilities (N, L), each of a label of its own.
+
+    Raises:
+        InputError: If one lies outside [0, 1], or every row sums to 1, as probabilities of one class a row do.
+    """
+    inside = (probs >= 0) & (probs <= 1)
+    if not bool(inside.all()):
+        row, column = (int(at) for at in torch.nonzero(~inside)[0])
+        got = f"{probs[row, column].item():.6g} in row {row}, column {column}"
+        remedy = Remedy(
+            "use from_logits (in a file: name the array logits) if these are logits",
+            command="name the array logits if these are logits",
+        )
+        raise refuse("probabilities in [0, 1]", got, remedy)
+    if not unchecked_kind and probs.shape[0] > 1 and probs.shape[1] > 1:
+        off = (probs.sum(dim=1, dtype=torch.float64) - 1).abs() > PROBABILITY_TOLERANCE
+        if not bool(off.any()):
+            remedy = Remedy(
+                f"{_ONE_CLASS}, or pass unchecked_kind=True if the labels do not exclude each other",
+                command=_ONE_CLASS.command,
+            )
+            raise refuse("a probability of each label by itself", "rows that all sum to 1", remedy)
+    return probs
+
+
+def check_label_matrix(labels: Any, *, rows: int, columns: int) -> Tensor:
+    """Return labels (N, L) as int64: 1, 0, or −1 where missing.
+
+    Raises:
+        InputError: If they have another shape or other values, or all are missing.
+    """
+    found = as_tensor(labels, name="labels")
+    if found.is_floating_point() or found.is_complex():
+        remedy = "code missing labels (NaN) as -1 and convert to integers"
+        raise refuse("labels as integers 0, 1 or -1", f"dtype {found.dtype}", remedy)
+    if found.dim() == 1 and found.shape[0] == rows and columns != 1:
+        raise refuse(f"labels of shape ({rows}, {columns}), one 0 or 1 for each label", f"shape ({rows},)", _ONE_CLASS)
+    if tuple(found.shape) != (rows, columns):
+        remedy = "pass one row a sample, one column a label"
+        raise refuse(f"labels of shape ({rows}, {columns})", f"shape {tuple(found.shape)}", remedy)
+    found = found.to(torch.int64)
+    low, high = (int(end) for end in found.aminmax())
+    if low < MISSING or high > 1:
+        row, column = (int(at) for at in torch.nonzero((found < MISSING) | (found > 1))[0])
+        got = f"{int(found[row, column])} in row {row}, column {column}"
+        raise refuse("labels 0, 1, or -1 for a missing one", got, "code each label so")
+    if high == MISSING:
+        raise refuse(
+            "at least one known label",
+            "-1 (missing) everywhere",
+            Remedy("leave the labels out for unlabelled rows", command="evaluate rows with known labels, 1 or 0"),
+        )
+    return found
+
+
+def check_label_names(names: Any, *, columns: int) -> tuple[str, ...]:
+    """Return one distinct name for each of the labels; "label 0" … where none are given.
+
+    Raises:
+        InputError: If they are no names, not distinct, or not as many as there are columns.
+    """
+    if names is None:
+        return tuple(f"label {place}" for place in range(columns))
+    listed = as_array(names, name="names").tolist() if isinstance(names, np.ndarray) else names
+    if (
+        isinstance(listed, str)
+        or not isinstance(listed, Sequence)
+        or not all(isinstance(one, str) and one for one in listed)
+    ):
+        raise refuse("names as a list of text, one a label", shown(names), 'pass names=["cat", "dog"]')
+    if len(listed) != columns:
+        raise refuse(f"{columns} names, one a label", f"{len(listed)}", "name the columns in their order")
+    if len(set(listed)) != len(listed):
+        twice = next(one for one in listed if list(listed).count(one) > 1)
+        raise refuse("distinct names of labels", f"{twice!r} twice", "name each once")
+    return tuple(listed)
+
+
+def matrix_of_outputs(probs: Any) -> Tensor:
+    """Return P(label = 1) (N, L) of what scikit-learn's ``predict_proba`` returns for several labels.
+
+    Args:
+        probs: A list of L arrays (N, 2), as of ``MultiOutputClassifier``, or one (N, L), as of ``OneVsRestClassifier``.
+
+    Raises:
+        InputError: If an array has other columns; one alone is of a label that was constant in training.
+    """
+    if not isinstance(probs, list | tuple):
+        return as_tensor(probs, name="probs")
+    parts = [as_tensor(one, name=f"probs[{place}]") for place, one in enumerate(probs)]
+    if not parts:
+        raise refuse("probabilities of at least one label", "an empty list", "pass the output of predict_proba")
+    for place, one in enumerate(parts):
+        if one.dim() != 2 or one.shape[1] != 2 or one.shape[0] != parts[0].shape[0]:
+            remedy = "pass a list of arrays (N, 2), or one matrix (N, L)"
+            if one.dim() == 2 and one.shape[1] == 1:
+                remedy = "this label was constant in training: replace it by 0 and 1 (or 1 and 0) in every row"
+            raise refuse(f"probs[{place}] of shape ({parts[0].shape[0]}, 2)", f"shape {tuple(one.shape)}", remedy)
+    return torch.stack([one[:, 1] for one in parts], dim=1)

@@ -3,45 +3,32 @@
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import (
-    ADD_LABELS,
     as_tensor,
-    check_count,
-    check_flag,
+    check_labels,
     check_logits,
     check_matrix,
     check_probs,
-    check_row_tensor,
     check_unit_interval,
-    flatten,
     refuse,
 )
+from calibrant._core.constraints import Natural, checked
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
-from calibrant.data.pairs import BinaryPairs, check_selection
-from calibrant.data.record import (
-    Features,
-    WeightKind,
-    joined_fields,
-    labels_and_groups,
-    need_features,
-    normalise_beside,
-    spread_beside,
-    taken_or_none,
-    weights_and_features,
-)
+from calibrant.data.pairs import BinaryPairs, Decisions, Events
+from calibrant.data.record import Axis, Beside, Ignored, Record, checked_beside, in_rows, need_features, takes_beside
 
-__all__ = ["BinaryPairs", "Predictions"]
+__all__ = ["BinaryPairs", "Decisions", "Events", "Predictions"]
 
 
 class Calibrated(Protocol):
@@ -54,8 +41,8 @@ class Calibrated(Protocol):
         """Return calibrated logits (N, K); ``beside`` are the features, for one that declares ``needs_features``."""
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Record):
     """Logits of N samples over K classes, with their labels. Make it by ``from_logits`` or one of its siblings.
 
     Args:
@@ -64,6 +51,7 @@ class Predictions:
         groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
         decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
         given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
+        known: Cached properties of other predictions with these logits, by name, which need not be computed again.
         weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
         weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
             "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
@@ -78,36 +66,27 @@ class Predictions:
     """
 
     logits: Tensor
-    labels: Tensor | None = None
-    groups: Tensor | None = None
-    decision: Tensor | None = None
+    _: KW_ONLY
     given_probs: Tensor | None = None
-    weights: Tensor | None = None
-    weight_kind: WeightKind | None = None
-    features: Features | None = None
+    known: InitVar[Mapping[str, Any] | None] = None
 
-    def __post_init__(self) -> None:
-        rows = check_row_tensor(self.logits, name="logits", dims=2, floating=True).shape[0]
-        for name in ("labels", "groups", "decision"):
-            if (values := getattr(self, name)) is not None:
-                check_row_tensor(values, name=name, rows=rows)
-        if self.given_probs is not None:
-            check_row_tensor(self.given_probs, name="given_probs", dims=2, rows=rows, floating=True)
-        normalise_beside(self, rows=rows, device=self.logits.device)
+    axes: ClassVar = {"logits": 2, "given_probs": 2}
+
+    def __post_init__(self, known: Mapping[str, Any] | None) -> None:
+        self.check()
+        vars(self).update(known or {})  # where functools.cached_property looks first
 
     @classmethod
+    @takes_beside
     def from_logits(
         cls,
         logits: Any,
         labels: Any = None,
         *,
-        class_dim: int = 1,
-        ignore_index: int | None = None,
-        groups: Any = None,
+        class_dim: Axis = 1,
+        ignore_index: Ignored = None,
         unchecked_kind: bool = False,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
+        **beside: Unpack[Beside],
     ) -> "Predictions":
         """Make predictions from logits.
 
@@ -116,8 +95,8 @@ class Predictions:
             labels: (N,) or (N, d1, …) integers in [0, K), or None.
             class_dim: The class axis of ``logits``.
             ignore_index: Rows whose label is this number are dropped; None keeps all.
-            groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
             unchecked_kind: Accept logits that look like probabilities.
+            groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
             weights: (N,) or as ``labels``: numbers ≥ 0, or None; one a sample is repeated over the inner axes.
             weight_kind: "frequency" (counts of repeated rows) or "sampling" (inverse probabilities), required with weights.
             features: Name → (N,) or as ``labels``: numbers or names, or None.
@@ -125,25 +104,22 @@ class Predictions:
         Raises:
             InputError: Naming what was expected, what was got and the remedy.
         """
-        check_flag(unchecked_kind, name="unchecked_kind")
-        more = spread_beside(logits, labels, class_dim, ignore_index, weights=weights, features=features)
-        matrix, labels, groups = flatten(logits, labels, groups, class_dim, ignore_index, name="logits")
+        layout: Any = {"class_dim": class_dim, "ignore_index": ignore_index}
+        matrix, labels, columns = in_rows(logits, labels, beside, name="logits", **layout)
         check_matrix(matrix, name="logits")
         check_logits(matrix, unchecked_kind=unchecked_kind)
-        return cls(matrix, *labels_and_groups(matrix, labels, groups), weight_kind=weight_kind, **more)
+        return cls(matrix, **_checked(matrix, labels, columns))
 
     @classmethod
+    @takes_beside
     def from_probs(
         cls,
         probs: Any,
         labels: Any = None,
         *,
-        class_dim: int = 1,
-        ignore_index: int | None = None,
-        groups: Any = None,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
+        class_dim: Axis = 1,
+        ignore_index: Ignored = None,
+        **beside: Unpack[Beside],
     ) -> "Predictions":
         """Make predictions from probabilities whose rows sum to 1; ``confidence`` reads them unchanged.
 
@@ -157,49 +133,29 @@ class Predictions:
             weight_kind: As there.
             features: As there.
         """
-        more = spread_beside(probs, labels, class_dim, ignore_index, weights=weights, features=features)
-        matrix, labels, groups = flatten(probs, labels, groups, class_dim, ignore_index, name="probs")
+        layout: Any = {"class_dim": class_dim, "ignore_index": ignore_index}
+        matrix, labels, columns = in_rows(probs, labels, beside, name="probs", **layout)
         check_probs(matrix)
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-        beside = labels_and_groups(matrix, labels, groups)
-        return cls(wide.log(), *beside, given_probs=matrix, weight_kind=weight_kind, **more)
+        return cls(wide.log(), given_probs=matrix, **_checked(matrix, labels, columns))
 
     @classmethod
-    def from_binary_logits(
-        cls,
-        logits: Any,
-        labels: Any = None,
-        *,
-        groups: Any = None,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
-    ) -> "Predictions":
+    @takes_beside
+    def from_binary_logits(cls, logits: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
         """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid."""
         z = as_tensor(logits, name="logits")
         z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
         if not z.is_floating_point() or z.dim() != 1:
             raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
-        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
-        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **more)
+        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **beside)
 
     @classmethod
-    def from_binary_probs(
-        cls,
-        probs: Any,
-        labels: Any = None,
-        *,
-        groups: Any = None,
-        weights: Any = None,
-        weight_kind: WeightKind | None = None,
-        features: Mapping[str, Any] | None = None,
-    ) -> "Predictions":
+    @takes_beside
+    def from_binary_probs(cls, probs: Any, labels: Any = None, **beside: Unpack[Beside]) -> "Predictions":
         """Make two-class predictions from the probability (N,) of class 1."""
         p = as_tensor(probs, name="probs")
-        p = p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p
-        p = check_unit_interval(p, name="probs")
-        more = {"groups": groups, "weights": weights, "weight_kind": weight_kind, "features": features}
-        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **more)
+        p = check_unit_interval(p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p, name="probs")
+        return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **beside)
 
     @classmethod
     def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> "Predictions":
@@ -211,47 +167,18 @@ class Predictions:
         """
         return cls.from_logits(*outputs_of(model, loader))
 
-    @staticmethod
-    def cat(parts: "Sequence[Predictions]") -> "Predictions":
-        """Return the rows of all ``parts`` in order."""
-        parts = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Predictions | Tensor) else [parts]
-        if wrong := [type(part).__name__ for part in parts if not isinstance(part, Predictions)]:
-            raise refuse("a list of Predictions", f"{wrong[0]} in it", "make each with from_logits")
-        return Predictions(**joined_fields(parts, ("logits", "labels", "groups", "decision", "given_probs", "weights")))
+    def _about(self) -> list[str]:
+        return [f"{self.classes} classes", "unlabelled" if self.labels is None else "labelled"]
 
-    def __len__(self) -> int:
-        return int(self.logits.shape[0])
-
-    def __repr__(self) -> str:
-        beside: dict[str, Any] = {"groups": self.groups, "decision": self.decision, "probs": self.given_probs}
-        beside[f"{self.weight_kind} weights"] = self.weights
-        beside["features " + "·".join(self.features or ())] = self.features
-        extras = [name for name, values in beside.items() if values is not None]
-        labelled = "labelled" if self.labels is not None else "unlabelled"
-        return f"Predictions({len(self)} rows, {self.classes} classes, {', '.join([labelled, *extras])})"
-
-    def __getitem__(self, rows: Any) -> "Predictions":
-        """Return the selected rows (a slice, a boolean mask or row numbers)."""
-        chosen = check_selection(rows, count=len(self))
-
-        names = ("labels", "groups", "decision", "given_probs")
-        beside = {name: taken_or_none(getattr(self, name), chosen) for name in names}
-        return Predictions(self.logits[chosen], **beside, **weights_and_features(self, chosen))
+    @property
+    def scores(self) -> Tensor:
+        """(N, K): the logits."""
+        return self.logits
 
     @property
     def classes(self) -> int:
         """K."""
         return int(self.logits.shape[1])
-
-    def need_labels(self) -> Tensor:
-        """Return the labels (N,).
-
-        Raises:
-            InputError: If there are none.
-        """
-        if self.labels is None:
-            raise refuse("labelled predictions", "unlabelled ones", ADD_LABELS, argument="labels")
-        return self.labels
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -353,21 +280,21 @@ class Predictions:
             return sums.top.double().sub_(sums.at_label).add_(sums.others.log1p())
         return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
 
-    def top_label(self) -> BinaryPairs:
+    def top_label(self) -> Decisions:
         """Reduce to pairs (confidence, decision was right)."""
-        pairs = (self.confidence, self.correct.double(), self.predicted, self.labels, self.groups)
-        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
+        return Decisions(self.confidence, self.correct.double(), **self.beside | {"decision": self.predicted})
 
-    def one_vs_rest(self, class_index: int) -> BinaryPairs:
+    @checked
+    def one_vs_rest(self, class_index: Natural) -> Events:
         """Reduce to pairs (probability of class ``class_index``, label is that class)."""
         labels = self.need_labels()
-        if check_count(class_index, name="class_index", low=0) >= self.classes:
+        if class_index >= self.classes:
             raise refuse(f"class_index in [0, {self.classes})", str(class_index), "count classes from 0")
         z, given = self.logits[:, class_index], self.given_probs
         p = (z.double() - self.log_norm).exp() if given is None else given[:, class_index].double()
-        pairs = (p, (labels == class_index).double(), None, labels, self.groups)
-        return BinaryPairs(*pairs, weights=self.weights, weight_kind=self.weight_kind, features=self.features)
+        return Events(p, (labels == class_index).double(), **self.beside | {"decision": None})
 
+    @checked
     def calibrated_by(self, calibrator: Calibrated, *, allow_fit_rows: bool = False) -> "Predictions":
         """Return these predictions with ``calibrator`` applied to the logits.
 
@@ -386,12 +313,21 @@ class Predictions:
             if type(calibrator).__name__ == "MultiLabelCalibrator":  # which is built on these rows
                 remedy = "it is for MultiLabelPredictions; fit its base on one class a row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
-        if not check_flag(allow_fit_rows, name="allow_fit_rows"):
+        if not allow_fit_rows:
             check_not_fitted_on(self.logits, calibrator.fit_rows, self.labels)
         moves = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
         beside = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
         decision = self.predicted if moves else self.decision
         return replace(self, logits=calibrator(self.logits, *beside), decision=decision, given_probs=None)
+
+
+def _checked(matrix: Tensor, labels: Any, beside: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record's fields beside scores (N, K)."""
+    if labels is not None:
+        labels = check_labels(
+            as_tensor(labels, name="labels").to(matrix.device), rows=len(matrix), classes=matrix.shape[1]
+        )
+    return {"labels": labels} | checked_beside(matrix, beside)
 
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:

@@ -1,38 +1,385 @@
-"""What lies beside the scores of each row: weights with their meaning, and named columns.
+"""The record of what lies beside the scores of each row: labels, weights with their meaning, groups, features, a decision.
+
+It is checked, sliced, joined and written here, as one value. What holds it adds scores: ``Predictions``, ``BinaryPairs``,
+``MultiLabelPredictions``, ``TopK``, and the chunk of a row source.
 
 A row's weight says either how often the row occurred (``"frequency"``: whole numbers, held as int64) or how many rows of the
 population it stands for (``"sampling"``: inverse probabilities up to a factor, held as float64). The two have the same
 values and different uncertainty. So the kind is always named; inside, the dtype carries it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+import functools
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import as_array, as_tensor, check_choice, check_groups, check_labels, refuse, shown
+from calibrant._core.check import (
+    ADD_LABELS,
+    as_array,
+    as_tensor,
+    check_groups,
+    check_row_tensor,
+    refuse,
+    shown,
+)
+from calibrant._core.constraints import LARGEST, Integer, Plan, readable
 from calibrant.errors import Remedy
 
 WeightKind: TypeAlias = Literal["frequency", "sampling"]
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
-D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
 
-_KINDS = ("frequency", "sampling")
 WEIGHT_NAMES = ("frequency_weights", "sampling_weights")  # of arrays in files: the kind stands in the name
+_COLUMNS = 'pass a dict such as {"age": ages}'
 _MISSING = "convert it to numbers or text; give missing entries a name of their own"
+Axis: TypeAlias = Annotated[
+    int, Integer(-LARGEST)
+]  # which of the classes; whether there is such an axis depends on the scores
+Ignored: TypeAlias = Annotated[int, Integer(-LARGEST - 1)] | None  # a label that marks rows to leave out
 FEATURE, _TEXT = "feature:", "feature_text:"
 _MOST = 1 << 53  # beyond, float64 sums of whole numbers round
 
 
-def keep(data: D, **known: object) -> D:
-    """Return ``data``, a frozen dataclass, with further values: checked fields, or cached properties that are known already."""
-    for name, value in known.items():
-        object.__setattr__(data, name, value)  # where functools.cached_property looks first
-    return data
+class Beside(TypedDict, total=False):
+    """What every constructor of a record takes beside scores and labels, each None if there is none."""
+
+    groups: Any
+    weights: Any
+    weight_kind: WeightKind | None
+    features: Mapping[str, Any] | None
+
+
+def takes_beside(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a constructor with ``**beside`` whose signature names each entry, and which checks what its annotations declare."""
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in Beside.__annotations__.items()
+    ]
+    parameters = [*own, *named]
+    plan, names = Plan.of(parameters), {one.name for one in parameters}
+
+    @functools.wraps(function)
+    def made(*arguments: P.args, **options: P.kwargs) -> R:
+        if strange := options.keys() - names:
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(strange)!r}")
+        positional, by_name = plan.fitted(arguments, options, function.__name__)
+        return function(*positional, **by_name)
+
+    made.plan = plan  # type: ignore[attr-defined]  # the contract tests read it
+    made.__signature__ = readable(signature.replace(parameters=parameters))  # type: ignore[attr-defined]
+    return made
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Columns(ABC):
+    """N rows whose tensors and features have one entry a row, so that rows are selected and joined alike, whatever they hold.
+
+    Args:
+        labels: (N,) int64, or (N, L) where a row has several; or None.
+        groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
+        features: Named columns beside the rows: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
+    """
+
+    labels: Tensor | None = None
+    groups: Tensor | None = None
+    features: Features | None = None
+
+    # Names of tensors → number of their axes, the scores first; those with two axes have as many columns as the scores.
+    axes: ClassVar[Mapping[str, int]] = {}
+    alike: ClassVar[
+        Mapping[str, str]
+    ] = {}  # further fields that joined parts have in common → the remedy where they do not
+
+    @property
+    @abstractmethod
+    def scores(self) -> Tensor:
+        """(N,) or (N, K): what the record lies beside."""
+
+    def __len__(self) -> int:
+        return int(self.scores.shape[0])
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Return the selected rows (a slice, a boolean mask or row numbers)."""
+        return self.selected(check_selection(rows, count=len(self)))
+
+    def selected(self, rows: Any) -> Self:
+        """Return the rows of a slice, a mask or indices that are known to fit.
+
+        A selection of rows that all have the weight 0 keeps them: every metric refuses it with a sentence of its own.
+        """
+        return replace(self, **{name: taken(values, rows) for name, values in self._columns()})
+
+    @classmethod
+    def cat(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all ``parts`` in order.
+
+        Raises:
+            InputError: If there are none, or they differ in classes, in the kind of weights or in what they have.
+        """
+        listed = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Columns | Tensor) else [parts]
+        if wrong := [type(part).__name__ for part in listed if not isinstance(part, cls)]:
+            raise refuse(f"a list of {cls.__name__}", f"{wrong[0]} in it", "make each with from_logits or a sibling")
+        if not listed:
+            raise refuse("at least one part", "none", "pass the parts as a list")
+        first = listed[0]
+        if len({part.scores.shape[1:] for part in listed}) > 1:
+            raise refuse("parts with equally many classes", "different ones", "concatenate predictions of one model")
+        for name, remedy in cls.alike.items():
+            if any(getattr(part, name) != getattr(first, name) for part in listed):
+                raise refuse(f"the same {name} in all parts", "different ones", remedy)
+        held = [dict(part._columns()) for part in listed]
+        columns: dict[str, Any] = {}
+        for name in dict.fromkeys(name for one in held for name in one):
+            if any(name not in one for one in held):
+                raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
+            values = [one[name] for one in held]
+            columns[name] = joined_features(values) if name == "features" else torch.cat(values)
+        return replace(first, **columns)
+
+    def _columns(self) -> Iterable[tuple[str, Any]]:
+        """Yield name and value of every field that has an entry a row: the tensors, and the features."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, Tensor) or (one.name == "features" and value is not None):
+                yield one.name, value
+
+    def __repr__(self) -> str:
+        words = {
+            "groups": "groups",
+            "decision": "decision",
+            "given_probs": "probs",
+            "weights": f"{getattr(self, 'weight_kind', '')} weights",
+            "features": "features " + "·".join(self.features or ()),
+        }
+        held = dict(self._columns())
+        facts = [f"{len(self)} rows", *self._about(), *(word for name, word in words.items() if name in held)]
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    @abstractmethod
+    def _about(self) -> list[str]:
+        """Return what the repr says of the scores and labels."""
+
+    def need_labels(self) -> Tensor:
+        """Return the labels.
+
+        Raises:
+            InputError: If there are none.
+        """
+        if self.labels is None:
+            raise refuse("labelled predictions", "unlabelled ones", ADD_LABELS, argument="labels")
+        return self.labels
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Record(Columns):
+    """Rows as they are measured: with the weights' kind, which intervals need, and the decision, where one was taken.
+
+    Args:
+        labels: As in ``Columns``.
+        groups: As there.
+        features: As there.
+        decision: (N,) int64 class decided, or None.
+        weights: (N,) numbers ≥ 0, not all 0, or None; a row of weight 0 counts no more than one that is left out.
+        weight_kind: What they mean, required with them. "frequency": the row occurred so many times (int64 ``weights``).
+            "sampling": the row stands for so many of the population, up to a factor (float64 ``weights``).
+    """
+
+    decision: Tensor | None = None
+    weights: Tensor | None = None
+    weight_kind: WeightKind | None = None
+
+    alike: ClassVar = {"weight_kind": "drop or add weights"}
+
+    def check(self) -> None:
+        """Refuse tensors and columns of other shapes or dtypes than the record holds; their values are not read."""
+        scores = self.scores
+        check_row_tensor(scores, name=next(iter(self.axes)), dims=max(self.axes.values()), floating=True)
+        for name, axes in ({"labels": 1, "groups": 1, "decision": 1, "weights": 1} | dict(self.axes)).items():
+            if (values := getattr(self, name)) is None:
+                continue
+            check_row_tensor(values, name=name, dims=axes, rows=scores.shape[0], floating=name.endswith("probs"))
+            if axes == 2 and values.shape[1] != scores.shape[1]:
+                wanted = f"({scores.shape[0]}, {scores.shape[1]})"
+                raise refuse(f"{name} of shape {wanted}", f"shape {tuple(values.shape)}", "pass one column a score")
+        kinds = {torch.int64: "frequency", torch.float64: "sampling"}
+        if self.weight_kind != (None if self.weights is None else kinds.get(self.weights.dtype, "")):
+            got = "none" if self.weights is None else str(self.weights.dtype)
+            remedy = "pass them, with weight_kind, to from_logits or a sibling"
+            raise refuse(f"weights of the kind {self.weight_kind!r}, counts int64, shares float64", got, remedy)
+        if not isinstance(self.features, Mapping | None):
+            raise refuse("features as a dict of name → column", shown(self.features), _COLUMNS)
+        for name, column in (self.features or {}).items():
+            if not isinstance(column, Tensor | np.ndarray) or column.shape != scores.shape[:1]:
+                raise refuse(f"{scores.shape[0]} entries of the feature {name!r}", shown(column), "pass one a row")
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """The fields of the record alone, to pass on to other scores of the same rows."""
+        return {one.name: getattr(self, one.name) for one in fields(Record)}
+
+    @property
+    def row_weights(self) -> Tensor:
+        """(N,) float64: the weights, 1 each if there are none."""
+        if self.weights is not None:
+            return self.weights.double()
+        return torch.ones(len(self), dtype=torch.float64, device=self.scores.device)
+
+    @property
+    def count(self) -> int:
+        """The rows these stand for: counted rows as often as they are counted, others of positive weight once."""
+        if self.weights is None:
+            return len(self)
+        return int(self.weights.sum() if self.weight_kind == "frequency" else (self.weights > 0).sum())
+
+    @property
+    def effective_count(self) -> float:
+        """The rows of equal weight that would vary as much: (Σw)² / Σw² for sampling weights (Kish 1965), else the rows."""
+        if self.weights is None or self.weight_kind == "frequency":
+            return float(self.count)
+        return float(self.weights.sum().square() / self.weights.square().sum().clamp_min(1e-300))
+
+    @cached_property
+    def _positive(self) -> Self | None:
+        # None stands for all rows: data that held itself would only be freed by the garbage collector
+        positive = None if self.weights is None else self.weights > 0
+        return None if positive is None or bool(positive.all()) else self.selected(positive)
+
+    @property
+    def counted(self) -> Self:
+        """The rows whose weight is not 0; the selection is made once."""
+        return self if self._positive is None else self._positive
+
+    @property
+    def repeated(self) -> Self:
+        """Rows with counts as so many rows without weights, and any others as they are."""
+        if self.weights is None or self.weight_kind != "frequency":
+            return self
+        rows = torch.repeat_interleave(torch.arange(len(self), device=self.weights.device), self.weights)
+        return replace(self, weights=None, weight_kind=None).selected(rows)
+
+    def stored(self, *, text: bool, label: str = "labels") -> dict[str, Any]:
+        """Return the record as arrays under the names that files have for them.
+
+        Args:
+            text: Whether the format holds text; where not, names are stored as the code points of their letters, (N, letters).
+            label: What the labels are called.
+        """
+        tensors = {label: self.labels, "groups": self.groups, "decision": self.decision}
+        tensors[f"{self.weight_kind}_weights"] = self.weights
+        found = {name: stored_tensor(values) for name, values in tensors.items() if values is not None}
+        for name, column in (self.features or {}).items():
+            if isinstance(column, Tensor):
+                found[FEATURE + name] = stored_tensor(column)
+            elif text:
+                found[FEATURE + name] = column
+            else:
+                wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
+                found[_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
+        return found
+
+
+def stored_tensor(values: Tensor) -> Any:
+    """Return a tensor as a file holds it: an array, bfloat16 as float32."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().contiguous().numpy()
+
+
+def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the arguments ``weights``, ``weight_kind`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
+    found: dict[str, Any] = {"weights": None, "weight_kind": None, "features": {}}
+    for name in WEIGHT_NAMES:
+        if prefix + name in arrays:
+            found["weights"], found["weight_kind"] = arrays[prefix + name], name.removesuffix("_weights")
+    for name, values in arrays.items():
+        if name.startswith(prefix + FEATURE):
+            found["features"][name.removeprefix(prefix + FEATURE)] = values
+        elif name.startswith(prefix + _TEXT):
+            codes = np.ascontiguousarray(values, dtype=np.int32)
+            found["features"][name.removeprefix(prefix + _TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
+    found["features"] = found["features"] or None
+    return found
+
+
+def is_beside(name: str) -> bool:
+    """Return whether an array of a file is a feature, whatever its own name says."""
+    return FEATURE in name or _TEXT in name
+
+
+def checked_beside(scores: Tensor, beside: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that ``beside`` gives to rows with these scores (N, …), as the record holds them.
+
+    Raises:
+        InputError: Naming what was expected, what was got and the remedy.
+    """
+    rows, weights, kind = int(scores.shape[0]), need_positive(beside.get("weights")), beside.get("weight_kind")
+    return {
+        "groups": check_groups(beside.get("groups"), rows=rows),
+        "weights": check_row_weights(weights, kind, rows=rows, device=scores.device),
+        "weight_kind": kind,
+        "features": check_features(beside.get("features"), rows=rows),
+    }
+
+
+def in_rows(
+    values: Any, labels: Any, beside: Mapping[str, Any], *, class_dim: int, ignore_index: int | None, name: str
+) -> tuple[Tensor, Any, dict[str, Any]]:
+    """Return scores of any layout as (N·positions, K), with labels and what lies beside them to match, ignored rows left out.
+
+    Args:
+        values: (N, K), or (N, K, d1, …) or any layout whose class axis is ``class_dim``.
+        labels: (N,) or (N, d1, …), or None.
+        beside: Groups, weights and features: (N,), repeated over the inner axes, or as the labels; and the weights' kind.
+        class_dim: The class axis.
+        ignore_index: Rows whose label is this number are dropped; None keeps all.
+        name: What messages call the scores.
+
+    Raises:
+        InputError: If the layout has no such axis, or labels have another.
+    """
+    tensor = as_tensor(values, name=name)
+    leading = tuple(tensor.shape[:1])
+    labels = None if labels is None else as_tensor(labels, name="labels")
+    if tensor.dim() > 2 or (tensor.dim() == 2 and class_dim not in (1, -1)):
+        if not -tensor.dim() <= class_dim < tensor.dim():
+            raise refuse(f"class_dim in [0, {tensor.dim()})", shown(class_dim), "name the axis that holds the classes")
+        tensor = tensor.movedim(class_dim, -1)
+        leading = tuple(tensor.shape[:-1])
+        if labels is not None and labels.shape != leading:
+            remedy = Remedy("check class_dim", command="check --class-dim")
+            raise refuse(f"labels of shape {leading}", f"{tuple(labels.shape)}", remedy)
+        labels = None if labels is None else labels.reshape(-1)
+        tensor = tensor.reshape(-1, tensor.shape[-1])
+    kept = None
+    if ignore_index is not None and labels is not None and labels.shape == tensor.shape[:1]:
+        mask = labels != ignore_index
+        tensor, labels, kept = tensor[mask], labels[mask], mask.cpu().numpy()
+
+    def spread(column: Any, name: str) -> Any:
+        if column is None:
+            return None
+        array = _array_of(column, name=name)
+        if len(leading) > 1:
+            array = (np.repeat(array, math.prod(leading[1:])) if array.shape == leading[:1] else array).reshape(-1)
+        return array if kept is None or array.shape != kept.shape else array[kept]
+
+    made = {"weight_kind": beside.get("weight_kind")}
+    made |= {name: spread(beside.get(name), name) for name in ("groups", "weights")}
+    features = beside.get("features")
+    if isinstance(features, Mapping):  # anything else is refused with the rest
+        features = {name: spread(column, str(name)) for name, column in features.items()}
+    return tensor, labels, made | {"features": features}
 
 
 def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.device | None = None) -> Tensor | None:
@@ -54,7 +401,6 @@ def check_row_weights(weights: Any, kind: Any, *, rows: int, device: torch.devic
     if kind is None:
         remedy = 'pass weight_kind="frequency" for counts of repeated rows, or "sampling" for inverse probabilities'
         raise refuse("weight_kind beside weights", "none", remedy)
-    check_choice(kind, name="weight_kind", choices=_KINDS)
     found = as_tensor(weights, name="weights").to(device)
     if found.dim() != 1 or found.shape[0] != rows:
         raise refuse(f"weights of shape ({rows},)", f"shape {tuple(found.shape)}", "pass one weight a row")
@@ -103,21 +449,6 @@ def _shares(wide: Tensor) -> Tensor:
     return wide
 
 
-def kind_of(weights: Tensor | None) -> WeightKind | None:
-    """Return the kind of weights as ``check_row_weights`` returns them."""
-    if weights is None:
-        return None
-    return "sampling" if weights.is_floating_point() else "frequency"
-
-
-def labels_and_groups(matrix: Tensor, labels: Any, groups: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Return checked labels (N,) and groups (N,) of scores ``matrix`` (N, K), or None where there are none."""
-    rows, classes = matrix.shape
-    if labels is not None:
-        labels = check_labels(as_tensor(labels, name="labels").to(matrix.device), rows=rows, classes=classes)
-    return labels, check_groups(groups, rows=rows)
-
-
 def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     """Return named columns: numbers as int64, float64 or bool tensors (N,) on the CPU, names as arrays of text (N,).
 
@@ -131,8 +462,7 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     if features is None:
         return None
     if not isinstance(features, Mapping):
-        remedy = 'pass a dict such as {"age": ages}'
-        raise refuse("features as a dict of name → column", shown(features), remedy)
+        raise refuse("features as a dict of name → column", shown(features), _COLUMNS)
     checked = {}
     for name, values in features.items():
         if not isinstance(name, str) or not name:
@@ -185,67 +515,25 @@ def _array_of(values: Any, *, name: str) -> Any:
     return array
 
 
-def taken(column: Column, rows: Any) -> Column:
-    """Return the selected rows of a column: a slice, a mask or indices."""
-    if isinstance(column, Tensor):
-        return column[rows.to(column.device) if isinstance(rows, Tensor) else rows]
-    chosen: NDArray[np.str_] = column[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
-    return chosen
+def taken(values: Any, rows: Any) -> Any:
+    """Return the selected rows of a tensor (N, …), a column, or a dictionary of columns: a slice, a mask or indices."""
+    if isinstance(values, Mapping):
+        return {name: taken(column, rows) for name, column in values.items()}
+    if isinstance(values, Tensor):
+        return values[rows.to(values.device) if isinstance(rows, Tensor) else rows]
+    return values[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
 
 
-def taken_or_none(values: Tensor | None, rows: Any) -> Any:
-    """Return the selected rows of a tensor (N, …), or None."""
-    return None if values is None else values[rows]
-
-
-def weights_and_features(data: Any, rows: Any) -> dict[str, Any]:
-    """Return the fields ``weights``, ``weight_kind`` and ``features`` of the selected rows of ``data``.
-
-    A selection of rows that all have the weight 0 keeps them: every metric refuses it with a sentence of its own.
-    """
-    found: dict[str, Any] = {"weights": None, "weight_kind": data.weight_kind, "features": None}
-    if data.weights is not None:
-        found["weights"] = taken(data.weights, rows)
-    if data.features is not None:
-        found["features"] = {name: taken(column, rows) for name, column in data.features.items()}
-    return found
-
-
-def joined_fields(parts: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields ``names``, ``weight_kind`` and ``features`` of all ``parts``, rows one after another.
-
-    Raises:
-        InputError: If there are no parts, or they differ in classes, in the kind of weights or in what they have.
-    """
-    if not parts:
-        raise refuse("at least one part", "none", "pass the parts as a list")
-    if len({part.logits.shape[1] for part in parts}) > 1:
-        raise refuse("parts with equally many classes", "different ones", "concatenate predictions of one model")
-    kinds = {part.weight_kind for part in parts}
-    if len(kinds) > 1:
-        raise refuse("weights of one kind in all parts or in none", "different ones", "drop or add weights")
-    beside = {name: _joined([getattr(part, name) for part in parts], name=name) for name in names}
-    return {**beside, "weight_kind": kinds.pop(), "features": joined_features([part.features for part in parts])}
-
-
-def _joined(columns: Sequence[Any], *, name: str) -> Any:
-    if all(column is None for column in columns):
-        return None
-    if any(column is None for column in columns):
-        raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
-    return torch.cat(list(columns))
-
-
-def joined_features(parts: Sequence[Features | None]) -> dict[str, Column] | None:
-    """Return the columns of all parts in order, or None if no part has any.
+def joined_features(parts: Sequence[Features]) -> dict[str, Column]:
+    """Return the columns of all parts in order.
 
     Raises:
         InputError: If the parts have different columns, or one of numbers in one part and of names in another.
     """
-    names = [list(part or {}) for part in parts]  # in the first one's order: trees break ties by it
-    if any(sorted(part) != sorted(names[0]) for part in names):
-        raise refuse("the same features in all parts", f"{sorted(names[0])} and others", "drop or add columns")
-    return {name: join_columns([part[name] for part in parts if part], name=name) for name in names[0]} or None
+    first = list(parts[0])  # its order: trees break ties by it
+    if any(sorted(part) != sorted(first) for part in parts):
+        raise refuse("the same features in all parts", f"{sorted(first)} and others", "drop or add columns")
+    return {name: join_columns([part[name] for part in parts], name=name) for name in first}
 
 
 def join_columns(columns: Sequence[Column], *, name: str) -> Column:
@@ -255,48 +543,6 @@ def join_columns(columns: Sequence[Column], *, name: str) -> Column:
     if tensors and texts:
         raise refuse(f"the feature {name!r} as numbers or as names", "both", "convert one of them")
     return torch.cat(tensors) if tensors else np.concatenate(texts)
-
-
-def normalise_beside(made: Any, *, rows: int, device: torch.device) -> None:
-    """Check the fields ``weights``, ``weight_kind`` and ``features`` of a frozen record, and put them in their dtypes."""
-    weights = check_row_weights(made.weights, made.weight_kind, rows=rows, device=device)
-    keep(made, weights=weights, features=check_features(made.features, rows=rows))
-
-
-def spread_beside(
-    values: Any, labels: Any, class_dim: Any, ignore_index: Any, *, weights: Any, features: Any
-) -> dict[str, Any]:
-    """Return weights and features beside scores of shape (N, K) or (N, K, d1, …) as one entry a row that is kept.
-
-    Raises:
-        InputError: If all weights are 0.
-    """
-    if need_positive(weights) is None and features is None:
-        return {"weights": None, "features": None}
-    tensor = as_tensor(values, name="the scores")
-    leading = tuple(tensor.shape[:1])
-    if isinstance(class_dim, int) and -tensor.dim() <= class_dim < tensor.dim():
-        leading = tuple(tensor.movedim(class_dim, -1).shape[:-1])
-    kept = None
-    if ignore_index is not None and labels is not None:
-        kept = (as_tensor(labels, name="labels").reshape(-1) != ignore_index).cpu()
-    if features is not None and not isinstance(features, Mapping):
-        remedy = 'pass a dict such as {"age": ages}'
-        raise refuse("features as a dict of name → column", shown(features), remedy)
-    columns = {name: _spread(column, leading, kept, name=str(name)) for name, column in (features or {}).items()}
-    return {"weights": _spread(weights, leading, kept, name="weights"), "features": columns or None}
-
-
-def _spread(values: Any, leading: tuple[int, ...], kept: Tensor | None, *, name: str) -> Any:
-    """Return a column (N,), repeated over the inner axes, or of the shape ``leading``, as one entry a kept position."""
-    if values is None:
-        return None
-    array = _array_of(values, name=name)
-    if len(leading) > 1:
-        if array.shape == leading[:1]:
-            array = np.repeat(array, int(np.prod(leading[1:])))
-        array = array.reshape(-1)
-    return array if kept is None or array.shape != tuple(kept.shape) else array[kept.numpy()]
 
 
 def fitting_weights(weights: Tensor | None) -> Tensor | None:
@@ -309,43 +555,34 @@ def fitting_weights(weights: Tensor | None) -> Tensor | None:
     return weights * (float((weights > 0).sum()) / float(weights.sum()))
 
 
-def stored_beside(data: Any, *, text: bool) -> dict[str, Any]:
-    """Return weights and features as arrays under the names that files have for them.
+def check_selection(rows: Any, *, count: int) -> Any:
+    """Return ``rows`` if it selects some of ``count`` rows: a slice, a mask, or indices.
 
-    Args:
-        data: Predictions or pairs.
-        text: Whether the format holds text; where not, names are stored as the code points of their letters, (N, letters).
+    Raises:
+        InputError: For a single row's number, a mask of another length, or an index out of range.
     """
-    found: dict[str, Any] = {}
-    if data.weights is not None:
-        found[f"{data.weight_kind}_weights"] = data.weights.detach().cpu().contiguous().numpy()
-    for name, column in (data.features or {}).items():
-        if isinstance(column, Tensor):
-            found[FEATURE + name] = column.detach().cpu().contiguous().numpy()
-        elif text:
-            found[FEATURE + name] = column
-        else:
-            wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
-            found[_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
-    return found
-
-
-def beside_stored(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the arguments ``weights``, ``weight_kind`` and ``features`` out of the arrays of a file whose names start with ``prefix``."""
-    found: dict[str, Any] = {"weights": None, "weight_kind": None, "features": {}}
-    for name in WEIGHT_NAMES:
-        if prefix + name in arrays:
-            found["weights"], found["weight_kind"] = arrays[prefix + name], name.removesuffix("_weights")
-    for name, values in arrays.items():
-        if name.startswith(prefix + FEATURE):
-            found["features"][name.removeprefix(prefix + FEATURE)] = values
-        elif name.startswith(prefix + _TEXT):
-            codes = np.ascontiguousarray(values, dtype=np.int32)
-            found["features"][name.removeprefix(prefix + _TEXT)] = codes.view(f"<U{codes.shape[1]}")[:, 0]
-    found["features"] = found["features"] or None
-    return found
-
-
-def is_beside(name: str) -> bool:
-    """Return whether an array of a file is a feature, whatever its own name says."""
-    return FEATURE in name or _TEXT in name
+    expected = f"a slice, a mask of {count} or row numbers in [{-count}, {count})"
+    if isinstance(rows, slice):
+        try:
+            rows.indices(count)
+        except TypeError as error:
+            raise refuse(expected, f"{rows!r}", "slice by integers") from error
+        if rows.step is None or rows.step > 0:
+            return rows
+        return torch.arange(count)[np.arange(count)[rows].copy()]  # tensors know no negative steps
+    if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
+        remedy = f"pass [{rows}:{rows + 1 or ''}] for one row" if -count <= rows < count else "pass one of these"
+        raise refuse(expected, f"the single number {shown(rows)}", remedy)
+    if not isinstance(rows, list | range | np.ndarray | Tensor) or getattr(rows, "ndim", 1) == 0:
+        raise refuse(expected, shown(rows), "pass one of these")
+    picked = as_tensor(rows if len(rows) else np.zeros(0, dtype=np.int64), name="the rows")
+    if picked.dim() != 1 or picked.is_floating_point():
+        raise refuse(expected, f"{picked.dtype} {tuple(picked.shape)}", "pass one of these")
+    if picked.dtype == torch.bool:
+        if len(picked) != count:
+            raise refuse(expected, f"a mask of {len(picked)}", "pass one entry a row")
+        return picked
+    picked = picked.long()
+    if len(picked) and not all(-count <= int(end) < count for end in picked.aminmax()):
+        raise refuse(expected, f"{[int(end) for end in picked.aminmax()]}", "number rows from 0")
+    return picked

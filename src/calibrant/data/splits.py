@@ -1,24 +1,43 @@
 """Load and save the splits of prediction files (npz, safetensors, parquet; never pickle)."""
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import torch
 
-from calibrant._core.check import as_tensor, check_labels
+from calibrant._core.check import as_tensor, check_choice, check_labels, refuse
+from calibrant._core.check import shown as described
 from calibrant._core.files import Array, write_arrays
 from calibrant._core.paths import as_path, shown
-from calibrant.data.formats import Layout, read_named, two_columns
+from calibrant.data.formats import TABLES, Layout, read_named, two_columns, write_named
+from calibrant.data.formats.columns import column_array, match_columns
+from calibrant.data.formats.tables import batches_of, read_table, table_files
+from calibrant.data.formats.tensors import read_tensors
+from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside, stored_beside
+from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside, stored_tensor, taken
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-__all__ = ["load_predictions", "load_splits", "read", "save_predictions"]
+__all__ = [
+    "load_multilabel",
+    "load_predictions",
+    "load_splits",
+    "read",
+    "read_multilabel",
+    "save_multilabel",
+    "save_predictions",
+]
+
+R = TypeVar("R")
 
 UNNAMED = "all"
+LABEL_NAMES, _LABEL_CODES = "label_names", "label_names_json"  # the second in formats of numbers alone: UTF-8 bytes
+LABEL_SUFFIXES = (".npz", ".safetensors", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
 _KINDS = ("logits", "probs", "conf")
 _STALE = [
     "logits",
@@ -156,19 +175,183 @@ def read(
         positive=positive,
     )
     place = as_path(path)
-    splits = splits_of(read_named(place, layout).arrays, place)
+    return _one_split(splits_of(read_named(place, layout).arrays, place), split, place)
+
+
+def load_multilabel(
+    path: str | os.PathLike[str], *, columns: str | None = None, label: str | None = None, kind: str | None = None
+) -> dict[str, MultiLabelPredictions]:
+    """Load every split of a file of predictions with several labels a row.
+
+    Files of arrays hold ``logits`` or ``probs`` (N, L), ``labels`` (N, L) of 1, 0 and -1 (missing), and ``label_names``;
+    ``val_logits`` and so on in files of several splits. Tables have columns ``logits:cat`` or ``probs:cat`` and ``labels:cat``.
+    Groups, weights and features are named as for one class a row.
+
+    Args:
+        path: A file of arrays or a table, or a folder of ``.npy`` files or of tables.
+        columns: A pattern of a table's columns of scores, one a label, such as ``"p_*"``.
+        label: A pattern of its columns of labels, such as ``"y_*"``; what stands for ``*`` must be the same names.
+        kind: "logits" or "probs": what those columns hold.
+
+    Returns:
+        Split name → predictions; a file's one unnamed split is called "all".
+
+    Raises:
+        FileFormatError: If the file cannot be read or holds no such predictions.
+        InputError: If what it holds is not valid; the split is named.
+    """
+    place = as_path(path)
+    layout = LabelColumns(columns, label, kind)
+    if not (place.is_dir() and any(place.glob("*.npy"))) and (place.is_dir() or place.suffix.lower() in TABLES):
+        return splits_of(layout.arrays(read_table(place), place), place, several=True)
+    if layout != LabelColumns():
+        raise refuse("columns, label and kind for a table", shown(place), "leave them out, or name the file of a table")
+    return splits_of(read_tensors(place), place, several=True)
+
+
+def read_multilabel(
+    path: str | os.PathLike[str],
+    *,
+    columns: str | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    split: str | None = None,
+) -> MultiLabelPredictions:
+    """Return the predictions with several labels a row that a file holds.
+
+    Args:
+        path: As in ``load_multilabel``.
+        columns: As there.
+        label: As there.
+        kind: As there.
+        split: Which split; None takes the one there is.
+
+    Raises:
+        FileFormatError: If the file cannot be read, or has no such split.
+        InputError: If what it holds is not valid, or there are several splits and none is named.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
+        >>> _ = file.write_text("p_cat,p_dog,y_cat,y_dog\\n0.9,0.4,1,0\\n0.2,0.7,0,-1\\n")
+        >>> read_multilabel(file, columns="p_*", label="y_*", kind="probs")
+        MultiLabelPredictions(2 rows, 2 labels, labelled, 1 missing, probs)
+    """
+    splits = load_multilabel(path, columns=columns, label=label, kind=kind)
+    return _one_split(splits, split, path)
+
+
+def _one_split(splits: Mapping[str, R], split: str | None, path: str | os.PathLike[str]) -> R:
+    """Return the split that is named, or the only one."""
     if split is None and len(splits) > 1:
-        raise InputError(
-            "one split",
-            f"{sorted(splits)} in {shown(place)}",
-            Remedy("name one by split", command="name one by --split"),
+        remedy = Remedy("name one by split", command="name one by --split")
+        raise InputError("one split", f"{sorted(splits)} in {shown(as_path(path))}", remedy)
+    return next(iter(splits.values())) if split is None else pick_split(splits, split, path)
+
+
+def multilabel_batches(
+    path: str | os.PathLike[str], *, columns: str | None = None, label: str | None = None, kind: str | None = None
+) -> Iterator[MultiLabelPredictions]:
+    """Yield the rows of a table, or of a folder of tables, in batches: any number of rows, in bounded memory.
+
+    Args:
+        path: A file or a folder of tables, not ``.json``.
+        columns: As in ``load_multilabel``.
+        label: As there.
+        kind: As there.
+
+    Raises:
+        FileFormatError: If a file cannot be read or holds no such predictions.
+        InputError: If what it holds is not valid.
+    """
+    import pyarrow as pa
+
+    place = as_path(path)
+    layout, names = LabelColumns(columns, label, kind), None
+    for file in table_files(place):
+        for batch in batches_of(file):
+            if not batch.num_rows:
+                continue
+            [data] = splits_of(layout.arrays(pa.Table.from_batches([batch]), file), file, several=True).values()
+            if names is not None and data.names != names:
+                raise FileFormatError("the same labels in every file", f"others in {shown(file)}", "read them apart")
+            names = data.names
+            yield data
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """Which columns of a table hold the scores and labels of several labels a row.
+
+    Args:
+        columns: A pattern of the columns of scores, one a label, such as ``"p_*"``; None for ``logits:*`` or ``probs:*``.
+        label: A pattern of the columns of labels, such as ``"y_*"``.
+        kind: "logits" or "probs": what the columns of scores hold.
+    """
+
+    columns: str | None = None
+    label: str | None = None
+    kind: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("columns", self.columns), ("label", self.label)):
+            if value is not None and (not isinstance(value, str) or not value):
+                raise refuse(f"{name} as a pattern such as 'p_*'", described(value), "name the columns by one")
+        if self.kind is not None:
+            check_choice(self.kind, name="kind", choices=("logits", "probs"))
+        if self.columns is not None and self.kind is None:
+            remedy = Remedy(
+                "pass kind='probs', or kind='logits', to calibrant.read", command="add --kind probs, or --kind logits"
+            )
+            raise refuse("the kind of the columns", "none", remedy)
+        if self.columns is None and (self.label is not None or self.kind is not None):
+            raise refuse("columns beside label and kind", "none", "name the columns of scores, such as columns='p_*'")
+
+    def arrays(self, table: Any, place: Path) -> dict[str, Array]:
+        """Return scores and labels (N, L) of an Arrow table, and what lies beside them, under the names that say what they are."""
+        names = list(table.column_names)
+        refuse_ambiguous(names, "", place)
+        layout = self if self.columns is not None else self._found(names, place)
+        kind = str(layout.kind)
+        listed = kind in names  # one column of lists
+        chosen, parts = ([kind], ("",)) if listed else match_columns([str(layout.columns)], names, place)
+        scores = [column_array(table.column(name), name, place) for name in chosen]
+        if not listed:
+            wrong = next((name for name, one in zip(chosen, scores, strict=True) if one.dtype.kind not in "fiu"), None)
+            if wrong is not None:
+                got = f"text in {wrong!r} of {shown(place)}"
+                raise InputError("numbers in the columns of scores", got, "name others")
+        arrays: dict[str, Array] = {kind: scores[0] if listed else np.stack(scores, axis=1).astype(np.float64)}
+        lists = next((name for name in _NAMES["labels"] if name in names and listed), None)
+        if lists is not None:  # one number a row, of one class, is refused with the rest
+            arrays["labels"] = column_array(table.column(lists), lists, place)
+        elif layout.label is not None:
+            held, own = match_columns([layout.label], names, place)
+            if sorted(own) != sorted(parts) or len(held) != len(chosen):
+                got = f"{', '.join(parts[:6])} and {', '.join(own[:6])} in {shown(place)}"
+                raise InputError("a column of labels for each of scores", got, "rename the columns")
+            held = [held[own.index(part)] for part in parts]
+            arrays["labels"] = np.stack([column_array(table.column(name), name, place) for name in held], axis=1)
+        beside = [name for name in names if is_beside(name) or name in (*_NAMES["groups"], *WEIGHT_NAMES)]
+        arrays |= {name: column_array(table.column(name), name, place) for name in beside}
+        return arrays if listed else arrays | {LABEL_NAMES: np.array(parts)}
+
+    @staticmethod
+    def _found(names: list[str], place: Path) -> "LabelColumns":
+        """Return the columns that are called as ``save_multilabel`` calls them."""
+        for kind in ("logits", "probs"):
+            if any(name == kind or name.startswith(kind + ":") for name in names):
+                label = "labels:*" if any(name.startswith("labels:") for name in names) else None
+                return LabelColumns(f"{kind}:*", label, kind)
+        remedy = Remedy(
+            "pass columns, label and kind: columns='p_*', label='y_*', kind='probs'",
+            command="add --columns 'p_*' --label 'y_*' --kind probs",
         )
-    return next(iter(splits.values())) if split is None else pick_split(splits, split, place)
+        got = ", ".join(map(str, names[:8]))
+        raise FileFormatError(f"columns such as logits:cat and labels:cat in {shown(place)}", got, remedy)
 
 
-def pick_split(
-    splits: Mapping[str, Predictions | BinaryPairs], split: str, path: str | os.PathLike[str]
-) -> Predictions | BinaryPairs:
+def pick_split(splits: Mapping[str, R], split: str, path: str | os.PathLike[str]) -> R:
     """Return the split called ``split``, or the unnamed split.
 
     Raises:
@@ -215,13 +398,24 @@ def canonical_split(name: str) -> str:
     return _SPELLINGS.get(plain, plain)
 
 
+@overload
+def splits_of(
+    arrays: Mapping[str, Array], path: str | os.PathLike[str], *, several: Literal[True]
+) -> dict[str, MultiLabelPredictions]: ...
+
+
+@overload
 def splits_of(
     arrays: Mapping[str, Array], path: str | os.PathLike[str], *, class_dim: int = 1, ignore_index: int | None = None
-) -> dict[str, Predictions | BinaryPairs]:
-    """Return the splits among the arrays of a file: ``load_splits`` for a file that has been read."""
-    axes = {"class_dim": class_dim, "ignore_index": ignore_index}
+) -> dict[str, Predictions | BinaryPairs]: ...
+
+
+def splits_of(
+    arrays: Mapping[str, Array], path: str | os.PathLike[str], *, several: bool = False, **axes: Any
+) -> Mapping[str, Any]:
+    """Return the splits among the arrays of a file that has been read: ``load_splits``, or ``load_multilabel`` if ``several``."""
     prefixes = split_prefixes(arrays, path)
-    return {name: _load_split(arrays, prefix, path, axes) for name, prefix in prefixes.items()}
+    return {name: rows_in(arrays, prefix, path, several=several, **axes) for name, prefix in prefixes.items()}
 
 
 def split_prefixes(names: Iterable[str], path: str | os.PathLike[str]) -> dict[str, str]:
@@ -298,54 +492,116 @@ def save_predictions(path: str | os.PathLike[str], splits: Mapping[str, Predicti
         path: Ends in ``.npz``, ``.safetensors`` or ``.parquet`` (the last holds one unnamed split).
         splits: Split name → predictions; "all" is saved without a name.
     """
-    as_path(path)
+    place = as_path(path)
+    write_arrays(place, _stored(splits, place, (Predictions, BinaryPairs)))
+
+
+def save_multilabel(path: str | os.PathLike[str], splits: Mapping[str, MultiLabelPredictions]) -> None:
+    """Save splits in the layout that ``load_multilabel`` reads, atomically; the suffix names the format.
+
+    Args:
+        path: Ends in ``.npz`` or ``.safetensors``, or in a table's suffix, which holds one split called "all".
+        splits: Split name → predictions.
+
+    Raises:
+        InputError: If the splits are no predictions, or a table would hold several.
+    """
+    place = as_path(path)
+    suffix = place.suffix.lower()
+    if suffix not in LABEL_SUFFIXES:
+        raise refuse(f"a path that ends in {', '.join(LABEL_SUFFIXES)}", shown(place.name), "rename it")
+    write = write_named if suffix in TABLES else write_arrays
+    write(place, _stored(splits, place, MultiLabelPredictions))
+
+
+def _stored(splits: Any, place: Path, kinds: Any) -> dict[str, Array]:
+    """Return the arrays, or columns, of splits: those of "all" without a prefix."""
+    named = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
     if not isinstance(splits, Mapping) or not splits:
-        raise InputError("splits as a dict of name → Predictions", f"{type(splits).__name__}", "pass {'test': data}")
+        raise InputError(f"splits as a dict of name → {named}", f"{type(splits).__name__}", "pass {'test': data}")
+    spelled: dict[str, str] = {}
     for name, data in splits.items():
         if not isinstance(name, str) or not name:
             raise InputError("the names of splits as text", f"{name!r}", "name each, as 'test'")
-        if not isinstance(data, Predictions | BinaryPairs):
-            raise InputError(
-                f"Predictions for the split {name!r}", f"{type(data).__name__}", "make it with from_logits"
-            )
-    _refuse_spellings(splits)
-    if str(path).endswith(".parquet") and set(splits) != {UNNAMED}:
-        raise InputError("one unnamed split for parquet", f"{sorted(splits)}", "write .npz or .safetensors")
-    arrays: dict[str, Array] = {}
+        if not isinstance(data, kinds):
+            got = type(data).__name__
+            raise InputError(f"{named} for the split {name!r}", got, "make them with from_logits")
+        if (other := spelled.setdefault(canonical_split(name), name)) != name:
+            raise InputError("distinct splits", f"{other!r} and {name!r}, which are one", "rename one")
+    suffix = place.suffix.lower()
+    if suffix in TABLES and set(splits) != {UNNAMED}:
+        raise InputError(f"one split called 'all' for {suffix}", f"{sorted(splits)}", "write .npz or .safetensors")
+    found: dict[str, Array] = {}
     for name, data in splits.items():
         prefix = "" if name == UNNAMED else f"{name}_"
-        for field, values in _columns(data, singular=str(path).endswith(".parquet")).items():
-            arrays[prefix + field] = values.detach().cpu().contiguous().numpy()
-        for field, column in stored_beside(data, text=not str(path).endswith(".safetensors")).items():
-            arrays[prefix + field] = column
-    write_arrays(path, arrays)
+        found |= {prefix + key: values for key, values in _arrays(data, suffix).items()}
+    return found
 
 
-def _columns(data: Predictions | BinaryPairs, *, singular: bool) -> dict[str, torch.Tensor]:
+def _arrays(data: Predictions | BinaryPairs | MultiLabelPredictions, suffix: str) -> dict[str, Array]:
+    """Return one split as the arrays of a file, or as the columns of a table."""
+    text = suffix not in (".safetensors", "")
+    label = "label" if suffix == ".parquet" or isinstance(data, BinaryPairs) else "labels"
     if isinstance(data, BinaryPairs):
-        if data.predicted is None or data.labels is None:
+        if data.decision is None or data.labels is None:
             raise InputError("top-label pairs with classes", "bare pairs", "make them with from_top_label")
-        columns = {"conf": data.p, "pred": data.predicted, "label": data.labels, "groups": data.groups}
+        found = {"conf": stored_tensor(data.p)} | data.stored(text=text, label=label)
+        found["pred"] = found.pop("decision")
+        return found
+    kind, values = ("logits", data.logits) if data.given_probs is None else ("probs", data.given_probs)
+    if isinstance(data, Predictions):
+        return {kind: stored_tensor(values)} | data.stored(text=text, label=label)
+    found = {kind: stored_tensor(values)} | data.stored(text=text)
+    if data.labels is not None:
+        found["labels"] = found["labels"].astype(np.int8)
+    if suffix in TABLES:  # one column of scores and one of labels for each label
+        for name in {kind, "labels"} & found.keys():
+            columns = found.pop(name)
+            found |= {f"{name}:{one}": np.ascontiguousarray(columns[:, at]) for at, one in enumerate(data.names)}
+    elif text:
+        found[LABEL_NAMES] = np.array(data.names)
     else:
-        kind = "logits" if data.given_probs is None else "probs"
-        values = data.logits if data.given_probs is None else data.given_probs
-        values = values.float() if values.dtype == torch.bfloat16 else values
-        label = "label" if singular else "labels"
-        columns = {kind: values, label: data.labels, "groups": data.groups, "decision": data.decision}
-    return {name: values for name, values in columns.items() if values is not None}
+        found[_LABEL_CODES] = np.frombuffer(json.dumps(data.names).encode(), dtype=np.uint8).copy()
+    return found
 
 
-def _refuse_spellings(splits: Mapping[str, Any]) -> None:
-    seen: dict[str, str] = {}
-    for name in splits:
-        other = seen.setdefault(canonical_split(name), name)
-        if other != name:
-            raise InputError("distinct splits", f"{other!r} and {name!r}, which are one", "rename one")
+def _names_of(arrays: Mapping[str, Array], prefix: str) -> list[str] | None:
+    """Return the names of labels that a file holds, for one split or for all."""
+    for start in (prefix, ""):
+        if start + LABEL_NAMES in arrays:
+            return [str(name) for name in arrays[start + LABEL_NAMES].tolist()]
+        if start + _LABEL_CODES in arrays:
+            try:
+                found = json.loads(bytes(arrays[start + _LABEL_CODES].astype(np.uint8).tolist()))
+            except ValueError as error:
+                raise refuse("names of labels as JSON", "others", "save the file again") from error
+            return [str(name) for name in found] if isinstance(found, list) else None
+    return None
 
 
-def _load_split(
-    arrays: Mapping[str, Array], stem: str, path: str | os.PathLike[str], axes: Mapping[str, Any]
-) -> Predictions | BinaryPairs:
+def rows_in(
+    arrays: Mapping[str, Array],
+    stem: str,
+    path: str | os.PathLike[str],
+    *,
+    several: bool = False,
+    class_dim: int = 1,
+    ignore_index: int | None = None,
+) -> Any:
+    """Return the rows of one split, or of one batch, whose arrays' names begin with ``stem``.
+
+    Args:
+        arrays: Those of a file, or of a part of it.
+        stem: "val_", or nothing.
+        path: What messages call the file.
+        several: Whether rows have several labels.
+        class_dim: As in ``load_splits``.
+        ignore_index: As there.
+
+    Raises:
+        InputError: If they are not valid; the message names the split.
+    """
+    axes: dict[str, Any] = {"class_dim": class_dim, "ignore_index": ignore_index}
     kind = next(kind for kind in _KINDS if stem + kind in arrays)
 
     def find(field: str) -> Array | None:
@@ -357,9 +613,11 @@ def _load_split(
     prefix = stem.removesuffix("_")
     where = f"{shown(path)}, split {prefix!r}" if prefix else shown(path)
     try:
-        beside = beside_stored(arrays, stem)
+        beside = beside_stored(arrays, stem) | {"groups": groups}
+        if several:
+            return _with_several_labels(kind, values, labels, names=_names_of(arrays, stem), **beside)
         if kind == "conf":
-            return _pairs(stem, values, find("pred"), labels, groups, axes, beside)
+            return _pairs(stem, values, find("pred"), labels, axes, beside)
         if values.ndim == 1:  # one number per row, without a class axis: that of class 1 of two
             if axes["class_dim"] not in (1, -1):
                 raise InputError(
@@ -369,10 +627,21 @@ def _load_split(
                 )
             values = two_columns(values, kind)
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
-        made = make(values, labels, groups=groups, **axes, **beside)
+        made = make(values, labels, **axes, **beside)
         return _with_decision(made, decision, labels, axes["ignore_index"])
     except InputError as error:
         raise error.at(where) from error
+
+
+def _with_several_labels(kind: str, values: Array, labels: Array | None, **beside: Any) -> MultiLabelPredictions:
+    if kind == "conf":
+        raise FileFormatError("logits or probs (N, L)", "top-label confidences", "save the model's logits")
+    if labels is not None and labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):
+        labels = labels.astype(np.int64)  # what a table with gaps makes of integers
+    if labels is not None and labels.dtype == object:
+        raise refuse("labels as integers", "text or empty cells", "code them 1, 0, or -1 where missing")
+    make = MultiLabelPredictions.from_logits if kind == "logits" else MultiLabelPredictions.from_probs
+    return make(as_tensor(values, name=kind), labels, **beside)
 
 
 def _pairs(
@@ -380,7 +649,6 @@ def _pairs(
     conf: Array,
     pred: Array | None,
     label: Array | None,
-    groups: Array | None,
     axes: Mapping[str, Any],
     beside: dict[str, Any],
 ) -> BinaryPairs:
@@ -391,11 +659,9 @@ def _pairs(
     if axes["ignore_index"] is not None and conf.shape == pred.shape == label.shape:
         kept = label != axes["ignore_index"]
         conf, pred, label = conf[kept], pred[kept], label[kept]
-        groups = None if groups is None else groups[kept]
-        if beside["weights"] is not None:
-            beside["weights"] = beside["weights"][kept]
-        beside["features"] = {name: values[kept] for name, values in (beside["features"] or {}).items()}
-    return BinaryPairs.from_top_label(conf, pred, label, groups=groups, **beside)
+        columns = {name: beside[name] for name in ("groups", "weights", "features") if beside[name] is not None}
+        beside |= taken(columns, torch.from_numpy(kept))
+    return BinaryPairs.from_top_label(conf, pred, label, **beside)
 
 
 def _with_decision(

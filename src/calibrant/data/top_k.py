@@ -1,8 +1,8 @@
 """Top-k log-probabilities, as language-model servers return them: a temperature from the k largest and the rest's mass."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant._core.check import as_tensor, check_count, check_labels, check_matrix, check_unit_interval, refuse
 from calibrant._core.numerics import increasing_root
 from calibrant.data.predictions import Predictions
+from calibrant.data.record import Beside, Record, checked_beside
 
 __all__ = ["TopK", "TopKTemperature"]
 
@@ -34,14 +35,16 @@ class TopKTemperature:
     log_loss_error: float
 
 
-@dataclass(frozen=True, eq=False)
-class TopK:
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class TopK(Record):
     """The k largest log-probabilities of each row and the probability of everything else.
 
     Args:
         log_probs: (N, k) natural logarithms, k ≥ 2; in any order.
         tail: (N,) probability of all other classes together, in [0, 1]; None is what is missing to 1, or what rounding in
             the dtype of ``log_probs`` may hide if that is more, since a true class can lie where nothing seems missing.
+        labels: (N,) the true class's column, k where it is not among the k; or None.
+        groups: (N,) as in ``Predictions``, and so are weights and features.
 
     Raises:
         InputError: If a row's probabilities add up to more than 1.
@@ -57,7 +60,11 @@ class TopK:
     log_probs: Tensor
     tail: Tensor
 
-    def __init__(self, log_probs: Any, tail: Any = None) -> None:
+    axes: ClassVar = {"log_probs": 2, "tail": 1}
+
+    def __init__(
+        self, log_probs: Any, tail: Any = None, *, labels: Any = None, decision: None = None, **beside: Unpack[Beside]
+    ) -> None:
         given = check_matrix(as_tensor(log_probs, name="log_probs"), name="log_probs")
         values = given.double()
         total = values.exp().sum(dim=1)
@@ -75,11 +82,23 @@ class TopK:
             rest = check_unit_interval(as_tensor(tail, name="tail"), name="tail")
             if rest.shape[0] != values.shape[0] or bool(((total + rest - 1).abs() > _SLACK).any()):
                 raise refuse("a tail that completes each row to 1", "another sum", "leave tail out to have it computed")
-        object.__setattr__(self, "log_probs", values)
-        object.__setattr__(self, "tail", rest)
+        known = None if labels is None else self._columns_of(labels, values)
+        held = {"log_probs": values, "tail": rest, "labels": known, "decision": decision}
+        for name, value in (held | checked_beside(values, beside)).items():
+            object.__setattr__(self, name, value)  # as a frozen dataclass sets its own fields
 
-    def __len__(self) -> int:
-        return int(self.log_probs.shape[0])
+    @staticmethod
+    def _columns_of(labels: Any, values: Tensor) -> Tensor:
+        rows, k = values.shape
+        return check_labels(as_tensor(labels, name="labels"), rows=rows, classes=k + 1)
+
+    @property
+    def scores(self) -> Tensor:
+        """(N, k): the log-probabilities."""
+        return self.log_probs
+
+    def _about(self) -> list[str]:
+        return [f"{self.log_probs.shape[1]} classes and the rest", "unlabelled" if self.labels is None else "labelled"]
 
     def predictions(self, labels: Any = None) -> Predictions:
         """Return predictions over k + 1 classes, the last of which is "any other": what every calibrator can be fitted on.
@@ -90,9 +109,11 @@ class TopK:
         rest), sort each row first, so that a column means a rank.
 
         Args:
-            labels: (N,) the true class's column, k where it is not among the k; or None.
+            labels: (N,) the true class's column, k where it is not among the k; or None for these rows' own, if any.
         """
-        return Predictions.from_logits(torch.cat([self.log_probs, self.tail.log()[:, None]], dim=1), labels)
+        known = self.labels if labels is None else self._columns_of(labels, self.log_probs)
+        logits = torch.cat([self.log_probs, self.tail.log()[:, None]], dim=1)
+        return replace(Predictions.from_logits(logits), **self.beside | {"labels": known})
 
     def temperature(self, labels: Any, *, vocabulary: int) -> TopKTemperature:
         """Return the temperature of least log-loss of the k + 1 events, and how far the unseen tail leaves it open.
@@ -110,7 +131,7 @@ class TopK:
         """
         k = int(self.log_probs.shape[1])
         check_count(vocabulary, name="vocabulary", low=k + 1)
-        y = check_labels(as_tensor(labels, name="labels"), rows=len(self), classes=k + 1)
+        y = self._columns_of(labels, self.log_probs)
         smallest = self.log_probs.masked_fill(torch.isneginf(self.log_probs), math.inf).amin(dim=1).exp()
         even = torch.full_like(self.tail, vocabulary - k)
         concentrated = (self.tail / smallest).clamp(min=1.0, max=float(vocabulary - k))

@@ -16,7 +16,7 @@ from calibrant.statistics.paired import PairedTest, holm
 
 __all__ = ["Comparison", "ComparisonRow", "compare"]
 
-from calibrant.data.checks import Data, count_of, need_rows
+from calibrant.data.checks import Data, need_rows
 
 SMALL = 1e-3  # differences below are told in two significant digits
 
@@ -117,7 +117,7 @@ def compare(
             replace(row, note=note) if row.p_value is None and _needs_errors(m) else row
             for row, m in zip(rows, chosen, strict=True)
         ]
-    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), count_of(a), level)
+    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), a.count, level)
 
 
 @runtime_checkable

@@ -1,19 +1,17 @@
 """The table of labels: the calibration of each label's probability, and one test for the worst of them."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 
-from calibrant._core.arguments import check_level, check_sampling
-from calibrant._core.check import check_count
+from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.evaluate._group_sums import EventRows, Floats, GroupSums, covariance_of
 from calibrant.evaluate._partition import parts_of
 from calibrant.evaluate._verdict import verdict_on
-from calibrant.evaluate.label_sums import LabelSums
-from calibrant.evaluate.multilabel import counted, need_every_label
+from calibrant.evaluate.multilabel import LabelSums, counted, need_every_label
 from calibrant.evaluate.subgroups import Subgroup, enough, rows_of
 from calibrant.statistics.means import need_groups
 
@@ -106,13 +104,14 @@ class LabelTable:
         return self.verdict
 
 
+@checked
 def label_table(
     predictions: MultiLabelPredictions,
     *,
-    minimum: int = 100,
-    draws: int = 10_000,
-    seed: int = 0,
-    level: float = 0.95,
+    minimum: Count = 100,
+    draws: Annotated[int, Integer(100, MOST_DRAWS)] = 10_000,
+    seed: Seed = 0,
+    level: Level = 0.95,
 ) -> LabelTable:
     """Return the calibration of every label, with one test for the worst of them.
 
@@ -143,8 +142,6 @@ def label_table(
     References:
         Westfall & Young 1993 (the maximum statistic); Cornish & Fisher 1938; Hall 1992, Eq. 2.5 (intervals).
     """
-    check_count(minimum, name="minimum")
-    check_sampling(draws=draws, seed=seed, level=check_level(level), low=100)
     data = need_every_label(counted(predictions))
     need_groups(data.groups, what="the table of labels")
     pairs = data.pooled()

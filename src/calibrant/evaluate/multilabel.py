@@ -1,25 +1,41 @@
 """The panel of predictions with several labels a row: binary metrics of all labels pooled, and their mean over labels."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from calibrant._core.arguments import check_kind, check_level, check_sampling
+from calibrant._core.arguments import check_kind
 from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
 from calibrant._core.warn import warn_user
+from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import NoIntervalError, Remedy, ZeroProbabilityWarning
-from calibrant.evaluate.label_sums import BINS, METRICS, Average, LabelSums, homes, row_scores, terms_of, weights_of
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval, need_groups
 
-__all__ = ["MultiLabelRow", "multilabel_panel", "panel_of_sums"]
+__all__ = ["LabelSums", "MultiLabelRow", "multilabel_panel", "panel_of_sums"]
 
+Average = Literal["pooled", "macro"]
+
+BINS = 15
+MetricName = Literal["NLL", "Brier", "Bias", "ECE"]
+METRICS: tuple[MetricName, ...] = (
+    "NLL",
+    "Brier",
+    "Bias",
+)  # means over labels of rows; the ECE is a function of the bins' sums
+_MADE = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+SeveralLabels = Annotated[MultiLabelPredictions, Kind(MultiLabelPredictions, _MADE)]
+_CHUNK = 1 << 20  # scores looked at together
 FEWEST = 10.0  # rows (or groups) with and without an event, below which no interval is offered
 AVERAGES: tuple[Average, ...] = ("pooled", "macro")
 
@@ -52,8 +68,100 @@ class MultiLabelRow:
     refused: str | None = None
 
 
+@dataclass(frozen=True)
+class LabelSums:
+    """Weighted sums of each of L labels; they add across batches, files and machines.
+
+    Args:
+        names: L names of the labels.
+        n: Rows, by their counts if they have any.
+        mass: (L,) weight of the rows in which each is known.
+        positives: (L,) weight of those in which it is 1.
+        count: (L,) rows in which it is known.
+        totals: (3, L) of ``METRICS``.
+        bins: (L, 15, 2) Σ w (p − y) and Σ w of each bin of equal width.
+
+    Examples:
+        >>> from calibrant import MultiLabelPredictions
+        >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]])
+        >>> one, other = LabelSums.of(data[:1]), LabelSums.of(data[1:])
+        >>> (one + other).value("Brier", "macro") == LabelSums.of(data).value("Brier", "macro")
+        True
+    """
+
+    names: tuple[str, ...]
+    n: int
+    mass: Tensor
+    positives: Tensor
+    count: Tensor
+    totals: Tensor
+    bins: Tensor
+
+    @classmethod
+    @checked
+    def of(cls, data: SeveralLabels) -> "LabelSums":
+        """Return the sums of labelled predictions.
+
+        Args:
+            data: Predictions of several labels a row.
+
+        Raises:
+            InputError: If they are anything else, or without labels.
+        """
+        data.need_known()
+        step = max(1, _CHUNK // data.logits.shape[1])
+        return reduce(add, (cls._of(data[start : start + step]) for start in range(0, len(data), step)))
+
+    @classmethod
+    def _of(cls, data: MultiLabelPredictions) -> "LabelSums":
+        known, y = data.known, (data.labels == 1).double() if data.labels is not None else torch.zeros(())
+        p, columns = data.probs.double(), data.logits.shape[1]
+        weight = data.row_weights[:, None] * known
+        home = homes(p)
+        flat = [(weight * (p - y)).reshape(-1), weight.reshape(-1)]
+        bins = [torch.bincount(home, weights=one, minlength=columns * BINS).view(columns, BINS) for one in flat]
+        totals = torch.stack([_weighted(terms_of(data, name), weight) for name in METRICS])
+        n = data.count if data.weight_kind == "frequency" else len(data)
+        return cls(
+            data.names,
+            n,
+            weight.sum(dim=0),
+            (weight * y).sum(dim=0),
+            known.sum(dim=0),
+            totals,
+            torch.stack(bins, dim=2),
+        )
+
+    def __add__(self, other: "LabelSums") -> "LabelSums":
+        if not isinstance(other, LabelSums) or other.names != self.names:
+            raise refuse("sums of the same labels", shown(other), "make both with LabelSums.of")
+        _, *parts = (field.name for field in fields(self))
+        return LabelSums(self.names, *(getattr(self, name) + getattr(other, name) for name in parts))
+
+    @checked
+    def means(self, metric: MetricName) -> Tensor:
+        """Return a metric (L,) of each label: "NLL", "Brier", "Bias" or "ECE"; NaN where none of its labels is known."""
+        if metric == "ECE":
+            return self.bins[:, :, 0].abs().sum(dim=1) / self.mass
+        return self.totals[METRICS.index(metric)] / self.mass
+
+    @checked
+    def value(self, metric: MetricName, average: Average) -> float:
+        """Return a metric of all labels pooled, or its mean over labels."""
+        if average == "macro":
+            return float(self.means(metric).mean())
+        if metric == "ECE":
+            return float(self.bins[:, :, 0].sum(dim=0).abs().sum() / self.mass.sum())
+        return float(self.totals[METRICS.index(metric)].sum() / self.mass.sum())
+
+
+@checked
 def multilabel_panel(
-    predictions: MultiLabelPredictions, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+    predictions: MultiLabelPredictions,
+    *,
+    draws: Annotated[int, Integer(0, MOST_DRAWS)] = 1000,
+    seed: Seed = 0,
+    level: Level = 0.95,
 ) -> list[MultiLabelRow]:
     """Return NLL, Brier, bias and ECE of each label's probability, pooled (micro) and averaged over labels (macro).
 
@@ -81,9 +189,6 @@ def multilabel_panel(
         [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
     """
     data = counted(predictions)
-    check_sampling(draws=max(draws, 1) if isinstance(draws, int) else draws, seed=seed, level=check_level(level))
-    if draws < 0:
-        raise refuse("draws ≥ 0", shown(draws), "pass 0 to leave intervals out")
     sums = LabelSums.of(need_every_label(data))
     why = None if draws else "left out"
     why = why or few_events(data)
@@ -103,7 +208,10 @@ def multilabel_panel(
     return [*made, _row(data, "ECE", "macro", sums.value("ECE", "macro"), None, bins, _null_mean(data))]
 
 
-def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
+@checked
+def panel_of_sums(
+    sums: Annotated[LabelSums, Kind(LabelSums, "make them with LabelSums.of(data)")],
+) -> list[MultiLabelRow]:
     """Return the panel's figures from sums over shards or batches, without intervals.
 
     Args:
@@ -114,12 +222,10 @@ def panel_of_sums(sums: LabelSums) -> list[MultiLabelRow]:
 
     Examples:
         >>> from calibrant import MultiLabelPredictions
-        >>> from calibrant.evaluate.label_sums import LabelSums
-        >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
+        >>>         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
         >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
         0.5737
     """
-    check_kind(sums, LabelSums, name="sums", remedy="make them with LabelSums.of(data)")
     if bool((sums.mass <= 0).any()):
         place = int(torch.nonzero(sums.mass <= 0)[0])
         raise refuse("each label known in at least one row", f"column {place} missing (-1) in all", "leave it out")
@@ -137,16 +243,14 @@ def counted(predictions: Any) -> MultiLabelPredictions:
     Raises:
         InputError: If they are anything else, or no row is left.
     """
-    remedy = "make them with MultiLabelPredictions.from_logits(logits, labels)"
+    remedy = _MADE
     if isinstance(predictions, Predictions | BinaryPairs):
         remedy = "use panel and subgroups for one class a row, or make MultiLabelPredictions where several can be true"
     data = check_kind(predictions, MultiLabelPredictions, name="predictions", remedy=remedy)
-    if data.weights is not None and not bool((data.weights > 0).all()):
-        data = data[data.weights > 0]
-    if not len(data):
+    if not len(data.counted):
         raise refuse("at least one row of positive weight", "none", "check how the rows were selected")
-    data.need_labels()
-    return data
+    data.counted.need_known()
+    return data.counted
 
 
 def need_every_label(data: MultiLabelPredictions) -> MultiLabelPredictions:
@@ -182,16 +286,11 @@ def _effective(data: MultiLabelPredictions, rows: Tensor) -> float:
     """Return the chosen rows: those of equal weight that would vary as much, or their groups."""
     if data.groups is not None:
         return float(torch.unique(data.groups[rows.cpu()]).shape[0])
-    if data.weights is None:
-        return float(rows.sum())
-    weight = data.weights[rows].double()
-    if data.weight_kind == "frequency":
-        return float(weight.sum())
-    return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
+    return data.selected(rows).effective_count
 
 
 def _mean_row(
-    data: MultiLabelPredictions, sums: LabelSums, metric: str, average: Average, why: str | None, level: float
+    data: MultiLabelPredictions, sums: LabelSums, metric: MetricName, average: Average, why: str | None, level: float
 ) -> MultiLabelRow:
     value = sums.value(metric, average)
     if not math.isfinite(value):
@@ -218,7 +317,7 @@ def _row(
     refused: Any = None,
     null_mean: float | None = None,
 ) -> MultiLabelRow:
-    n = int(data.weights.sum()) if data.weights is not None and data.weight_kind == "frequency" else len(data)
+    n = data.count if data.weight_kind == "frequency" else len(data)
     low, high = (None, None) if ends is None else ends
     why = None if ends is not None else refused
     return MultiLabelRow(metric, average, value, low, high, null_mean, n, len(data.names), why)
@@ -238,8 +337,51 @@ def _null_mean(data: MultiLabelPredictions) -> float:
 
     The mean of a sum does not depend on how the labels of a row depend on each other.
     """
-    weight, p, columns = weights_of(data)[:, None] * data.known, data.probs.double(), len(data.names)
+    weight, p, columns = data.row_weights[:, None] * data.known, data.probs.double(), len(data.names)
     size = weight if data.weight_kind == "frequency" else weight.square()
     variance = torch.bincount(homes(p), weights=(size * p * (1 - p)).reshape(-1), minlength=columns * BINS)
     mean = variance.view(columns, -1).sqrt().sum(dim=1) * math.sqrt(2 / math.pi) / weight.sum(dim=0)
     return float(mean.mean())
+
+
+def homes(p: Tensor) -> Tensor:
+    """Return the bin of each probability (N, L) among the 15 L bins of all labels, flat (N · L,)."""
+    return EqualWidth(BINS).assign(p.reshape(-1)) + BINS * torch.arange(p.shape[1], device=p.device).repeat(len(p))
+
+
+def _weighted(terms: Tensor, weight: Tensor) -> Tensor:
+    """Return Σ weight · terms (L,), where a weight of 0 leaves out an infinite term."""
+    return torch.where(weight > 0, weight * terms, 0.0).sum(dim=0)
+
+
+def terms_of(data: MultiLabelPredictions, metric: str) -> Tensor:
+    """Return one number (N, L) for each label of each row, float64, 0 where it is missing.
+
+    NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².
+    Bias: p − y.
+    """
+    y = data.labels == 1 if data.labels is not None else data.known
+    if metric == "NLL":
+        z = data.logits.double()
+        found = F.softplus(torch.where(y, -z, z))
+    else:
+        gap = data.probs.double() - y.double()
+        found = gap.square() if metric == "Brier" else gap
+    return torch.where(data.known, found, 0.0)
+
+
+def row_scores(terms: Tensor, data: MultiLabelPredictions, average: Average) -> Tensor:
+    """Return one number (N,) a row whose weighted mean is the metric, and which vary as the metric's linear part does.
+
+    Pooled: m + (Σ_j known_ij (t_ij − m)) W / Σ_j W_j, with W the rows' mass and W_j that of rows in which label j is known.
+    Macro: m + 1/L · Σ_j known_ij (t_ij − m_j) W / W_j. How many labels are known varies with the rows: it is in them.
+    """
+    known = data.known.double()
+    weight = data.row_weights
+    mass = weight @ known
+    means = (weight @ terms) / mass
+    if average == "macro":
+        value = means.mean()
+        return value + ((terms - means) * known * (weight.sum() / mass)).mean(dim=1)
+    value = (weight @ terms).sum() / mass.sum()
+    return value + ((terms - value) * known).sum(dim=1) * (weight.sum() / mass.sum())

@@ -9,14 +9,14 @@ import torch
 from calibrant._core.arguments import check_sampling
 from calibrant._core.check import check_flag, refuse, shown
 from calibrant.binning import EqualMass
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import BinaryPairs, Events
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel"]
 
-from calibrant.data.checks import Data, count_of, effective_count, need_rows
+from calibrant.data.checks import Data, need_rows
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,15 @@ def default_metrics(predictions: Data) -> list[Metric]:
 
     Examples:
         >>> from calibrant import BinaryPairs
-        >>> default_metrics(BinaryPairs.from_probs([0.9, 0.6], [1, 0]))[0]
+        >>> default_metrics(BinaryPairs.from_decisions([0.9, 0.6], [1, 0]))[0]
         Accuracy()
     """
     need_rows(predictions, what="the panel")
     scores: list[Metric] = [Accuracy(), NLL(), Brier()]
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
     metrics = [*scores, *errors, AURC()]
-    return [m for m in metrics if isinstance(predictions, Predictions) or not m.needs_classes]
+    pairs, events = isinstance(predictions, BinaryPairs), isinstance(predictions, Events)
+    return [m for m in metrics if not (m.needs_classes and pairs) and not (m.of_decisions and events)]
 
 
 def check_metrics(metrics: object) -> Sequence[Metric]:
@@ -106,9 +107,9 @@ def panel(
 
 
 def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
-    effective = effective_count(data) if data.weight_kind == "sampling" else None
+    effective = data.effective_count if data.weight_kind == "sampling" else None
     if not uncertainty:
-        return PanelRow(repr(metric), metric(data), None, None, None, count_of(data), None, effective)
+        return PanelRow(repr(metric), metric(data), None, None, None, data.count, None, effective)
     null = null_high = null_mean = low = high = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
@@ -117,4 +118,4 @@ def _row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int
     with suppress(NoIntervalError):  # the row says so by having none
         found = interval(metric, data, draws=draws, seed=seed, level=level, null=null)
         low, high = found.low, found.high
-    return PanelRow(repr(metric), metric(data), low, high, null_high, count_of(data), null_mean, effective)
+    return PanelRow(repr(metric), metric(data), low, high, null_high, data.count, null_mean, effective)

@@ -232,7 +232,7 @@ def _of_counted(predictions: Data, data: Data, columns: Mapping[str, Column]) ->
 
 def _event(data: Data) -> tuple[BinaryPairs, str]:
     if isinstance(data, BinaryPairs):
-        return data, "the outcome" if data.predicted is None else "the decision is right"
+        return data, data.outcome
     if data.classes > 2:
         data.need_labels()
         return data.top_label(), "the decision is right"

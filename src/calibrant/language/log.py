@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from calibrant.data.pairs import check_selection
+from calibrant.data.record import check_selection
 
 __all__ = ["Log", "Option", "Response", "Token"]
 

@@ -48,6 +48,7 @@ class Metric(metaclass=PublicCalls):
             "proper score" …
         cite: The publication that defines it.
         needs_classes: Whether it needs the probabilities of all classes; if so, it refuses top-label pairs.
+        of_decisions: Whether it counts right and wrong decisions; if so, it refuses events, which are neither.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Metric(metaclass=PublicCalls):
     notion: ClassVar[str]
     cite: ClassVar[str]
     needs_classes: ClassVar[bool] = False
+    of_decisions: ClassVar[bool] = False
     call_hint: ClassVar[str] = "pass one value, such as Predictions.from_logits(logits, labels)"
 
     @property

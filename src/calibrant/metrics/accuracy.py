@@ -27,6 +27,7 @@ class Accuracy(MeanMetric):
     bounds = (0.0, 1.0)
     notion = "accuracy"
     cite = ""
+    of_decisions = True
 
     def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows."""
@@ -51,6 +52,7 @@ class Error(MeanMetric):
     bounds = (0.0, 1.0)
     notion = "accuracy"
     cite = ""
+    of_decisions = True
 
     def state(self, data: Rows) -> MeanState:
         """Return sum and count of the rows."""

@@ -13,7 +13,6 @@ from calibrant._kernels import cpu, reference
 from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.data.checks import Data, need_predictions, repeated
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import keep
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import AnyBinning, SumMetric
 from calibrant.metrics.calibration_error import ECE
@@ -267,7 +266,8 @@ def _sparse_errors(table: BinTable, hits: Tensor) -> Tensor:
 
 def _by_pytorch(predictions: Predictions) -> Predictions:
     """Return ``predictions`` with norms computed by PyTorch, so that bins do not depend on compiled loops."""
-    return keep(predictions, log_norm=reference.log_norms(predictions.logits, predictions.row_max))
+    norms = reference.log_norms(predictions.logits, predictions.row_max)
+    return replace(predictions, known={"log_norm": norms})
 
 
 def _count_in(counts: Tensor, index: Tensor) -> None:

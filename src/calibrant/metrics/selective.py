@@ -42,7 +42,7 @@ class AURC(SketchMetric):
 
     Examples:
         >>> from calibrant import BinaryPairs
-        >>> round(AURC()(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])), 4)
+        >>> round(AURC()(BinaryPairs.from_decisions([0.9, 0.8, 0.7], [1, 0, 1])), 4)
         0.2778
 
     References:
@@ -53,6 +53,7 @@ class AURC(SketchMetric):
     bounds = (0.0, 1.0)
     notion = "selective prediction"
     cite = "Geifman et al. 2019"
+    of_decisions = True
 
     def value(self, state: MassSketch) -> float:
         """Return the area of a state."""
@@ -68,7 +69,7 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
 
     Examples:
         >>> from calibrant import BinaryPairs
-        >>> risk_coverage(BinaryPairs.from_probs([0.9, 0.8, 0.7], [1, 0, 1])).risk
+        >>> risk_coverage(BinaryPairs.from_decisions([0.9, 0.8, 0.7], [1, 0, 1])).risk
         tensor([0.0000, 0.5000, 0.3333], dtype=torch.float64)
 
     References:

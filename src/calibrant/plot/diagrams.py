@@ -7,7 +7,7 @@ import torch
 
 from calibrant._core.constraints import checked
 from calibrant.binning import BinTable, EqualMass
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.predictions import BinaryPairs, Events, Predictions
 from calibrant.plot.arguments import Rows, SomeBinning
 from calibrant.statistics import consistency_bars
 
@@ -87,7 +87,7 @@ def is_event(data: Data) -> bool:
         >>> is_event(BinaryPairs.from_probs([0.2], [0]))
         True
     """
-    return data.classes == 2 if isinstance(data, Predictions) else data.predicted is None
+    return data.classes == 2 if isinstance(data, Predictions) else isinstance(data, Events)
 
 
 @checked

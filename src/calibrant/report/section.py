@@ -10,7 +10,7 @@ import torch
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto.auto import Evidence
-from calibrant.data.checks import Data, count_of, need_rows
+from calibrant.data.checks import Data, need_rows
 from calibrant.data.leakage import rows_of
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE
@@ -361,7 +361,7 @@ def _figures_of(data: Data, rows: list[Row], *, of: Data, draws: int) -> Figures
         diagram_of(data, binning=_BINNING),
         risk_curve(data),
         _classes(counted),
-        {key: Binned(_BINNING.table(one.p, one.y, weight=one.weights), count_of(one)) for key, one in own.items()},
+        {key: Binned(_BINNING.table(one.p, one.y, weight=one.weights), one.count) for key, one in own.items()},
         EventCells().state(counted),
         lambda key: diagram_of(own[key]),  # of equal mass: a group may have few rows
         _event_ece(counted, rows[0], draws=draws) if is_event(counted) else None,

@@ -417,7 +417,6 @@ MOST_AUDITED = 1_000_000
 _MOST_KEPT = (
     1 << 24
 )  # bytes of the sample in a checkpoint, which is written after every shard; a larger one is drawn again
-_PAIR_COLUMNS = ("p", "y", "predicted", "labels", "groups", "weights")
 
 
 def audit_passes(
@@ -561,8 +560,4 @@ def _join_rows(parts: Sequence[Data]) -> Data:
     if isinstance(parts[0], Predictions):
         return Predictions.cat([part for part in parts if isinstance(part, Predictions)])
 
-    def joined(name: str) -> Any:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.cat(values)
-
-    return BinaryPairs(**{name: joined(name) for name in _PAIR_COLUMNS}, weight_kind=parts[0].weight_kind)
+    return BinaryPairs.cat([part for part in parts if isinstance(part, BinaryPairs)])

@@ -1,6 +1,6 @@
 """The text of a report: how to read it, its limits, and its findings as sentences with their numbers."""
 
-from calibrant.data.checks import Data, count_of, effective_count
+from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
@@ -122,11 +122,9 @@ def weight_remarks(data: Data) -> list[str]:
     if data.weights is None:
         return []
     if data.weight_kind == "frequency":
-        return [
-            f"{len(data):,} rows with counts stand for {count_of(data):,} rows: every figure counts a row that often."
-        ]
-    effective = f"{effective_count(data):,.0f} rows of equal weight"
-    said = f"Every figure weights its {count_of(data):,} rows by their sampling weights."
+        return [f"{len(data):,} rows with counts stand for {data.count:,} rows: every figure counts a row that often."]
+    effective = f"{data.effective_count:,.0f} rows of equal weight"
+    said = f"Every figure weights its {data.count:,} rows by their sampling weights."
     return [f"{said} They vary as much as {effective}, on which intervals, limits and the rows of a bin rest."]
 
 

@@ -2,18 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from calibrant._core.arguments import check_kind
 from calibrant._core.check import (
     as_tensor,
-    check_count,
-    check_flag,
     check_groups,
     check_labels,
     check_logits,
@@ -21,24 +18,27 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
+from calibrant._core.constraints import Integer, Kind, Natural, checked
 from calibrant._core.numerics import CHUNK_BYTES, DEVICE_CHUNK_BYTES
-from calibrant.data.record import Features, check_features, join_columns, taken
+from calibrant.data.record import Columns, Features, check_features
 from calibrant.errors import InputError
 
 __all__ = ["Chunk", "LazyRows", "MemoryRows", "RowSource", "added", "chunks_of", "reduced"]
 
+Classes = Annotated[int, Integer(2)]
+Device = Annotated[torch.device, Kind(torch.device, "pass logits.device")]
 Work = Callable[..., Any]
 Join = Callable[[Any, Any], Any]
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive rows, checked.
+@dataclass(frozen=True, eq=False, repr=False)
+class Chunk(Columns):
+    """Consecutive rows of positive weight, checked: what a fit sums over, piece by piece.
 
     Args:
         logits: (n, K) floating.
         labels: (n,) int64 in [0, K).
-        weight: (n,) float64 > 0, or None for 1 each.
+        weight: (n,) float64 > 0, or None for 1 each; a sum weighs counts and shares alike.
         groups: (n,) int64, or None.
         features: Named columns (n,): numbers as tensors, names as arrays of text.
         start: Number of the first row in what the caller gave.
@@ -46,15 +46,17 @@ class Chunk:
     """
 
     logits: Tensor
+    _: KW_ONLY
     labels: Tensor
     weight: Tensor | None = None
-    groups: Tensor | None = None
     features: Features = field(default_factory=dict)
     start: int = 0
     place: str = ""
 
-    def __len__(self) -> int:
-        return int(self.labels.shape[0])
+    @property
+    def scores(self) -> Tensor:
+        """(n, K): the logits."""
+        return self.logits
 
     @property
     def weights(self) -> Tensor:
@@ -62,17 +64,13 @@ class Chunk:
         one = torch.ones(len(self), dtype=torch.float64, device=self.logits.device)
         return one if self.weight is None else self.weight
 
+    def _about(self) -> list[str]:
+        return [f"{self.logits.shape[1]} classes", f"from row {self.start}"]
+
     def where(self, rows: Any) -> "Chunk":
         """Return the selected rows: a slice, a mask (n,) or indices."""
-
-        def take(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[rows.to(values.device) if isinstance(rows, Tensor) else rows]
-
         start = self.start + (rows.start or 0) if isinstance(rows, slice) else self.start
-        features = {name: taken(values, rows) for name, values in self.features.items()}
-        return Chunk(
-            self.logits[rows], self.labels[rows], take(self.weight), take(self.groups), features, start, self.place
-        )
+        return replace(self.selected(rows), start=start)
 
 
 class RowSource(ABC):
@@ -194,7 +192,7 @@ class RowSource(ABC):
                 f"{self.count}",
                 "fit it on a random sample of so many",
             )
-        return _concatenated(self.collected(_itself))
+        return Chunk.cat(self.collected(_itself))
 
 
 class MemoryRows(RowSource):
@@ -212,14 +210,14 @@ class MemoryRows(RowSource):
         (3, 3.0)
     """
 
+    @checked
     def __init__(
-        self, chunks: Sequence[Any], *, classes: int, count: int, weighted: bool, device: torch.device
+        self, chunks: Sequence[Any], *, classes: Classes, count: Natural, weighted: bool, device: Device
     ) -> None:
         if not isinstance(chunks, Sequence) or isinstance(chunks, str | bytes):
             raise refuse("chunks as a list", shown(chunks), "use MemoryRows.of(logits, labels)")
-        _check_facts(classes, count, device)
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
-        self.weighted = check_flag(weighted, name="weighted")
+        self.weighted = weighted
         self._whole: Chunk | None = None
 
     @classmethod
@@ -251,7 +249,8 @@ class MemoryRows(RowSource):
         w = None
         if weight is not None:
             w = check_weights(as_tensor(weight, name="sample_weight").to(z.device), rows=rows)
-        whole = Chunk(z, y, w, check_groups(groups, rows=rows), check_features(features, rows=rows) or {})
+        columns = check_features(features, rows=rows) or {}
+        whole = Chunk(z, labels=y, weight=w, groups=check_groups(groups, rows=rows), features=columns)
         if w is not None and not bool((w > 0).all()):
             whole = whole.where(w > 0)
         return cls.of_chunk(whole)
@@ -289,7 +288,7 @@ class MemoryRows(RowSource):
 
     def gathered(self, *, values: int = 1 << 25, why: str = "") -> Chunk:
         """Return all rows as one chunk, however many."""
-        return _concatenated(self.collected(_itself))
+        return Chunk.cat(self.collected(_itself))
 
 
 class LazyRows(RowSource):
@@ -304,10 +303,12 @@ class LazyRows(RowSource):
 
     weighted = False
 
-    def __init__(self, chunks: Callable[[], Iterator[Any]], *, classes: int, count: int, device: torch.device) -> None:
+    @checked
+    def __init__(
+        self, chunks: Callable[[], Iterator[Any]], *, classes: Classes, count: Natural, device: Device
+    ) -> None:
         if not callable(chunks):
             raise refuse("a function that returns an iterator over chunks", shown(chunks), "pass lambda: iter(chunks)")
-        _check_facts(classes, count, device)
         self.chunks, self.classes, self.count, self.device = chunks, classes, count, device
 
     def part(self, work: Work, join: Join, *parameters: Any) -> Any:
@@ -325,13 +326,13 @@ class LazyRows(RowSource):
         return rows
 
 
-def chunks_of(rows: Chunk) -> list[Chunk]:
+@checked
+def chunks_of(rows: Annotated[Chunk, Kind(Chunk, "use MemoryRows.of(logits, labels)")]) -> list[Chunk]:
     """Return ``rows`` cut into chunks of 1 MiB of float64 logits, or of 256 MiB on an accelerator.
 
     Args:
         rows: Rows in memory, N ≥ 1.
     """
-    check_kind(rows, Chunk, name="rows", remedy="use MemoryRows.of(logits, labels)")
     block = CHUNK_BYTES if rows.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
     step = max(1, block // (8 * rows.logits.shape[1]))
     if len(rows) <= step:
@@ -348,13 +349,6 @@ def reduced(join: Join, results: Iterator[Any]) -> Any:
     """
     first = next(results, None)
     return None if first is None else reduce(join, results, first)
-
-
-def _check_facts(classes: Any, count: Any, device: Any) -> None:
-    """Refuse numbers of classes and rows, and a device, that no rows have."""
-    check_count(classes, name="classes", low=2)
-    check_count(count, name="count", low=0)
-    check_kind(device, torch.device, name="device", remedy="pass logits.device")
 
 
 def added(left: Any, right: Any) -> Any:
@@ -388,17 +382,3 @@ def _selected_count(chunk: Chunk, select: Work, parameters: tuple[Any, ...]) -> 
 
 def _itself(chunk: Chunk) -> Chunk:
     return chunk
-
-
-def _concatenated(parts: Sequence[Chunk]) -> Chunk:
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-
-    def joined(name: str) -> Tensor | None:
-        found = [getattr(part, name) for part in parts]
-        return None if any(one is None for one in found) else torch.cat(found)
-
-    features = {name: join_columns([part.features[name] for part in parts], name=name) for name in first.features}
-    logits, labels = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
-    return Chunk(logits, labels, joined("weight"), joined("groups"), features, first.start)

@@ -3,8 +3,7 @@
 from calibrant.scale.apply import apply_streamed
 from calibrant.scale.execute import processes, ray_cluster
 from calibrant.scale.fit import fit_streamed
-from calibrant.scale.labels import evaluate_multilabel_streamed
-from calibrant.scale.stream import evaluate_streamed
+from calibrant.scale.stream import evaluate_multilabel_streamed, evaluate_streamed
 
 __all__ = [
     "apply_streamed",

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from calibrant._core.check import check_count, refuse, shown
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Count, checked
 from calibrant._core.files import reason_of
 from calibrant.errors import CalibrantError, InputError, MissingExtraError, WorkerError
 
@@ -69,8 +70,9 @@ class Processes:
         workers: Number of processes, ≥ 1.
     """
 
-    def __init__(self, workers: int) -> None:
-        self.workers = check_count(workers, name="workers")
+    @checked
+    def __init__(self, workers: Count) -> None:
+        self.workers = workers
         self._pool: Any = None
         self._answered = False  # whether a process has ever returned a result
 
@@ -144,9 +146,10 @@ class RayCluster:
         workers: CPUs of the cluster started here; None takes all.
     """
 
-    def __init__(self, address: str | None, workers: int | None) -> None:
+    @checked
+    def __init__(self, address: str | None, workers: Count | None) -> None:
         self.address = address
-        self.workers = None if workers is None else check_count(workers, name="workers")
+        self.workers = workers
         self._own = False
 
     def __call__(self, function: Callable[[Any], Any], shards: Sequence[Any], /) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant._core.paths import atomic_write
 from calibrant.calibrators import Calibrator
-from calibrant.data.leakage import LeakCheck
+from calibrant.data.checks import calibrated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.rows import Chunk, RowSource, chunks_of
@@ -235,7 +235,8 @@ class LabelledChunks:
                 raise InputError("a column label to fit on", "none", "add it")
             weight = None if piece.weights is None else piece.weights.double()
             place = f"{rows.folder / shard.file}, row group {shard.row_group}: "
-            whole = Chunk(piece.logits, piece.labels, weight, piece.groups, piece.features or {}, start, place)
+            beside: dict[str, Any] = {"groups": piece.groups, "features": piece.features or {}}
+            whole = Chunk(piece.logits, labels=piece.labels, weight=weight, start=start, place=place, **beside)
             start += len(piece)
             if weight is not None:
                 whole = whole.where(weight > 0)
@@ -254,17 +255,7 @@ class Pieces:
     calibrator: Calibrator | None = None
 
     def __call__(self, rows: ParquetRows, shard: Shard) -> Iterator[Predictions]:
-        check = None if self.calibrator is None else LeakCheck(self.calibrator.fit_rows)
-        for whole in rows.read(shard):
-            piece = whole if whole.weights is None else whole[whole.weights > 0]
-            if not len(piece):
-                continue
-            if self.calibrator is not None and check is not None:
-                check.see(piece.logits, piece.labels)
-                piece = piece.calibrated_by(self.calibrator, allow_fit_rows=True)
-            yield piece
-        if check is not None:
-            check.end()
+        yield from calibrated((piece.counted for piece in rows.read(shard) if len(piece.counted)), self.calibrator)
 
 
 def _counted(chunk: Chunk) -> tuple[Tensor, Tensor]:
@@ -388,5 +379,5 @@ def _rebuilt(plain: Any, like: Any) -> Any:
         return tuple(_rebuilt(item, one) for item, one in zip(items, likes, strict=True))
     if not dataclasses.is_dataclass(like) or isinstance(like, type):
         raise TypeError("a record was not expected")
-    fields = zip(plain["fields"], dataclasses.fields(like), strict=True)
-    return type(like)(*(_rebuilt(item, getattr(like, field.name)) for item, field in fields))
+    named = zip(plain["fields"], (field.name for field in fields(like)), strict=True)
+    return type(like)(**{name: _rebuilt(item, getattr(like, name)) for item, name in named})

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from calibrant._core.check import as_tensor, check_labels
 from calibrant._core.files import reason_of
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import WEIGHT_NAMES, beside_stored, is_beside
-from calibrant.data.splits import refuse_ambiguous
+from calibrant.data.record import WEIGHT_NAMES, is_beside
+from calibrant.data.splits import refuse_ambiguous, rows_in
 from calibrant.errors import FileFormatError, InputError, Remedy
 
 __all__ = ["ParquetRows", "Shard", "file_identity", "logits_bytes", "open_parquet", "rows_of"]
 
 PIECE_BYTES = 16 << 20  # of logits in memory at a time; float64 computations on a piece take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
-_LABELS, _GROUPS = ("label", "labels"), ("group", "groups")
+_ONE_A_ROW = ("label", "labels", "group", "groups", "decision")
 _SEVERAL_LABELS = Remedy(
     "use evaluate_multilabel_streamed for several labels a row", command="add --multilabel", option="--multilabel"
 )
@@ -187,28 +187,27 @@ class ParquetRows:
         self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]
 
     def _predictions(self, batch: Any, shard: Shard, offset: int) -> Predictions:
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        values = columns[self.kind]
         where = f"{self.folder / shard.file}, row group {shard.row_group}, rows {offset}–{offset + batch.num_rows - 1}"
-        if values.null_count or values.flatten().null_count:
-            raise InputError("no nulls", "some", "fill or drop them", place=where)
-        matrix = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.classes)
+        held = {self.kind, *_ONE_A_ROW, *(self.beside or ())}
         try:
-            labels = next((_integers(columns[name]) for name in _LABELS if name in columns), None)
-            groups = next((_integers(columns[name]) for name in _GROUPS if name in columns), None)
+            arrays = {name: self._array(name, batch.column(name)) for name in batch.schema.names if name in held}
+            labels = next((arrays[name] for name in ("label", "labels") if name in arrays), None)
             if labels is not None:
-                check_labels(as_tensor(labels, name="labels"), rows=len(matrix), classes=self.classes, remedy=_RELABEL)
-            make = Predictions.from_probs if self.kind == "probs" else Predictions.from_logits
-            arrays = {name: _plain(columns[name]) for name in self.beside or ()}
-            found = make(matrix, labels, groups=groups, **beside_stored(arrays))
-            if "decision" not in columns:
-                return found
-            decision = check_labels(
-                as_tensor(_integers(columns["decision"]), name="decision"), rows=len(found), classes=self.classes
-            )
-            return replace(found, decision=decision)
+                check_labels(as_tensor(labels, name="labels"), rows=len(labels), classes=self.classes, remedy=_RELABEL)
         except InputError as error:
             raise error.at(where) from error
+        rows: Predictions = rows_in(arrays, "", where)
+        return rows
+
+    def _array(self, name: str, column: Any) -> Any:
+        """Return a column as an array: the scores (N, K), anything else (N,)."""
+        if name in _ONE_A_ROW and column.type.num_fields:
+            raise InputError("one label, group or decision a row", str(column.type), _SEVERAL_LABELS)
+        values = column.flatten() if name == self.kind else column
+        if column.null_count or values.null_count:
+            raise InputError(f"{name} without nulls", "some", "fill or drop them")
+        array = values.to_numpy(zero_copy_only=False)
+        return array.reshape(-1, self.classes) if name == self.kind else np.array(array)
 
 
 def _kind_of(schema: Any, file: Path) -> str:
@@ -229,21 +228,6 @@ def _kind_of(schema: Any, file: Path) -> str:
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
     raise FileFormatError("a column logits or probs of type fixed_size_list<float>[K]", got, remedy)
-
-
-def _plain(column: Any) -> Any:
-    if column.null_count:
-        raise InputError("weights and features without nulls", "some", "fill or drop them")
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _integers(column: Any) -> Any:
-    if column.type.num_fields:
-        remedy = _SEVERAL_LABELS
-        raise InputError("one label, group or decision a row", str(column.type), remedy)
-    if column.null_count:
-        raise InputError("labels, groups and decisions without nulls", "some", "fill or drop them")
-    return np.array(column.to_numpy(zero_copy_only=False))
 
 
 def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:

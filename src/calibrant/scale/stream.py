@@ -5,20 +5,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from calibrant._core.arguments import check_kind, check_list_of
+from calibrant._core.arguments import check_list_of
 from calibrant._core.check import check_count, refuse
 from calibrant._core.config import to_plain
-from calibrant._core.paths import as_path
+from calibrant._core.constraints import Kind, checked
+from calibrant._core.paths import as_path, shown
 from calibrant.binning import EqualWidth
-from calibrant.calibrators import Calibrator
-from calibrant.data.checks import Data, need_predictions, need_rows, states_of
-from calibrant.errors import NoIntervalError
+from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+from calibrant.data.checks import Data, calibrated, need_predictions, need_rows, states_of
+from calibrant.data.splits import multilabel_batches
+from calibrant.errors import NoIntervalError, Remedy
+from calibrant.evaluate.multilabel import LabelSums
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, Metric, SumMetric
-from calibrant.rows.source import added
+from calibrant.rows.source import added, reduced
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import Job, ParquetSource, Passes, Pieces, shard_result
@@ -27,7 +30,16 @@ from calibrant.statistics import error_interval
 from calibrant.statistics.interval import MeanSums
 from calibrant.statistics.null import BinSums, HasCells
 
-__all__ = ["StreamedFigure", "evaluate_streamed", "metric_passes", "one_pass", "shard_states", "sum_metrics", "sums_of"]
+__all__ = [
+    "StreamedFigure",
+    "evaluate_multilabel_streamed",
+    "evaluate_streamed",
+    "metric_passes",
+    "one_pass",
+    "shard_states",
+    "sum_metrics",
+    "sums_of",
+]
 
 Progress = Callable[[int, int], None]
 States = dict[SumMetric[Any], Any]
@@ -119,8 +131,12 @@ def sum_metrics() -> list[SumMetric[Any]]:
     return [Accuracy(), NLL(), Brier(), ECE(EqualWidth(15)), MCE(EqualWidth(15)), ClasswiseECE(EqualWidth(15))]
 
 
+@checked
 def shard_states(
-    rows: ParquetRows, shard: Shard, metrics: Sequence[SumMetric[Any]], calibrator: Calibrator | None = None
+    rows: Annotated[ParquetRows, Kind(ParquetRows, "make them with ParquetRows(path)")],
+    shard: Annotated[Shard, Kind(Shard, "pass one of rows.shards")],
+    metrics: Sequence[SumMetric[Any]],
+    calibrator: Calibrator | None = None,
 ) -> States:
     """Return each metric's state over one shard, read in bounded pieces.
 
@@ -130,8 +146,6 @@ def shard_states(
         metrics: Metrics that are sums.
         calibrator: Applied to every piece first, or None.
     """
-    check_kind(rows, ParquetRows, name="rows", remedy="make them with ParquetRows(path)")
-    check_kind(shard, Shard, name="shard", remedy="pass one of rows.shards")
     chosen = tuple(_check_sums(metrics))
     check_calibrator(calibrator)
     found = shard_result(rows, Job(Pieces(calibrator), (), states_of, added, (chosen,)), shard)
@@ -179,6 +193,57 @@ def evaluate_streamed(
     return [
         replace(figure, **ends.get(m, {})) for figure, m in zip(finish(states, chosen, rows.rows), chosen, strict=True)
     ]
+
+
+def evaluate_multilabel_streamed(
+    source: str | os.PathLike[str],
+    *,
+    calibrator: MultiLabelCalibrator | None = None,
+    columns: str | None = None,
+    label: str | None = None,
+    kind: str | None = None,
+    allow_fit_rows: bool = False,
+) -> tuple[LabelSums, tuple[str, ...]]:
+    """Return the sums of all rows of a table, or a folder of tables, and the labels' names; in bounded memory, in this process.
+
+    Args:
+        source: As ``data.splits.multilabel_batches`` takes it.
+        calibrator: A fitted one to measure after, or None.
+        columns: As in ``load_multilabel``.
+        label: As there.
+        kind: As there.
+        allow_fit_rows: Accept rows that the calibrator was fitted on.
+
+    Returns:
+        Sums for ``evaluate.panel_of_sums``; names in the order of the sums' columns.
+
+    Raises:
+        FileFormatError: If a file cannot be read or holds no such predictions.
+        InputError: If what it holds is not valid, or there are no rows or no labels.
+        LeakError: If consecutive rows of the fit are found.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from calibrant import MultiLabelPredictions, save_multilabel
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> data = MultiLabelPredictions.from_logits([[2.0, -1.0], [0.5, 3.0]], [[1, 0], [-1, 1]])
+        >>> for part in (0, 1):
+        ...     save_multilabel(folder / f"{part}.parquet", {"all": data[part : part + 1]})
+        >>> evaluate_multilabel_streamed(folder)[0].n
+        2
+    """
+    if calibrator is not None and not isinstance(calibrator, MultiLabelCalibrator):
+        raise refuse(
+            "a MultiLabelCalibrator",
+            type(calibrator).__name__,
+            Remedy("load it with MultiLabelCalibrator.load", command="add --multilabel", option="--multilabel"),
+        )
+    pieces = multilabel_batches(source, columns=columns, label=label, kind=kind)
+    rows = calibrated(pieces, calibrator, allow_fit_rows=allow_fit_rows)
+    found: LabelSums | None = reduced(added, (LabelSums.of(piece) for piece in rows))
+    if found is None:
+        raise refuse("at least one row", f"none in {shown(as_path(source))}", "check how the rows were selected")
+    return found, found.names
 
 
 def metric_passes(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant._core.arguments import check_level, check_row_weight
 from calibrant._core.check import check_dense, check_row_tensor, refuse, shown
-from calibrant.data.checks import count_of, need_rows
+from calibrant.data.checks import need_rows
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.statistics._results import Interval, PairedTest
@@ -443,7 +443,7 @@ def scarce_errors(a: Predictions | BinaryPairs, b: Predictions | BinaryPairs) ->
     if fewest >= FEWEST_COMPARED:
         return None
     # one more error than were seen, so that none still gives a number; 1.6 as 12 more than 20 are then expected
-    return fewest, math.ceil(count_of(a) * FEWEST_COMPARED * 1.6 / (fewest + 1))
+    return fewest, math.ceil(a.count * FEWEST_COMPARED * 1.6 / (fewest + 1))
 
 
 def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:

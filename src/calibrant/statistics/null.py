@@ -20,7 +20,6 @@ from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, need_rows, repeated
 from calibrant.data.predictions import BinaryPairs
-from calibrant.data.record import keep
 from calibrant.statistics._resampling import quantiles
 from calibrant.statistics._results import Interval
 from calibrant.statistics.means import need_independent
@@ -276,7 +275,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     if isinstance(predictions, BinaryPairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
         return replace(
-            predictions, y=happened.double().to(predictions.p.device), predicted=None, labels=None, features=None
+            predictions, y=happened.double().to(predictions.p.device), decision=None, labels=None, features=None
         )
     drawn = []
     for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
@@ -289,4 +288,4 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
     computed = vars(predictions)
     names = ("row_max", "log_norm", "predicted", "confidence", "float32_sums")  # these do not depend on the labels
     known = {name: computed[name] for name in names if name in computed}
-    return keep(replace(predictions, labels=torch.cat(drawn)), **known)
+    return replace(predictions, labels=torch.cat(drawn), known=known)

@@ -201,7 +201,9 @@ def _weights_count(calibrator: Calibrator, exact: float) -> None:
 
 def _fits_in_pieces(calibrator: Calibrator, fitted: Calibrator) -> None:
     logits, labels = _sample()
-    pieces = [Chunk(logits[start : start + 50], labels[start : start + 50], start=start) for start in range(0, 240, 50)]
+    pieces = [
+        Chunk(logits[start : start + 50], labels=labels[start : start + 50], start=start) for start in range(0, 240, 50)
+    ]
     fresh = renewed(calibrator)
     fresh.fit_from(_Pieces(pieces, classes=CLASSES, count=len(labels)))
     probes = _sample(50, seed=6)[0]

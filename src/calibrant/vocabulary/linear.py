@@ -9,10 +9,9 @@ from torch import Tensor
 from calibrant._core.arguments import check_kind
 from calibrant._core.check import as_tensor, check_labels, refuse, shown
 from calibrant.calibrators import Calibrator, TemperatureScaling
-from calibrant.data.checks import states_of
-from calibrant.data.leakage import LeakCheck
-from calibrant.data.predictions import BinaryPairs, Predictions
-from calibrant.data.record import check_features
+from calibrant.data.checks import calibrated, states_of
+from calibrant.data.predictions import Decisions, Predictions
+from calibrant.data.record import check_features, taken
 from calibrant.metrics import Metric, SumMetric
 from calibrant.rows import Chunk, LazyRows
 from calibrant.vocabulary._linear import check_chunk, check_linear, linear_chunks, linear_logits
@@ -85,18 +84,15 @@ class LinearLogits:
             check_kind(calibrator, Calibrator, name="calibrator", remedy="pass a fitted one, or leave it out")  # type: ignore[type-abstract]
         y = check_labels(as_tensor(labels, name="labels").to(self.hidden.device), rows=len(self), classes=self.classes)
         columns = check_features(features, rows=len(self))
-        check = None if calibrator is None else LeakCheck(calibrator.fit_rows)
-        for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
-            with torch.no_grad():
-                logits = linear_logits(self.hidden[rows], self.weight, self.bias)
-            beside = None if columns is None else {name: column[rows] for name, column in columns.items()}
-            part = Predictions.from_logits(logits, y[rows], unchecked_kind=True, features=beside)
-            if calibrator is not None and check is not None:
-                check.see(part.logits, part.labels)
-                part = part.calibrated_by(calibrator, allow_fit_rows=True)
-            yield part
-        if check is not None:
-            check.end()
+
+        def parts() -> Iterator[Predictions]:
+            for rows in linear_chunks(len(self), self.classes, self.chunk, self.hidden.device):
+                with torch.no_grad():
+                    logits = linear_logits(self.hidden[rows], self.weight, self.bias)
+                beside = None if columns is None else taken(columns, rows)
+                yield Predictions.from_logits(logits, y[rows], unchecked_kind=True, features=beside)
+
+        yield from calibrated(parts(), calibrator)
 
     def rows(self, labels: Any, *, features: Mapping[str, Any] | None = None) -> LazyRows:
         """Return the rows as a source for ``fit_from`` of any calibrator; each pass of a fit recomputes the logits.
@@ -125,7 +121,7 @@ class LinearLogits:
         def chunks() -> Iterator[Chunk]:
             start = 0
             for part in self.predictions(y, features=columns):
-                yield Chunk(part.logits, part.need_labels(), features=part.features or {}, start=start)
+                yield Chunk(part.logits, labels=part.need_labels(), features=part.features or {}, start=start)
                 start += len(part)
 
         return LazyRows(chunks, classes=self.classes, count=len(self), device=self.hidden.device)
@@ -147,16 +143,13 @@ class LinearLogits:
 
     def top_label(
         self, labels: Any, *, calibrator: Calibrator | None = None, features: Mapping[str, Any] | None = None
-    ) -> BinaryPairs:
+    ) -> Decisions:
         """Return pairs of confidence and correctness, which every metric of the top label accepts.
 
         Arguments as for ``predictions``.
         """
-        parts = [one.top_label() for one in self.predictions(labels, calibrator=calibrator, features=features)]
-        p, y = torch.cat([one.p for one in parts]), torch.cat([one.y for one in parts])
-        decided = torch.cat([one.predicted for one in parts if one.predicted is not None])
-        true = torch.cat([one.labels for one in parts if one.labels is not None])
-        return BinaryPairs(p, y, decided, true, features=check_features(features, rows=len(self)))
+        parts = self.predictions(labels, calibrator=calibrator, features=features)
+        return Decisions.cat([part.top_label() for part in parts])
 
     def measure(
         self,

@@ -13,7 +13,7 @@ from calibrant._core.check import as_tensor, check_labels, check_number, refuse
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import reduce_rows
 from calibrant.calibrators import TemperatureScaling
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.predictions import Decisions
 from calibrant.errors import InputError
 from calibrant.losses import CrossEntropyLoss, Loss, WeightedNLL
 from calibrant.vocabulary._terms import called
@@ -148,10 +148,10 @@ class ShardedLogits:
         own, _ = self.own_of(self.logits.detach(), self._labels(labels))
         return self._reduce(own.double(), "max")
 
-    def top_label(self, labels: Any) -> BinaryPairs:
+    def top_label(self, labels: Any) -> Decisions:
         """Return pairs of confidence and correctness, which every metric of the top label accepts."""
         y = self._labels(labels)
-        return BinaryPairs(self.confidence, (self.predicted == y).double(), self.predicted, y)
+        return Decisions(self.confidence, (self.predicted == y).double(), decision=self.predicted, labels=y)
 
     def fit_temperature(self, labels: Any) -> TemperatureScaling:
         """Return temperature scaling fitted by log-loss, the same in all processes: Newton's method on reduced sums.

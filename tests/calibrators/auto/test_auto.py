@@ -80,7 +80,7 @@ def test_weights_are_those_of_the_formula() -> None:
     z, y = sample(200, sharpness=1.15)
     candidates = [TemperatureMixture(prior=0.5), StructuredVectorScaling()]
     fitted = AutoCalibrator(folds=4, candidates=candidates).fit(z, y)
-    fold = fold_of(Chunk(z, y), 4)
+    fold = fold_of(Chunk(z, labels=y), 4)
     total = np.zeros(3)
     for k in range(4):
         held = fold == k
@@ -354,16 +354,16 @@ def test_what_is_tried_depends_on_the_time_it_takes(rows: int, matrix: bool) -> 
 
 def test_folds_follow_content_groups_and_labels() -> None:
     z, y = sample(200)
-    fold = fold_of(Chunk(z, y), 5)
+    fold = fold_of(Chunk(z, labels=y), 5)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(fold_of(Chunk(z[order], y[order]), 5), fold[order])
-    doubled = fold_of(Chunk(torch.cat([z, z]), torch.cat([y, y])), 5)
+    assert torch.equal(fold_of(Chunk(z[order], labels=y[order]), 5), fold[order])
+    doubled = fold_of(Chunk(torch.cat([z, z]), labels=torch.cat([y, y])), 5)
     assert torch.equal(doubled, torch.cat([fold, fold]))
     count = torch.bincount(fold, minlength=5)
     assert 20 < int(count.min()) <= int(count.max()) < 65  # 40 each, binomial
-    assert not torch.equal(fold, fold_of(Chunk(z, (y + 1) % 4), 5))
+    assert not torch.equal(fold, fold_of(Chunk(z, labels=(y + 1) % 4), 5))
     groups = torch.arange(200) // 20
-    grouped = fold_of(Chunk(z, y, groups=groups), 5)
+    grouped = fold_of(Chunk(z, labels=y, groups=groups), 5)
     assert all(len(grouped[groups == g].unique()) == 1 for g in range(10))
 
 

@@ -94,7 +94,12 @@ def test_the_decision_stays_where_its_bins_value_is_below_the_runner_up() -> Non
 
 
 def test_pairs_keep_weights_and_groups() -> None:
-    chunk = Chunk(torch.zeros(2, 3), torch.tensor([0, 1]), torch.tensor([1.0, 2.0]).double(), torch.tensor([5, 6]))
+    chunk = Chunk(
+        torch.zeros(2, 3),
+        labels=torch.tensor([0, 1]),
+        weight=torch.tensor([1.0, 2.0]).double(),
+        groups=torch.tensor([5, 6]),
+    )
     pairs = pairs_of([(chunk, torch.tensor([[0.5, 0.25, 0.25], [0.8, 0.1, 0.1]]).log())])
     [made] = pairs.chunks
     assert made.logits[:, 1].tolist() == pytest.approx([0.0, math.log(4)], abs=1e-6)

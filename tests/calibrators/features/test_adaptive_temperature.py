@@ -40,7 +40,7 @@ def tokens(rows: int, seed: int, classes: int = 40) -> Predictions:
 def test_between_slopes_the_table_is_the_log_sum(dtype: torch.dtype) -> None:
     z = 4 * torch.randn(200, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     slopes = slopes_around(1.0)
-    parts = profiles_of(Chunk(z.to(dtype), z.argmin(dim=1)), slopes)
+    parts = profiles_of(Chunk(z.to(dtype), labels=z.argmin(dim=1)), slopes)
     table = torch.cat([one.table for one in parts])
     s = torch.linspace(0.125, 4, 200, dtype=torch.float64).requires_grad_()
     found = interpolated(table, slopes, s.detach())

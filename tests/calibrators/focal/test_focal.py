@@ -141,7 +141,7 @@ def test_the_derivatives_of_the_log_loss_are_differences(gamma: float, scale: fl
     logits, labels = sample(60, 6, scale=scale)
     logits[3, 1:3] = -math.inf
     labels[3] = 0
-    chunk = Chunk(logits, labels)
+    chunk = Chunk(logits, labels=labels)
 
     def loss(t: float, g: float) -> float:
         return float(-focal_map(logits * math.exp(-t), g).gather(1, labels[:, None]).sum())

@@ -793,7 +793,7 @@ def pairs_of(answers: Iterable[tuple[Chunk, Tensor]]) -> MemoryRows:
         log_q, log_rest, decided = log_pair_of_top(logits.double())
         log_odds = (log_q.gather(1, decided) - log_rest).clamp(-_SPAN, _SPAN)
         two = torch.cat([torch.zeros_like(log_odds), log_odds], dim=1)
-        chunks.append(Chunk(two, (decided[:, 0] == chunk.labels).long(), chunk.weight, chunk.groups))
+        chunks.append(replace(chunk, logits=two, labels=(decided[:, 0] == chunk.labels).long(), features={}))
     first = chunks[0]
     count = sum(len(chunk) for chunk in chunks)
     weighted = first.weight is not None

@@ -16,7 +16,7 @@ from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Predictions
+from calibrant.data.predictions import BinaryPairs, Events, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import FLOOR, draw, inclusion_probabilities
 from calibrant.operate.audit.figures import AIMS, Pool, figure_of
@@ -386,7 +386,7 @@ def _checked(labels: Integers, pool: Pool | None) -> Integers:
     """Return labels that are −1 or a class."""
     model = None if pool is None else pool.model
     classes = model.classes if isinstance(model, Predictions) else None
-    if isinstance(model, BinaryPairs) and model.predicted is None:
+    if isinstance(model, Events):
         classes = 2
     wrong = labels[(labels < UNLABELLED) | (labels >= (1 << 62 if classes is None else classes))]
     if wrong.size:
