@@ -215,10 +215,11 @@ class Record(Columns):
                 wanted = f"({scores.shape[0]}, {scores.shape[1]})"
                 raise refuse(f"{name} of shape {wanted}", f"shape {tuple(values.shape)}", "pass one column a score")
         kinds = {torch.int64: "frequency", torch.float64: "sampling"}
-        if self.weight_kind != (None if self.weights is None else kinds.get(self.weights.dtype, "")):
+        kind = None if self.weights is None else kinds.get(self.weights.dtype, "")
+        if not isinstance(self.weight_kind, str | None) or self.weight_kind != kind:
             got = "none" if self.weights is None else str(self.weights.dtype)
             remedy = "pass them, with weight_kind, to from_logits or a sibling"
-            raise refuse(f"weights of the kind {self.weight_kind!r}, counts int64, shares float64", got, remedy)
+            raise refuse(f"weights of the kind {shown(self.weight_kind)}, counts int64, shares float64", got, remedy)
         if not isinstance(self.features, Mapping | None):
             raise refuse("features as a dict of name → column", shown(self.features), _COLUMNS)
         for name, column in (self.features or {}).items():

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs
+from calibrant.data.predictions import Events
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
 from calibrant.metrics import SumMetric
@@ -213,7 +213,7 @@ class EventFigures:
         kinds = [(np.ones(len(p)), hits), (np.zeros(len(p)), count - hits)]
         y, weight = (np.concatenate([kind[at] for kind in kinds]) for at in (0, 1))
         whole = not self.cells.count.is_floating_point()
-        pairs = BinaryPairs(
+        pairs = Events(
             p=torch.from_numpy(np.concatenate([p, p])),
             y=torch.from_numpy(y).to(torch.int64),
             weights=torch.from_numpy(np.rint(weight).astype(np.int64) if whole else weight),
