@@ -149,7 +149,7 @@ def test_pairs_carry_weights(metric: Metric) -> None:
 
 
 def test_counts_beyond_what_could_be_repeated() -> None:
-    pairs = BinaryPairs.from_probs([0.9, 0.6], [1, 0], weights=[10**9, 3 * 10**9], weight_kind="frequency")
+    pairs = BinaryPairs.from_decisions([0.9, 0.6], [1, 0], weights=[10**9, 3 * 10**9], weight_kind="frequency")
     assert family.Accuracy()(pairs) == 0.25
     assert family.AURC()(pairs) == pytest.approx(0.25 * (math.log(4) * -1 + 3), rel=1e-8)
 
@@ -242,7 +242,7 @@ def test_models_with_other_weights_are_not_compared() -> None:
 
 
 def test_the_panel_shows_the_effective_sample_size() -> None:
-    pairs = BinaryPairs.from_probs([0.9, 0.6], [1, 0], weights=[3.0, 1.0], weight_kind="sampling")
+    pairs = BinaryPairs.from_decisions([0.9, 0.6], [1, 0], weights=[3.0, 1.0], weight_kind="sampling")
     assert panel(pairs, metrics=[Accuracy()])[0].effective == pytest.approx(1.6)
 
 

@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
         (lambda: read_multilabel(tmp_path / "absent.npz"), "absent"),
         (lambda: save_multilabel(tmp_path / "x.parquet", {"val": made(), "test": made()}), "one split"),
         (lambda: save_multilabel(tmp_path / "x.npz", {"val": calibrant.BinaryPairs.from_probs([0.5], [1])}), "MultiLabelPredictions"),
-        (lambda: calibrant.load_predictions(npz(logits=np.eye(3) * 5, labels=np.eye(3, dtype=int))), "MultiLabelPredictions"),
+        (lambda: calibrant.load_predictions(npz(logits=np.eye(3) * 5, labels=np.tri(3, dtype=int))), "MultiLabelPredictions"),
     ]  # fmt: skip
     for call, text in cases:
         with pytest.raises(CalibrantError, match=text) as caught:

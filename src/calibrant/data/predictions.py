@@ -19,6 +19,7 @@ from calibrant._core.check import (
     check_probs,
     check_unit_interval,
     refuse,
+    shown,
 )
 from calibrant._core.constraints import Natural, checked
 from calibrant._core.numerics import row_chunks
@@ -74,6 +75,8 @@ class Predictions(Record):
 
     def __post_init__(self, known: Mapping[str, Any] | None) -> None:
         self.check()
+        if not isinstance(known, Mapping | None):
+            raise refuse("known as a dict of name → value", shown(known), "leave it out")
         vars(self).update(known or {})  # where functools.cached_property looks first
 
     @classmethod

@@ -629,7 +629,7 @@ def rows_in(
         make = Predictions.from_probs if kind == "probs" else Predictions.from_logits
         made = make(values, labels, **axes, **beside)
         return _with_decision(made, decision, labels, axes["ignore_index"])
-    except InputError as error:
+    except (InputError, FileFormatError) as error:
         raise error.at(where) from error
 
 
