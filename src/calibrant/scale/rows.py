@@ -181,7 +181,7 @@ class ParquetRows:
                     "give all files of a folder the same columns",
                 )
             self.kind, self.classes, self.beside = kind, classes, first
-            self.grouped |= any(name in schema.names for name in _GROUPS)
+            self.grouped |= any(name in schema.names for name in ("group", "groups"))
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         self.shards += [Shard(file.name, i, count, mark) for i, count in enumerate(counts) if count]
