@@ -1,5 +1,8 @@
 """ONNX models of calibrators, answered by onnxruntime."""
 
+import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrant import calibrators
+from calibrant import Predictions, calibrators
 from calibrant.calibrators import Calibrator, TemperatureScaling  # type: ignore[attr-defined]
 from calibrant.errors import CalibrantWarning, InputError, NotFittedError
 
@@ -85,6 +88,61 @@ def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = whole.eval()(inputs).softmax(dim=1)
     assert float((answer(tmp_path / "model.onnx", inputs).softmax(dim=1) - expected).abs().max()) < 1e-6
+
+
+SERVICE = """
+import sys
+sys.modules["torch"] = None  # an import of it raises
+import json, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+facts = session.get_modelmeta().custom_metadata_map
+found = session.run(None, {session.get_inputs()[0].name: numpy.array(json.loads(sys.argv[2]), numpy.float32)})
+assert not [name for name in sys.modules if name.split(".")[0] == "calibrant"]
+print(json.dumps([json.loads(facts["class_names"]), [one.tolist() for one in found]]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+@pytest.mark.parametrize("rule", [None, "costs", "abstain"])
+def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, tmp_path: Path) -> None:
+    from calibrant.adapters.onnx import export_served
+    from calibrant.operate import Deployed, abstain, thresholds
+
+    calibrator, new = fitted("TemperatureScaling"), sample(20, seed=1)[0]
+    made = {
+        None: lambda: calibrator,
+        "costs": lambda: Deployed(calibrator, thresholds(torch.rand(4, 3).tolist(), reject=0.4)),
+        "abstain": lambda: Deployed(calibrator, abstain(Predictions.from_logits(*sample(400, seed=2)), error=0.3)),
+    }[rule]()
+    export_served(made, tmp_path / "c.onnx", kind=kind, class_names=["ant", "bee", "cow", "dog"])
+    given = new if kind == "logits" else new.softmax(dim=1)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVICE, str(tmp_path / "c.onnx"), json.dumps(given.tolist())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names, (probs, *actions) = json.loads(done.stdout)
+    assert names == ["ant", "bee", "cow", "dog"]
+    assert abs(torch.tensor(probs) - torch.tensor(calibrator.predict_proba(new))).max() < 1e-6
+    if rule is not None:
+        assert actions == [made(new).tolist()]
+
+
+def test_the_command_exports_what_fit_saved(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from calibrant.cli import main
+
+    fitted("TemperatureScaling").save(tmp_path / "c.safetensors")
+    (tmp_path / "names.txt").write_text("ant\nbee\n")
+    words = ["export", str(tmp_path / "c.safetensors"), "-o", str(tmp_path / "c.onnx")]
+    done = CliRunner().invoke(main, [*words, "--class-names", str(tmp_path / "names.txt")])
+    assert done.exit_code == 2
+    assert "expected 4 distinct class_names" in done.stderr or "--class-names" in done.stderr
+    assert not (tmp_path / "c.onnx").exists()
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert (tmp_path / "c.onnx").exists()
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ BASES: dict[str, list[str]] = {
     "sample": ["FILE", "--budget", "20", "-o", "OUT/to-label.csv"],
     "audit": ["FILE", "labelled.csv"],
     "convert": ["FILE", "OUT/out.npz"],
+    "export": ["c.safetensors", "-o", "OUT/c.onnx"],
     "inspect": ["FILE"],
     "ingest": ["log.jsonl", "OUT/out.npz", "--from", "openai", "--options", "A,B", "--missing", "drop"],
     "theory": ["--figure", "bounds"],

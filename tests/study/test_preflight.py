@@ -38,7 +38,6 @@ BROKEN = [
     ("epochs = 3,", "lr = 1" + "0" * 400 + ", epochs = 3,", "expected lr .* got inf"),
     ("seeds = [0, 1]", "seeds = [true]", "expected int for seeds"),
     ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
-    ('title = "t"\n', "", "expected title in .*study.toml, got a table without; add it"),
     ('label = "F"\n', "", "expected label in objectives .*; add it"),
     ("epochs = 3, batch = 10", "", "expected epochs, batch in training of 'CE'.* add them"),
     ("folds = 2", "folds = -1", "expected folds in 1 …"),

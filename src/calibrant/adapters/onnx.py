@@ -1,17 +1,24 @@
 """Export of a calibrator, or of a model followed by one, to ONNX with standard operators."""
 
+import json
 import os
 import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import refuse, shown
+import calibrant
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.errors import FitError, InputError, MissingExtraError
+from calibrant.operate import Deployed
 
-__all__ = ["export"]
+__all__ = ["export", "export_served"]
+
+INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" is the output, and a name of ONNX stands for one value
 
 
 def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor | None = None) -> None:
@@ -41,9 +48,7 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         raise refuse(
             "a calibrator or a module", shown(module), "pass a fitted calibrator, or nn.Sequential(model, calibrator)"
         )
-    place = as_path(path)
-    if place.suffix != ".onnx":
-        raise refuse("a path that ends in .onnx", repr(str(place)), "rename it")
+    _check_path(path)
     if example is not None and (not isinstance(example, Tensor) or example.dim() < 1 or not len(example)):
         raise refuse("example as a batch of at least one row", shown(example), "pass a tensor that the model takes")
     if example is None:
@@ -51,7 +56,89 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
             raise InputError(f"an example input for {type(module).__name__}", "none", "pass example=batch")
         module._need_fit()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
-    program = _translate(module, example)
+    _write(path, _translate(module, example, inputs=["input"], outputs=["logits"]))
+
+
+def export_served(
+    module: Any,
+    path: str | os.PathLike[str],
+    *,
+    kind: Literal["logits", "probs"] = "logits",
+    class_names: Sequence[str] | None = None,
+) -> None:
+    """Write a calibrator, or a calibrator with a decision rule, as an ONNX model that gives calibrated probabilities.
+
+    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N; with a rule also "actions"
+    (N,) int64, −1 for abstaining. Its metadata hold "calibrator" and "rule" (as they print), "class_names" (a JSON list) and
+    the version that wrote it. Several labels a row have K probabilities each of its own.
+
+    Args:
+        module: A fitted calibrator, ``MultiLabelCalibrator`` or ``calibrant.operate.Deployed``.
+        path: Ends in ``.onnx``.
+        kind: What the model takes.
+        class_names: K names, or None: "0", "1" ….
+
+    Raises:
+        InputError: If the path does not end in .onnx, the names are not K, the module is none of these, or goes by features.
+        NotFittedError: If the calibrator is not fitted.
+        FitError: If a part cannot be exported to standard operators.
+        MissingExtraError: If onnx or onnxscript is not installed.
+    """
+    _check_path(path)
+    check_choice(kind, name="kind", choices=("logits", "probs"))
+    calibrator, rule = (module.calibrator, module.rule) if isinstance(module, Deployed) else (module, None)
+    if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
+        raise refuse("a calibrator, or one with a decision rule", shown(module), "load one by calibrant.load")
+    calibrator._need_fit()
+    classes = int(calibrator.classes)
+    names = [str(one) for one in range(classes)] if class_names is None else list(class_names)
+    if len(names) != classes or len(set(names)) != classes or not all(isinstance(one, str) for one in names):
+        raise refuse(
+            f"{classes} distinct class_names", shown(names), "name each class once, in the order of the scores"
+        )
+    if getattr(calibrator, "needs_features", False):
+        remedy = "fit it without features, or serve it by predict_proba"
+        raise refuse("a calibrator of scores alone", f"{type(calibrator).__name__} with features", remedy)
+    example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
+    example = example if kind == "logits" else example.softmax(dim=1)
+    outputs = ["probs"] if rule is None else ["probs", "actions"]
+    program = _translate(_Served(calibrator, rule, kind=kind), example, inputs=[INPUTS[kind]], outputs=outputs)
+    facts = {
+        "calibrator": repr(calibrator),
+        "class_names": json.dumps(names),
+        "rule": "" if rule is None else repr(rule),
+    }
+    for key, value in {**facts, "calibrant": calibrant.__version__}.items():
+        entry = program.metadata_props.add()
+        entry.key, entry.value = key, value
+    _write(path, program)
+
+
+class _Served(nn.Module):
+    """A calibrator from logits or probabilities to probabilities, and the actions of a rule."""
+
+    def __init__(self, calibrator: Any, rule: Any, *, kind: str) -> None:
+        super().__init__()
+        self.calibrator, self.rule, self.kind = calibrator, rule, kind
+        self.several = isinstance(calibrator, MultiLabelCalibrator)
+
+    def forward(self, scores: Tensor) -> Any:
+        """Return probabilities (N, K), and actions (N,) if there is a rule."""
+        if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
+            wide = scores.double()
+            scores = torch.log(wide) - torch.log1p(-wide) if self.several else torch.log(wide)
+        logits = self.calibrator(scores)
+        probs = (torch.sigmoid(logits.double()) if self.several else torch.softmax(logits.double(), dim=1)).float()
+        return probs if self.rule is None else (probs, self.rule(logits))
+
+
+def _check_path(path: str | os.PathLike[str]) -> None:
+    place = as_path(path)
+    if place.suffix != ".onnx":
+        raise refuse("a path that ends in .onnx", repr(str(place)), "rename it")
+
+
+def _write(path: str | os.PathLike[str], program: Any) -> None:
     foreign = sorted({entry.domain for entry in program.opset_import if entry.domain not in ("", "ai.onnx")})
     if foreign:
         raise FitError("standard ONNX operators only", f"those of {', '.join(foreign)}", "simplify the model")
@@ -59,7 +146,7 @@ def export(module: nn.Module, path: str | os.PathLike[str], *, example: Tensor |
         file.write(program.SerializeToString())
 
 
-def _translate(module: nn.Module, example: Tensor) -> "onnx.ModelProto":  # type: ignore[name-defined]  # noqa: F821
+def _translate(module: nn.Module, example: Tensor, *, inputs: list[str], outputs: list[str]) -> Any:
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -74,7 +161,7 @@ def _translate(module: nn.Module, example: Tensor) -> "onnx.ModelProto":  # type
             example = example if example.shape[0] > 1 else torch.cat([example, example])
             traced = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
             program = torch.onnx.export(
-                traced, (), dynamo=True, verbose=False, input_names=["input"], output_names=["logits"]
+                traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=outputs
             )
     finally:
         module.train(training)

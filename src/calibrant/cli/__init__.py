@@ -29,6 +29,7 @@ class Commands(OneSentenceGroup):
         "report",
         "inspect",
         "convert",
+        "export",
         "ingest",
         "theory",
         "methods",

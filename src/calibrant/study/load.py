@@ -1,5 +1,6 @@
 """Studies from TOML files: the package's presets, at one of their scales, and the user's own files."""
 
+import hashlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study._checks import check_falls, check_figure, check_key, check_once, check_value
 from calibrant.study._papers import known_papers
 from calibrant.study._tables import from_table
+from calibrant.study.data.own import own_names
 from calibrant.study.measures import COLUMNS, MEASURES
 from calibrant.study.recipe import FIGURE_KINDS, Published, Study
 
@@ -136,11 +138,8 @@ def _overlay(table: Plain, scale: Plain) -> dict[str, Any]:
 
 
 def _study(table: Plain, *, where: str) -> Study:
-    values = dict(table)
-    shared = {"data": values.pop("data", {}), "model": values.pop("model", {})}
-    for kind in ("files", "module"):  # these options name a kind of data by themselves
-        if kind in shared["data"]:
-            shared["data"] = {"name": kind, **shared["data"]}
+    values = {"title": table.get("name", ""), "about": "", **table}
+    shared = {"data": _own(values.pop("data", {})), "model": values.pop("model", {})}
     settings = values.pop("settings", None) or [{"label": values.get("name", "")}]
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
@@ -165,6 +164,24 @@ def _objective(entry: Any) -> Any:
     known = {item["label"]: item for item in tomllib.loads(_resource("objectives.toml"))["objectives"]}
     check_key(given.get("label"), name="an objective without a loss", known=known)
     return {**known[given["label"]], **given}
+
+
+def _own(data: Plain) -> Plain:
+    """Return the table [data] with the name of the kind of data that its options ``files`` and ``module`` are of.
+
+    Files other than arrays called ``inputs`` come with a digest, so that runs on changed files are not taken for the same.
+    """
+    if "name" in data or not {"files", "module"} & data.keys():
+        return data
+    if "module" in data:
+        return {"name": "module", **data}
+    files = data["files"]
+    if isinstance(files, str) and Path(files).suffix in (".npz", ".safetensors") and not own_names(files):
+        return {"name": "files", **data}
+    named = sorted(map(str, files.values())) if isinstance(files, Mapping) else [str(files)]
+    places = [place for file in named for place in (sorted(Path(file).rglob("*")) or [Path(file)])]
+    digest = hashlib.sha256(b"".join(place.read_bytes() for place in places if place.is_file())).hexdigest()[:16]
+    return {"name": "own", **data, "content": digest}
 
 
 @dataclass(frozen=True)

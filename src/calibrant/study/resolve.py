@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -88,8 +90,14 @@ def _argument(value: Any, *, family: ModuleType, what: str) -> Any:
 
 
 def imported(name: str, *, what: str) -> Any:
-    """Return what ``"module:attribute"`` names."""
+    """Return what ``"module:attribute"`` names; modules of the current folder are found as well.
+
+    Raises:
+        InputError: If it cannot be imported.
+    """
     module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # the installed command starts without it
+        sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

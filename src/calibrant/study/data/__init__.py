@@ -13,6 +13,7 @@ from calibrant.study.data.features import array_features, image_features, own_da
 from calibrant.study.data.imagenet import imagenet
 from calibrant.study.data.images import SOURCES, images
 from calibrant.study.data.ood import ood_splits
+from calibrant.study.data.own import own
 from calibrant.study.data.preview import preview
 from calibrant.study.data.text import newsgroups, sst
 from calibrant.study.data.tokens import newsgroups_tokens, sst_tokens
@@ -36,6 +37,7 @@ DATA_SETS: Mapping[str, Callable[..., Fold]] = {
     "sst": sst,
     "20news": newsgroups,
     "imagenet": imagenet,
+    "own": own,
     **{name: partial(images, name) for name in SOURCES},
     "features-cifar10": partial(image_features, "cifar10"),
     "features-cifar100": partial(image_features, "cifar100"),

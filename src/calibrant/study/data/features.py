@@ -5,6 +5,7 @@ validation and test rows, so that a difference over seeds holds beyond one test 
 """
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from calibrant.study.data._labelled_text import body_of, read_texts
 from calibrant.study.data._requests import Record, check_only_fold, check_options, data_folder, options_from
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data.images import SOURCES, read_images
+from calibrant.study.data.own import fold_of_function
 from calibrant.study.resolve import imported
 
 Array = npt.NDArray[Any]
@@ -223,12 +225,19 @@ def own_data(*, seed: int, fold: int, module: str, **options: Any) -> Fold:
     Args:
         seed: Passed on.
         fold: Passed on.
-        module: ``"module:function"``; it returns a ``Fold``, or inputs and labels of training, validation and test rows: three pairs.
+        module: ``"module:function"``; it returns a ``Fold``, {"train": (x, y), "val": …, "test": …}, or inputs and labels
+            of training, validation and test rows: three pairs. It is given ``seed`` and ``fold`` if it has such arguments.
         options: The other options of the recipe's data, passed on.
     """
-    found = imported(check_text(module, name="module"), what="data")(seed=seed, fold=fold, **options)
+    load = imported(check_text(module, name="module"), what="data")
+    accepted = inspect.signature(load).parameters
+    every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in accepted.values())
+    taken = {name: value for name, value in (("seed", seed), ("fold", fold)) if every or name in accepted}
+    found = load(**taken, **options)
     if isinstance(found, Fold):
         return found
+    if isinstance(found, Mapping):
+        return fold_of_function(found, module)
     try:
         splits = [TensorSplit(torch.as_tensor(inputs), torch.as_tensor(labels).long()) for inputs, labels in found]
         train, validation, test = splits

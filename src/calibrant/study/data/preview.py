@@ -17,6 +17,7 @@ from calibrant.study.data.features import ImageOptions, TextOptions, array_featu
 from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
+from calibrant.study.data.own import sizes_of
 
 __all__ = ["example_batch", "preview"]
 
@@ -59,12 +60,12 @@ def preview(
     _check_options(name, maker, options)
     given = {key: value for key, value in options.items() if value is not None or name not in SOURCES}
     check_options({**given, "fold": fold}, of=f" of data set {name!r}")
-    _check_outside(outside, text=name in ("sst", "20news"), numbers=name in ("digits", "files", *FEATURES))
+    _check_outside(outside, text=name in ("sst", "20news"), numbers=name in ("digits", "files", "own", *FEATURES))
     if name == "digits":
         check_digits(fold=fold, **options)
     elif fold:
         raise InputError(f"fold in 0 … 0 of data set {name!r}", f"{fold}", "lower it")
-    return _sizes(name, options)
+    return sizes_of(options)[0] if name == "own" else _sizes(name, options)
 
 
 def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
@@ -76,6 +77,9 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
     name = data["name"]
     if name == "digits":
         return torch.empty(2, 64, device="meta")
+    if name == "own":
+        shape = sizes_of({key: value for key, value in data.items() if key not in ("name", "folds", "ood")})[1]
+        return torch.empty(2, *shape, device="meta")
     if name in FEATURES or name == "files":
         return torch.empty(2, _sizes(name, {k: v for k, v in data.items() if k != "name"})["inputs"], device="meta")
     if name in SOURCES or name == "imagenet":

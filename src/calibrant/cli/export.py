@@ -1,0 +1,56 @@
+"""``calibrant export``: a calibrator as an ONNX model, which is served without PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import calibrant
+from calibrant._core.paths import check_target, shown
+from calibrant.cli._io import console, working
+from calibrant.cli._options import read_names
+from calibrant.errors import FileFormatError
+
+
+def export(
+    calibrator: Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved, or a rule of `decide`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: a name that ends in .onnx.")],
+    kind: Annotated[Literal["logits", "probs"], typer.Option(help="What the served model takes.")] = "logits",
+    class_names: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A text file with one class name a line, in order.")
+    ] = None,
+) -> None:
+    """Write a calibrator as an ONNX model from logits or probabilities to calibrated probabilities.
+
+    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``; a decision rule has ``actions`` too.
+    onnxruntime and NumPy run it, in a service of a few megabytes.
+
+    Examples:
+
+        calibrant export c.safetensors -o c.onnx
+
+        calibrant export c.safetensors -o c.onnx --kind probs --class-names names.txt
+    """
+    check_target(output, inputs=[calibrator, *([class_names] if class_names else [])])
+    names = read_names(class_names) if class_names else None
+    with working(f"exporting {shown(calibrator)}"):
+        from calibrant.adapters.onnx import export_served
+
+        export_served(_loaded(calibrator), output, kind=kind, class_names=names)
+    console(err=True).print(f"{shown(calibrator)} written to {shown(output)}: {kind} in, probs out", style="dim")
+
+
+def _loaded(path: str) -> object:
+    """Return the calibrator, the calibrator of several labels, or the decision rule that a file holds."""
+    from calibrant.calibrators import MultiLabelCalibrator
+    from calibrant.operate import Deployed
+
+    errors = []
+    for load in (calibrant.load, Deployed.load, MultiLabelCalibrator.load):
+        try:
+            return load(path)
+        except (FileFormatError, ValueError) as error:
+            errors.append(error)
+    raise errors[0]
