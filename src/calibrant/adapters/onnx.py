@@ -68,9 +68,9 @@ def export_served(
 ) -> None:
     """Write a calibrator, or a calibrator with a decision rule, as an ONNX model that gives calibrated probabilities.
 
-    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N; with a rule also "actions"
-    (N,) int64, −1 for abstaining. Its metadata hold "calibrator" and "rule" (as they print), "class_names" (a JSON list) and
-    the version that wrote it. Several labels a row have K probabilities each of its own.
+    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N;
+    with a rule also "actions" (N,) int64, −1 for abstaining. Its metadata hold "calibrator" and "rule" (as they print),
+    "class_names" (a JSON list) and the version that wrote it. Several labels a row have K probabilities each of its own.
 
     Args:
         module: A fitted calibrator, ``MultiLabelCalibrator`` or ``calibrant.operate.Deployed``.

@@ -33,7 +33,8 @@ CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "mean": lambda value, name: check_number(value, name=name),
     **dict.fromkeys(("augment", "headers"), lambda value, name: check_flag(value, name=name)),
     "classes": lambda value, name: check_choice(str(check_count(value, name=name)), name=name, choices=("2", "3")),
-    **dict.fromkeys(("folder", "cache", "files", "glove"), lambda value, name: as_path(value, name=name)),
+    **dict.fromkeys(("folder", "cache", "glove"), lambda value, name: as_path(value, name=name)),
+    "files": lambda value, name: value if isinstance(value, Mapping) else as_path(value, name=name),
     "kind": lambda value, name: check_choice(value, name=name, choices=("tfidf", "hashed")),
     "tokenizer": lambda value, name: check_text(value, name=name),
 }
