@@ -4,12 +4,12 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-import calibrant
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
@@ -108,7 +108,7 @@ def export_served(
         "class_names": json.dumps(names),
         "rule": "" if rule is None else repr(rule),
     }
-    for key, value in {**facts, "calibrant": calibrant.__version__}.items():
+    for key, value in {**facts, "calibrant": version("calibrant")}.items():
         entry = program.metadata_props.add()
         entry.key, entry.value = key, value
     _write(path, program)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from calibrant.data.formats.columns import column_array, is_text, match_columns
 from calibrant.data.formats.tables import read_table
 from calibrant.data.formats.tensors import read_tensors
 from calibrant.errors import FileFormatError, InputError
+from calibrant.study.data._requests import options_from
 from calibrant.study.data._split import Fold, TensorSplit
 
 PARTS = ("train", "val", "test")
@@ -28,24 +30,11 @@ _SPLIT_SEED = 20261123  # of the draw of the splits of one file: the test rows a
 Part = tuple[Array, Array]  # features (N, …) and labels (N,)
 
 
-def own(
-    *,
-    seed: int,
-    fold: int,
-    files: Any,
-    label: str = "label",
-    columns: Any = None,
-    validation: int | None = None,
-    test: int | None = None,
-    split_seed: int = _SPLIT_SEED,
-    standardize: bool = True,
-    content: str = "",
-) -> Fold:
-    """Return the splits of files or of a function; splits that are not given are drawn from the training rows.
+@dataclass(frozen=True)
+class Own:
+    """Where one's own data are, and how they are split.
 
     Args:
-        seed: Has no effect: every seed of a study has the same rows in each split.
-        fold: 0.
         files: A file or folder, or a table of them called train, val and test. Tables have a column of labels and columns of
             numbers; ``.npz`` and ``.safetensors`` hold ``features`` and ``labels``, or ``train_features``, ``val_features`` ….
         label: A table's column of labels.
@@ -55,15 +44,35 @@ def own(
         split_seed: Of that draw.
         standardize: Divide features by their deviation over the training rows, around their mean.
         content: A digest of the files, so that runs on changed files are not mistaken for those on others.
+    """
+
+    files: Any
+    label: str = "label"
+    columns: Any = None
+    validation: int | None = None
+    test: int | None = None
+    split_seed: int = _SPLIT_SEED
+    standardize: bool = True
+    content: str = ""
+
+
+def own(*, seed: int, fold: int, **options: Any) -> Fold:
+    """Return the splits of files; those that are not given are drawn from the training rows.
+
+    Args:
+        seed: Has no effect: every seed of a study has the same rows in each split.
+        fold: 0.
+        options: The fields of ``Own``.
 
     Raises:
         InputError: If the files name no training rows, or their parts do not fit together.
         FileFormatError: If a file cannot be read.
     """
-    options = {"files": files, "label": label, "columns": columns, "content": content}
-    parts = dict(_parts(json.dumps(options, sort_keys=True, default=str)))
-    counts = {"test": test, "val": validation}
-    return fold_of(parts, counts=counts, split_seed=split_seed, standardize=standardize)
+    given = options_from(Own, options, name="own")
+    told = {name: getattr(given, name) for name in ("files", "label", "columns", "content")}
+    parts = dict(_parts(json.dumps(told, sort_keys=True, default=str)))
+    counts = {"test": given.test, "val": given.validation}
+    return fold_of(parts, counts=counts, split_seed=given.split_seed, standardize=given.standardize)
 
 
 def fold_of(

@@ -17,7 +17,7 @@ from calibrant.study.data.features import ImageOptions, TextOptions, array_featu
 from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
-from calibrant.study.data.own import sizes_of
+from calibrant.study.data.own import Own, sizes_of
 
 __all__ = ["example_batch", "preview"]
 
@@ -32,6 +32,7 @@ RECORDS: Mapping[str, Any] = {
     "features-cifar10": ImageOptions,
     "features-cifar100": ImageOptions,
     "features-20news": TextOptions,
+    "own": Own,
 }
 TEXT_VOCABULARY = 8  # placeholder for the vocabulary size of texts that have not been read
 
