@@ -25,14 +25,13 @@ theory
 functional
 losses | metrics
 calibrators
-language
 vocabulary
 evaluate
 operate
 plot
 study
 scale
-report | adapters
+report | adapters | language
 testing
 __init__
 cli

@@ -34,6 +34,7 @@ BASES: dict[str, list[str]] = {
     "decide": ["FILE", "--coverage", ".8"],
     "sample": ["FILE", "--budget", "20", "-o", "OUT/to-label.csv"],
     "audit": ["FILE", "labelled.csv"],
+    "judge": ["judged.csv", "--human", "human.csv"],
     "convert": ["FILE", "OUT/out.npz"],
     "export": ["c.safetensors", "-o", "OUT/c.onnx"],
     "inspect": ["FILE"],
@@ -100,6 +101,15 @@ VALUES: dict[str, str | None] = {
     "audit by": "part",
     "audit costs": "costs.csv",
     "audit state": "another.sample.json",
+    "audit output": "OUT/rows.npz",
+    "judge source": "openai",
+    "judge human": "fewer.csv",
+    "judge scores": "second",
+    "judge ratings": "0-2",
+    "judge about": "about.csv",
+    "judge by": "length",
+    "judge target": "population",
+    "plan pool": "a.npz",
     "study claims records": "records",
     "decide error": "0.1",
     "decide coverage": "0.5",
@@ -203,7 +213,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sample(splits["test"], 40, seed=1).save(place / "another.sample.json")
     (place / "costs.csv").write_text("class,act,wait\n" + "".join(f"{k},{k},{3 - k}\n" for k in range(4)))
     (place / "records").mkdir()
+    write_judged(place)
     return place
+
+
+def write_judged(place: Path) -> None:
+    """Write a judge's scores of two systems, people's labels of some, and columns about the rows."""
+    rng = np.random.default_rng(0)
+    right = rng.random(200) < 0.7
+    first, second = (np.where(rng.random(200) < 0.9, right, ~right).astype(int) for _ in range(2))
+    system = np.where(np.arange(200) % 2 == 0, "new", "old")
+    lines = [f"q{i},{system[i]},{first[i]},{second[i]},{i}" for i in range(200)]
+    (place / "judged.csv").write_text("\n".join(["id,system,score,second,length", *lines]) + "\n")
+    labels = [f"q{i},{int(right[i])}" for i in range(100)]
+    (place / "human.csv").write_text("\n".join(["id,label", *labels]) + "\n")
+    (place / "fewer.csv").write_text("\n".join(["id,label", *labels[:60]]) + "\n")
+    about = [f"q{i},{'abc'[i % 3]}" for i in range(200)]
+    (place / "about.csv").write_text("\n".join(["id,system", *about]) + "\n")
 
 
 def write_filled(file: Path, drawn: Sample) -> None:

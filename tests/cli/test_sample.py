@@ -38,7 +38,7 @@ def write(table: Path, lines: list[dict[str, str]]) -> None:
 def test_from_pool_to_verdict_in_two_batches(pool: Path, run: Any) -> None:
     labels = np.load(pool)["labels"]
     table, following = pool.with_name("to-label.csv"), pool.with_name("next.csv")
-    done = run("sample", pool, "--budget", 100, "-o", table)
+    done = run("sample", pool, "--budget", 100, "--seed", 1, "-o", table)
     assert done.exit_code == 0, done.output
     assert table.read_text().splitlines()[0] == "row,inclusion,label"
     fill(table, labels)
@@ -111,3 +111,35 @@ def test_a_next_batch_needs_the_state_and_rows_that_are_left(pool: Path, run: An
     assert done.exit_code == 2
     assert "expected the state of the sample" in done.stderr
     assert not following.exists()
+
+
+def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Path, run: Any) -> None:
+    table, rows = pool.with_name("to-label.csv"), pool.with_name("rows.npz")
+    run("sample", pool, "--budget", 200, "-o", table)
+    fill(table, np.load(pool)["labels"])
+    assert run("audit", pool, table, "-o", rows).exit_code == 0
+    done = run("fit", rows, "-o", pool.with_name("c.safetensors"), "--json")
+    assert done.exit_code == 0, done.output
+    done = run("report", rows, "-o", pool.with_name("page.md"))
+    assert done.exit_code == 0, done.output
+    assert "drawn with unequal probabilities" in pool.with_name("page.md").read_text()
+    done = run("audit", pool, table, "-o", pool)
+    assert done.exit_code == 2
+    assert "output other than the input" in " ".join(done.stderr.split())
+
+
+def test_labels_are_planned_before_any_is_given(pool: Path, run: Any) -> None:
+    done = run("plan", "--pool", pool, "--half-width", 0.05, "--price", 2, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert 50 <= told["labels"] < told["labels_even"]
+    assert told["curve"][0]["money"] == 100
+    assert "without the scores" in run("plan", "--pool", pool).stdout
+    for more, message in (
+        (["--pool", pool, "--ece", ".1"], "got --ece for --pool"),
+        (["--half-width", ".1"], "got --half-width for a gate; add --pool POOL"),
+        ([pool, "--pool", pool], "expected either FILE or --pool, got both"),
+    ):
+        done = run("plan", *more)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())

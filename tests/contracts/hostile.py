@@ -390,6 +390,11 @@ def _judged() -> calibrant.language.Log:
     return calibrant.language.Log((calibrant.language.Response("1", "Confidence: 80 %", (token,)),))
 
 
+def _scored() -> calibrant.language.Log:
+    """Return a log of one answer with samples and another program's score."""
+    return calibrant.language.Log((calibrant.language.Response("1", "A", samples=("A", "B"), scores={"x": 0.5}),))
+
+
 def _written(name: str, content: str) -> Path:
     path = Path(tempfile.mkdtemp()) / name
     path.write_text(content)
@@ -398,6 +403,13 @@ def _written(name: str, content: str) -> Path:
 
 VALID |= {
     "log": _judged,
+    "language.judge_audit.judge": lambda: [0.0, 1.0] * 20,
+    "language.judge_audit.human": lambda: [0, 1, 1, 1] * 10,
+    "language.read_judged.path": lambda: _written("judged.csv", "id,score\n1,0.5\n"),
+    "language.read_uqlm.path": lambda: _written("scored.jsonl", '{"response": "A", "exact_match": 0.5}'),
+    "language.read_lm_polygraph.path": lambda: _written("scored.jsonl", '{"uncertainty": 0.5}'),
+    "language.scored.log": lambda: _scored(),
+    "language.sampled.log": lambda: _scored(),
     "language.choices.options": lambda: ("A", "B"),
     "language.parse_confidence.text": lambda: "85 %",
     "language.read_labels.path": lambda: _written("labels.csv", "id,label\n1,A\n"),

@@ -26,6 +26,7 @@ class Commands(OneSentenceGroup):
         "decide",
         "sample",
         "audit",
+        "judge",
         "report",
         "inspect",
         "convert",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, print_json, readable, working
-from calibrant.cli._options import Inputs, at_path, costs_in, refuse_typed
-from calibrant.cli.sample import labelled_in, refuse_labels
+from calibrant.cli._io import check_outputs, console, print_json, readable, working
+from calibrant.cli._options import Inputs, costs_in, refuse_typed
+from calibrant.cli.sample import Opened, labelled_in, refuse_labels, state_of
 from calibrant.errors import InputError
 
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
@@ -31,6 +33,15 @@ class Wanted:
     ] = None
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
     costs: Annotated[str | None, typer.Option(metavar="FILE", help="CSV of costs.")] = None
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the labelled rows with their weights, for fit, compare, report.",
+        ),
+    ] = None
 
 
 @with_groups
@@ -58,7 +69,7 @@ def audit(
 
         calibrant audit pool.parquet to-label.csv --metric accuracy --metric ece --json
     """
-    from calibrant.data.splits import pick_split
+    from calibrant.data.splits import save_predictions
     from calibrant.operate import audit as estimate
     from calibrant.operate.audit.table import has_words
 
@@ -69,12 +80,15 @@ def audit(
     if "cost" not in {name.lower() for name in (*figures, *limits["maximum"], *limits["minimum"])}:
         refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --metric cost")
     table = None if wanted.costs is None else costs_in(wanted.costs).table
+    if wanted.output is not None:
+        check_suffix(wanted.output, (".npz", ".parquet", ".safetensors"), what="predictions")
+        check_outputs(Path(wanted.output), inputs=[file, labelled, state or state_of(labelled), *inputs.beside])
     with readable(source.path) as path, working("estimating"):
-        at = at_path(source, path)
-        named = inputs.named(at, names_used=has_words(labelled))
-        pool = pick_split(inputs.splits_of(named, at), split, source.shown)
-        drawn = labelled_in(labelled, len(pool), named.class_names, state=state)
-        found = estimate(pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
+        opened = Opened.of(context, inputs, source, path, split, names_used=has_words(labelled))
+        drawn = labelled_in(labelled, opened, state=state)
+        found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
+        if wanted.output is not None:
+            save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
     if as_json:
         print_json(found.plain())
     else:

@@ -29,6 +29,8 @@ OF_FORMAT = {
     "vllm": ("skip_failed",),
     "lm-eval": ("filter_name", "model"),
     "inspect": ("scorer", "least"),
+    "uqlm": ("scorer",),
+    "lm-polygraph": ("scorer",),
 }
 OF_KIND = {
     "choices": ("options", "normalize", "missing"),
@@ -37,22 +39,26 @@ OF_KIND = {
     "rating": ("low", "high", "missing"),
     "pairwise": ("options", "swapped", "missing"),
     "verbalized": ("scale",),
+    "sampled": (),
+    "scored": (),
 }
-Format = Literal["openai", "vllm", "lm-eval", "inspect"]
-Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized"]
+Format = Literal["openai", "vllm", "lm-eval", "inspect", "uqlm", "lm-polygraph"]
+Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized", "sampled", "scored"]
 
 
 @dataclass(frozen=True)
 class Program:
     """The program that wrote the log, and which of what it holds is read."""
 
-    source: Annotated[Format, typer.Option("--from", help="The program that wrote the log.")]
+    source: Annotated[Format | None, typer.Option("--from", help="The program that wrote the log.")] = None
     skip_failed: Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")] = False
     filter_name: Annotated[
         str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")
     ] = None
     model: Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")] = None
-    scorer: Annotated[str | None, typer.Option(help="Inspect's scorer that says what is right.")] = None
+    scorer: Annotated[
+        str | None, typer.Option(help="Inspect's scorer that says what is right, or whose score is taken.")
+    ] = None
     least: Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")] = None
 
     def read(self, path: str | os.PathLike[str]) -> Log:
@@ -63,6 +69,10 @@ class Program:
             return language.read_lm_eval(path, filter=self.filter_name, model=self.model or "unknown")
         if self.source == "inspect":
             return language.read_inspect(path, scorer=self.scorer, least=self.least)
+        if self.source == "uqlm":
+            return language.read_uqlm(path)
+        if self.source == "lm-polygraph":
+            return language.read_lm_polygraph(path)
         return language.read_openai(path, skip_failed=self.skip_failed)
 
 
@@ -115,14 +125,10 @@ def ingest(
     from calibrant import language
     from calibrant.data.splits import UNNAMED, save_predictions
 
-    _refuse_without_effect(context, program.source, answers.kind)
+    refuse_without_effect(context, program.source, answers.kind)
     _check_inputs(log, labels=labels, swapped=answers.swapped)
     _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
-    settings = asdict(answers) | {
-        "options": None if answers.options is None else _spellings(answers.options),
-        "swapped": None if answers.swapped is None else program.read(answers.swapped),
-    }
-    make = _maker(answers.kind, settings, None if labels is None else language.read_labels(labels))
+    make = maker_of(program, answers, None if labels is None else language.read_labels(labels))
     whole = program.read(log)
     parts = {UNNAMED: whole} if test is None else _divided(whole, test)
     splits = {name: make(part) for name, part in parts.items()}
@@ -162,18 +168,29 @@ def _check_output(output: str, inputs: list[str], test: float | None) -> None:
             raise InputError(".npz or .safetensors for two splits", ".parquet", "name it so, or leave --test out")
 
 
-def _refuse_without_effect(context: typer.Context, source: str, kind: str) -> None:
-    """Refuse options that another format or another kind of answer has."""
+def refuse_without_effect(context: typer.Context, source: str | None, kind: str) -> None:
+    """Refuse options that another format or another kind of answer has, and a log of no format.
+
+    Raises:
+        InputError: If there are such.
+    """
+    if source is None:
+        raise InputError("the program that wrote the log", "none", f"add --from {', '.join(OF_FORMAT)}: one of them")
     for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
         others = {name for names in owners.values() for name in names} - set(owners[chosen])
         refuse_typed(context, sorted(others), where=f"{what} {chosen}")
 
 
-def _maker(kind: str, settings: Mapping[str, Any], labels: Any) -> Callable[[Log], Predictions]:
+def maker_of(program: Program, answers: Answers, labels: Any) -> Callable[[Log], Predictions]:
     """Return what makes predictions of a log."""
     from calibrant import language
 
-    own = {name: settings[name] for name in OF_KIND[kind]}
+    kind = answers.kind
+    settings = asdict(answers) | {
+        "options": None if answers.options is None else _spellings(answers.options),
+        "swapped": None if answers.swapped is None else program.read(answers.swapped),
+    }
+    own = {name: settings[name] for name in OF_KIND[kind]} | ({"scorer": program.scorer} if kind == "scored" else {})
     if kind == "pairwise":
         own = {name: value for name, value in own.items() if value is not None}
         other = own.pop("swapped", None)

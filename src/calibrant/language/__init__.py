@@ -2,11 +2,14 @@
 
 from calibrant.language.choices import choices
 from calibrant.language.inspect import read_inspect
+from calibrant.language.judged import read_judged
 from calibrant.language.judges import pairwise, rating, yes_no
+from calibrant.language.judging import judge_audit
 from calibrant.language.labels import read_labels
 from calibrant.language.lm_eval import read_lm_eval
 from calibrant.language.log import Log, Option, Response, Token
 from calibrant.language.openai import read_openai
+from calibrant.language.scorers import read_lm_polygraph, read_uqlm, sampled, scored
 from calibrant.language.sequences import sequences
 from calibrant.language.tokens import token_classes
 from calibrant.language.verbalized import parse_confidence, verbalized
@@ -17,13 +20,19 @@ __all__ = [
     "Response",
     "Token",
     "choices",
+    "judge_audit",
     "pairwise",
     "parse_confidence",
     "rating",
     "read_inspect",
+    "read_judged",
     "read_labels",
     "read_lm_eval",
+    "read_lm_polygraph",
     "read_openai",
+    "read_uqlm",
+    "sampled",
+    "scored",
     "sequences",
     "token_classes",
     "verbalized",

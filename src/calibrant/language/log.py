@@ -53,6 +53,8 @@ class Response:
         right: Whether the answer is correct according to the log, or None.
         features: Named features of the row, such as model and task.
         question: Id of the question, if there are several (dependent) answers to it; else None.
+        samples: Further answers to the same question, sampled to see whether they agree; empty without.
+        scores: Scorer → how sure it is of the answer, higher is surer; None without.
     """
 
     id: str
@@ -63,6 +65,8 @@ class Response:
     right: bool | None = None
     features: Mapping[str, str] | None = None
     question: str | None = None
+    samples: tuple[str, ...] = ()
+    scores: Mapping[str, float] | None = None
 
     @property
     def log_prob(self) -> float:

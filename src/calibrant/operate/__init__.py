@@ -1,7 +1,7 @@
 """Calibration in production: limits on metrics, sample sizes, monitoring, estimates without labels, and decision rules."""
 
 from calibrant.operate.abstain import abstain
-from calibrant.operate.audit import Sample, audit, sample
+from calibrant.operate.audit import Sample, audit, plan_audit, sample
 from calibrant.operate.check import check
 from calibrant.operate.decide import net_benefit, thresholds
 from calibrant.operate.deployed import Deployed
@@ -19,6 +19,7 @@ __all__ = [
     "estimate",
     "net_benefit",
     "plan",
+    "plan_audit",
     "sample",
     "thresholds",
 ]

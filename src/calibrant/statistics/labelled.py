@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _FEWEST = 10  # informative residuals below which the logarithm of the likelihood ratio is compared with that of one rare event
-_STEPS = 60  # bisections of the two searches: 2^-60 of the interval's width
+_STEPS = 60  # of the search for a tilt, which takes about six: bisections alone would reach 2^-60 of the bracket
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ def terms_of(seen: Floats, expected: Floats, bounds: tuple[Floats, Floats], draw
     total = weights.sum()
     centred = expected - (weights @ expected) / total
     square = float(weights @ centred**2)
-    if len(seen) >= 3 * _FEWEST and square > 0:
+    # Where all expectations are equal but for rounding there is nothing to regress on.
+    varies = square > 1e-18 * float(weights @ expected**2)
+    if len(seen) >= 3 * _FEWEST and varies:
         # Calibrated expectations have slope 1; the labels are combined with ten labelled rows' worth of that prior.
         prior = square * _FEWEST / len(seen)
         slope, lost = (float(weights @ (centred * seen)) + prior) / (square + prior), 2
@@ -165,24 +167,30 @@ def interval_of(terms: Terms, *, alpha: float) -> tuple[float, float]:
 
 def _end(values: Floats, high: float, limit: float) -> float:
     """Return the largest mean whose likelihood ratio is within ``limit``, for terms of mean 0 that are at most ``high``."""
-    near, far = 0.0, high
-    for _ in range(_STEPS):
-        middle = (near + far) / 2
-        if middle >= high or _log_ratio(values, middle, high) > limit:
-            far = middle
-        else:
-            near = middle
-    return near
+    from scipy.optimize import brentq
+
+    # The ratio is 0 at the terms' own mean, grows with the distance, and is infinite at the bound.
+    far = high * (1 - 1e-12)
+    if high <= 0 or _log_ratio(values, far, high) <= limit:
+        return max(high, 0.0)
+    return float(brentq(lambda mean: _log_ratio(values, mean, high) - limit, 0.0, far, xtol=1e-12 * high, rtol=1e-12))
 
 
 def _log_ratio(values: Floats, mean: float, high: float) -> float:
     """Return max Σ log(1 − λ (x − mean)) over 0 ≤ λ ≤ 1 / (high − mean): concave in λ, its slope falls."""
     away = values - mean
-    low, top = 0.0, 1 / (high - mean)
-    limit = top * (1 - 1e-12)
-    if -(away / (1 - limit * away)).sum() >= 0:
-        return float(np.log1p(-limit * away).sum())
-    for _ in range(40):
-        middle = (low + top) / 2
-        low, top = (middle, top) if -(away / (1 - middle * away)).sum() > 0 else (low, middle)
-    return float(np.log1p(-low * away).sum())
+    low, top = 0.0, (1 - 1e-12) / (high - mean)
+    if -(away / (1 - top * away)).sum() >= 0:
+        return float(np.log1p(-top * away).sum())
+    # Newton's steps from 0, halved into the bracket of the sign change where they leave it.
+    tilt = 0.0
+    for _ in range(_STEPS):
+        part = away / (1 - tilt * away)
+        slope = -float(part.sum())
+        low, top = (tilt, top) if slope > 0 else (low, tilt)
+        following = tilt + slope / float(part @ part)
+        following = following if low < following < top else (low + top) / 2
+        if abs(following - tilt) <= 1e-13 * following:
+            break
+        tilt = following
+    return float(np.log1p(-tilt * away).sum())

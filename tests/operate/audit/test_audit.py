@@ -9,7 +9,7 @@ import torch
 
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError
-from calibrant.operate import Sample, audit, sample
+from calibrant.operate import Sample, audit, plan_audit, sample
 from calibrant.operate.audit.design import draw, inclusion_probabilities
 from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
 
@@ -280,3 +280,83 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(FileFormatError, match="expected a saved sample"):
         Sample.load(tmp_path / "x.json")
+
+
+def test_equal_confidences_are_nothing_to_regress_on() -> None:
+    right = torch.arange(1500) % 10 > 0
+    side = torch.arange(1500) % 2
+    pool = Predictions.from_binary_probs(torch.where(side == 1, 0.93, 0.07))  # .93 and 1 − .07 differ by rounding
+    drawn = sample(pool, 100)
+    found = audit(pool, drawn, torch.where(right, side, 1 - side)[drawn.rows]).figures["accuracy"]
+    assert found.estimate == pytest.approx(0.9, abs=0.08)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_labelled_rows_carry_the_weights_by_which_they_stand_for_the_pool(pairs: bool) -> None:
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.metrics import NLL, Accuracy
+
+    whole, labels = pool_of(3000, power=2.0)
+    pool = BinaryPairs.from_decisions(whole.confidence, torch.zeros(3000, dtype=torch.int64)) if pairs else whole
+    labels = (whole.predicted == labels).long() if pairs else labels
+    drawn = sample(pool, 300).extend(300)
+    drawn = drawn.labelled(labels[drawn.rows])
+    rows = drawn.predictions()
+    assert (len(rows), rows.weight_kind) == (600, "sampling")
+    assert float(drawn.weights.sum()) == pytest.approx(3000, rel=0.1)
+    assert Accuracy()(rows) == pytest.approx(audit(pool, drawn).figures["accuracy"].estimate, abs=0.05)
+    if isinstance(rows, Predictions):
+        assert torch.equal(rows.need_labels(), labels[drawn.rows])
+        assert 1.5 < float(TemperatureScaling().fit(rows).temperature) < 2.7  # the log-odds were doubled
+        assert NLL()(rows) == pytest.approx(float(torch.nn.functional.cross_entropy(whole.logits, labels)), rel=0.2)
+    with pytest.raises(InputError, match="expected labelled rows, got none"):
+        sample(pool, 20).predictions()
+
+
+def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(tmp_path: Path) -> None:
+    from calibrant import save_predictions
+    from calibrant.scale.rows import ParquetRows
+
+    pool, labels = pool_of(3000)
+    for part in range(3):
+        rows = torch.arange(1000 * part, 1000 * (part + 1))
+        save_predictions(tmp_path / f"{part}.parquet", {"all": pool[rows]})
+    streamed = ParquetRows(tmp_path)
+    settings = {"aim": "worst group", "by": "region"}
+    one, two = (sample(source, 200, **settings) for source in (pool, streamed))
+    assert (one.rows.tolist(), one.digest) == (two.rows.tolist(), two.digest)
+    one, two = (drawn.extend(50, labels=labels[drawn.rows]) for drawn in (one, two))
+    assert one.rows.tolist() == two.rows.tolist()
+    for figures in (["accuracy", "nll"], ["ece"]):
+        told = [
+            audit(source, drawn, labels[drawn.rows], figures=figures)
+            for source, drawn in ((pool, one), (streamed, two))
+        ]
+        assert told[0].figures == told[1].figures
+    assert audit(streamed, two, labels[two.rows], by="region").figures.keys() == {"accuracy[north]", "accuracy[south]"}
+    assert torch.equal(two.labelled(labels[two.rows]).predictions().logits, pool.logits[two.rows])
+    with pytest.raises(InputError, match="expected a streamed pool of one model, without weights, got a second model"):
+        sample(streamed, 10, other=pool)
+
+
+def test_a_plan_tells_the_labels_with_and_without_the_scores_and_holds_in_an_audit() -> None:
+    pool, labels = pool_of(6000)
+    plan = plan_audit(pool, half_width=0.04, price=0.5)
+    assert plan.labels is not None
+    assert plan.labels_even is not None
+    assert plan.labels < 0.85 * plan.labels_even
+    drawn = sample(pool, plan.labels, seed=1)
+    found = audit(pool, drawn, labels[drawn.rows]).figures["accuracy"]
+    assert (found.high - found.low) / 2 == pytest.approx(0.04, rel=0.2)
+    # A proportion p of n simple random rows: 1.96 √(p (1 − p) / n), about.
+    p, point = found.estimate, plan.curve[2]
+    assert point.even == pytest.approx(1.96 * np.sqrt(p * (1 - p) / point.labels), rel=0.1)
+    assert point.money == 0.5 * point.labels
+    assert f"{plan.labels} labels, {0.5 * plan.labels:,.2f} in money" in str(plan)
+    for aim in ("nll", "cost"):
+        assert plan_audit(pool, aim=aim, costs=[[0, 1, 4], [2, 0, 1], [1, 1, 0]], draws=2).half_width is None
+    assert plan_audit(Predictions(pool.logits, labels=labels).top_label(), half_width=0.04).labels == pytest.approx(
+        plan.labels, rel=0.15
+    )
+    with pytest.raises(InputError, match="expected aim as one of accuracy"):
+        plan_audit(pool, aim="ece")

@@ -1,5 +1,7 @@
 """Which rows to label: systematic sampling of fixed size with unequal probabilities."""
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,10 +29,14 @@ def inclusion_probabilities(score: Floats, count: int) -> Floats:
         [0.15, 0.5, 0.5, 0.85]
     """
     mean = score.mean()
-    size = FLOOR + (1 - FLOOR) * (score / mean if mean > 0 else np.ones_like(score))
-    found: Floats = np.minimum(size * (count / size.sum()), 1.0)
+    size = score * ((1 - FLOOR) / mean) if mean > 0 else np.full_like(score, 1 - FLOOR)
+    size += FLOOR
+    found: Floats = size * (count / size.sum())
+    np.minimum(found, 1.0, out=found)
     # Rows that would be drawn with a probability above 1 are drawn for sure; the others share what is left, as before.
     for _ in range(len(size)):
+        if found.max() < 1:
+            break
         free = found < 1
         left = count - (len(size) - free.sum())
         scaled = size[free] * (left / size[free].sum()) if free.any() else size[free]
@@ -55,11 +61,14 @@ def draw(inclusion: Floats, order: Floats, rng: np.random.Generator) -> Integers
     References:
         Madow 1949, On the theory of systematic sampling, II.
     """
-    chance = rng.random(len(order))
-    ranked = np.argsort(order, kind="stable")
-    block = np.floor(np.cumsum(inclusion[ranked]) / _BLOCK)
-    ranked = ranked[np.lexsort((chance, block))]
+    numbers = np.int32 if len(order) < 1 << 31 else np.int64
+    ranked = np.argsort(order, kind="stable").astype(numbers)
     ends = np.cumsum(inclusion[ranked])
+    # Shuffled block by block in place: a pool of millions of rows leaves no room for copies.
+    borders = np.searchsorted(ends, np.arange(0, ends[-1] + _BLOCK, _BLOCK), side="right")
+    for first, last in itertools.pairwise(borders):
+        rng.shuffle(ranked[first:last])
+    np.cumsum(inclusion[ranked], out=ends)
     count = round(float(ends[-1]))
     points = (rng.random() + np.arange(count)) * (ends[-1] / count)
     picked = ranked[np.minimum(np.searchsorted(ends, points, side="right"), len(ranked) - 1)]

@@ -6,10 +6,10 @@ is the control variate of the estimate, the second says where labels are worth m
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import InputError
 
-__all__ = ["AIMS", "FIGURES", "Outlook", "Pool", "figure_of"]
+__all__ = ["AIMS", "FIGURES", "InShards", "Outlook", "Pool", "figure_of"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -54,6 +54,25 @@ def figure_of(name: Any, *, argument: str, choices: Sequence[str] = FIGURES) -> 
     return check_choice(_SYNONYMS.get(name.lower(), name.lower()), name=argument, choices=choices)
 
 
+@runtime_checkable
+class InShards(Protocol):
+    """Rows larger than memory, such as ``calibrant.scale.rows.ParquetRows``."""
+
+    shards: Any
+    classes: int
+
+    @property
+    def rows(self) -> int:
+        """N."""
+
+    @property
+    def weight_kind(self) -> str | None:
+        """Kind of the weights, or None."""
+
+    def pieces(self, shard: Any, *, share: int = 1) -> Iterator[tuple[Any, Predictions]]:
+        """Yield the rows of a shard in order, in pieces that fit in memory."""
+
+
 @dataclass(frozen=True)
 class Outlook:
     """What is known of a figure f before labels: for each of N rows.
@@ -61,14 +80,10 @@ class Outlook:
     Args:
         mean: (N,) m(x).
         spread: (N,) s(x).
-        low: (N,) smallest value of f over the labels that are possible.
-        high: (N,) largest.
     """
 
     mean: Floats
     spread: Floats
-    low: Floats
-    high: Floats
 
 
 @dataclass(frozen=True)
@@ -76,19 +91,26 @@ class Pool:
     """Rows without labels: the model that is audited, and optionally a second one that it is compared with.
 
     Args:
-        model: The rows; their labels, if any, are not read.
+        model: The rows, in memory or streamed from Parquet files; their labels, if any, are not read.
         other: The second model's predictions of the same rows, or None. A figure is then that of ``model`` minus its.
         costs: costs[label][action], for the figure "cost"; None makes each error cost 1.
     """
 
-    model: Data
+    model: Data | InShards
     other: Data | None = None
     costs: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.model)
+        return self.model.rows if isinstance(self.model, InShards) else len(self.model)
 
-    def outlook(self, figure: str, *, temperature: float = 1.0, rows: Integers | None = None) -> Outlook:
+    @property
+    def classes(self) -> int | None:
+        """K; 2 where the labels are whether an answer is right, None for top-label pairs, whose labels are any class."""
+        if isinstance(self.model, BinaryPairs):
+            return 2 if self.model.predicted is None else None
+        return self.model.classes
+
+    def outlook(self, figure: str, *, temperature: float = 1.0) -> Outlook:
         """Return what the probabilities expect of ``figure``; their log-odds are divided by ``temperature``.
 
         The temperature changes what is expected, not the figure: it is that of the rows as they were given.
@@ -96,29 +118,84 @@ class Pool:
         Args:
             figure: One of ``FIGURES``.
             temperature: Above 0.
-            rows: Only these rows; None takes all.
 
         Raises:
             InputError: If the figure needs probabilities of all classes and there are none, or is infinite for some label.
         """
-        pool = self if rows is None else self.select(rows)
-        parts = [pool._outlook(figure, part, temperature) for part in row_chunks(len(pool), pool._width)]
-        return Outlook(*(np.concatenate([part[at] for part in parts]) for at in range(4)))
+        whole, at = Outlook(np.empty(len(self)), np.empty(len(self))), 0
+        for pool in self._pieces():
+            values, probs, possible = pool._table(figure, temperature)
+            known = torch.where(possible, values, torch.zeros_like(values))
+            mean = (probs * known).sum(dim=1)
+            part = slice(at, at + len(mean))
+            whole.mean[part] = mean.numpy()
+            whole.spread[part] = (probs * (known - mean[:, None]).square()).sum(dim=1).sqrt().numpy()
+            at = part.stop
+        return whole
+
+    def bounds(self, figure: str, rows: Integers, *, temperature: float = 1.0) -> tuple[Floats, Floats]:
+        """Return the smallest and the largest value of ``figure`` over the possible labels of ``rows``."""
+        values, probs, possible = self.select(rows)._table(figure, temperature)
+        low, high = values.amin(dim=1), values.amax(dim=1)
+        if figure == "nll":  # unbounded: what the model holds for possible bounds it
+            likely = possible & (probs >= torch.minimum(torch.tensor(_UNLIKELY), probs.topk(2, dim=1).values[:, 1:]))
+            low = torch.where(likely, values, torch.inf).amin(dim=1)
+            high = torch.where(likely, values, -torch.inf).amax(dim=1)
+        return np.asarray(low.numpy()), np.asarray(high.numpy())
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(N, K) float64 probabilities of the labels, of a pool in memory; those of two models are averaged."""
+        probs = _probs(self.held, 1.0)
+        return probs if self.other is None else (probs + _probs(self.other, 1.0)) / 2
 
     def select(self, rows: Integers) -> "Pool":
-        """Return the pool of some rows."""
+        """Return the pool of some rows, in memory and in this order."""
         chosen = torch.from_numpy(rows)
-        return replace(self, model=self.model[chosen], other=None if self.other is None else self.other[chosen])
+        if not isinstance(self.model, InShards):
+            return replace(self, model=self.model[chosen], other=None if self.other is None else self.other[chosen])
+        # Read in ascending order, each shard that holds a row once.
+        order, parts, first = np.argsort(rows, kind="stable"), [], 0
+        ascending = rows[order]
+        for shard in self.model.shards:
+            held = ascending[np.searchsorted(ascending, first) : np.searchsorted(ascending, first + shard.rows)] - first
+            at = 0
+            for _, piece in self.model.pieces(shard) if len(held) else ():
+                inside = held[(held >= at) & (held < at + len(piece))] - at
+                if len(inside):
+                    parts.append(piece[torch.from_numpy(inside)])
+                at += len(piece)
+            first += shard.rows
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return replace(self, model=Predictions.cat(parts)[torch.from_numpy(back)])
+
+    def feature(self, name: str) -> NDArray[Any] | None:
+        """Return a feature of every row; None if the pool has none of that name."""
+        parts = [(piece.held.features or {}).get(name) for piece in self._pieces()]
+        return None if any(part is None for part in parts) else np.concatenate([np.asarray(part) for part in parts])
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of its features."""
+        return tuple(next(self._pieces()).held.features or ())
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that change when a score changes."""
         found = blake2b(digest_size=16)
-        for data in (self.model, self.other):
+        for at, data in enumerate((self.model, self.other)):
             if data is not None:
-                scores = _scores(data)
-                found.update(repr(tuple(scores.shape)).encode())
-                for part in row_chunks(len(scores), self._width):
-                    found.update(scores[part].detach().cpu().float().contiguous().numpy().tobytes())
+                found.update(repr((len(self), self._width)).encode())
+                for piece in self._pieces():
+                    found.update(
+                        _scores(piece.held if at == 0 or piece.other is None else piece.other)
+                        .detach()
+                        .cpu()
+                        .float()
+                        .contiguous()
+                        .numpy()
+                        .tobytes()
+                    )
         return found.hexdigest()
 
     def fitted_temperature(self, rows: Integers, labels: Integers) -> float:
@@ -128,56 +205,69 @@ class Pool:
         """
         model = replace(self, other=None).select(rows)
         at = torch.from_numpy(labels)[:, None]
-        at = model._hit(slice(None), at) if isinstance(self.model, BinaryPairs) else at
-        exponents = np.arange(-_STEPS, _STEPS + 1) * math.log(_FACTOR)
-        losses = [
-            float(-_probs(model.model, math.exp(t)).gather(1, at).clamp_min(1e-30).log().sum()) + 2 * t * t
-            for t in exponents
-        ]
-        return float(math.exp(exponents[int(np.argmin(losses))]))
+        at = model._hit(at) if isinstance(self.model, BinaryPairs) else at
+
+        def loss(step: int) -> float:
+            t = step * math.log(_FACTOR)
+            return float(-_probs(model.held, math.exp(t)).gather(1, at).clamp_min(1e-30).log().sum()) + 2 * t * t
+
+        # The log-loss is convex in the inverse temperature: a coarse grid brackets the best step, finer ones find it.
+        best = 0
+        for width, stride in ((_STEPS, 8), (6, 2), (1, 1)):
+            best = min((at_step for at_step in range(best - width, best + width + 1, stride)), key=loss)
+        return float(_FACTOR**best)
 
     def values(self, figure: str, rows: Integers, labels: Integers) -> Floats:
         """Return f(x, y) of the labelled ``rows``."""
         chosen = self.select(rows)
-        found = self._values(chosen.model, figure)
+        found = self._values(chosen.held, figure)
         if chosen.other is not None:
             found = found - self._values(chosen.other, figure)
         at = torch.from_numpy(labels)[:, None]
         if isinstance(self.model, BinaryPairs):
-            at = chosen._hit(slice(None), at)
+            at = chosen._hit(at)
         if not torch.isfinite(picked := found.gather(1, at)[:, 0]).all():
             raise _infinite(figure)
         return np.asarray(picked.numpy())
 
     @property
+    def held(self) -> Data:
+        """The model's rows, of a pool in memory."""
+        assert not isinstance(self.model, InShards)
+        return self.model
+
+    @property
     def _width(self) -> int:
-        return self.model.classes if isinstance(self.model, Predictions) else 2
+        return self.model.classes if isinstance(self.model, InShards) else int(_scores(self.model).shape[1])
 
-    def _hit(self, rows: slice, labels: Tensor) -> Tensor:
+    def _pieces(self) -> Iterator["Pool"]:
+        """Yield the pool in parts whose scores are few enough to work on in float64."""
+        if isinstance(self.model, InShards):
+            for shard in self.model.shards:  # a quarter of a piece at a time, as float64 tables of it are made
+                yield from (replace(self, model=piece) for _, piece in self.model.pieces(shard, share=4))
+            return
+        for part in row_chunks(len(self), max(self._width, 2)):
+            yield replace(self, model=self.model[part], other=None if self.other is None else self.other[part])
+
+    def _hit(self, labels: Tensor) -> Tensor:
         """Return whether top-label pairs' decisions are the labels, or the outcomes themselves where there are no classes."""
-        predicted = self.model.predicted
-        return labels if predicted is None else (predicted.cpu()[rows][:, None] == labels).long()
+        predicted = self.held.predicted
+        return labels if predicted is None else (predicted.cpu()[:, None] == labels).long()
 
-    def _outlook(self, figure: str, part: slice, temperature: float) -> tuple[Floats, ...]:
-        data = self.model[part]
-        values = self._values(data, figure)
-        probs = _probs(data, temperature)
+    def _table(self, figure: str, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return f(x, k), p(k | x) and whether a label is possible, each (n, K), of rows in memory.
+
+        Raises:
+            InputError: If a possible value is infinite.
+        """
+        values, probs = self._values(self.held, figure), _probs(self.held, temperature)
         if self.other is not None:
-            other = self.other[part]
-            values = values - self._values(other, figure)
-            probs = (probs + _probs(other, temperature)) / 2
+            values = values - self._values(self.other, figure)
+            probs = (probs + _probs(self.other, temperature)) / 2
         possible = probs > 0
         if not torch.isfinite(values[possible]).all():
             raise _infinite(figure)
-        known = torch.where(possible, values, torch.zeros_like(values))
-        mean = (probs * known).sum(dim=1)
-        spread = (probs * (known - mean[:, None]).square()).sum(dim=1).sqrt()
-        low, high = values.amin(dim=1), values.amax(dim=1)
-        if figure == "nll":  # unbounded: what the model holds for possible bounds it
-            likely = possible & (probs >= torch.minimum(torch.tensor(_UNLIKELY), probs.topk(2, dim=1).values[:, 1:]))
-            low = torch.where(likely, values, torch.inf).amin(dim=1)
-            high = torch.where(likely, values, -torch.inf).amax(dim=1)
-        return tuple(np.asarray(one.numpy()) for one in (mean, spread, low, high))
+        return values, probs, possible
 
     def _values(self, data: Data, figure: str) -> Tensor:
         """Return f(x, k) of every row and label (n, K); for pairs the columns are wrong and correct."""

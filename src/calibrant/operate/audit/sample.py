@@ -15,12 +15,12 @@ from calibrant._core.check import as_tensor, check_count, refuse, shown
 from calibrant._core.files import read_text
 from calibrant._core.paths import atomic_write
 from calibrant._core.paths import shown as place_shown
-from calibrant.data.checks import Data
-from calibrant.data.predictions import BinaryPairs, Events, Predictions
+from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.operate.audit.design import FLOOR, draw, inclusion_probabilities
-from calibrant.operate.audit.figures import AIMS, Pool, figure_of
+from calibrant.operate.audit.figures import AIMS, InShards, Pool, figure_of
 from calibrant.operate.rows import need_window
+from calibrant.statistics.labelled import Drawn
 
 __all__ = ["Sample", "groups_of", "need_pool", "sample"]
 
@@ -224,6 +224,51 @@ class Sample:
         other = None if self.pool is None else self.pool.other
         return need_pool(pool, other=other, costs=self.costs if costs is None else costs)
 
+    @property
+    def weights(self) -> Floats:
+        """(n labelled,) how many rows of the pool each labelled row stands for."""
+        return self.drawn().weights
+
+    def drawn(self, members: NDArray[np.bool_] | None = None, *, pool: int | None = None) -> Drawn:
+        """Return how the labelled rows were drawn, for estimates; batches without any are left out.
+
+        Args:
+            members: (n labelled,) which of them; None takes all.
+            pool: Rows of the pool that they stand for; None takes all.
+        """
+        seen = self.labels >= 0
+        answered = np.bincount(self.batch[seen], minlength=self.batches) / np.bincount(self.batch)
+        chosen = np.ones(int(seen.sum()), bool) if members is None else members
+        batches = self.batch[seen][chosen]
+        _, dense = np.unique(batches, return_inverse=True)
+        return Drawn(dense, self.inclusion[seen][chosen], self.pool_rows if pool is None else pool, answered[batches])
+
+    def predictions(self, pool: Any = None) -> Predictions | BinaryPairs:
+        """Return the labelled rows with their labels, weighted by how many rows of the pool each stands for.
+
+        Calibrators, metrics, ``compare`` and the report take the weights (of the kind "sampling") whole.
+
+        Args:
+            pool: As in ``sample``; None takes the one in memory.
+
+        Raises:
+            InputError: If there is no pool, it is another one, or no row is labelled.
+        """
+        source = self.pool if pool is None else self.pool_with(pool)
+        if source is None:
+            raise InputError("the pool of a sample that was loaded", "none", "pass pool=")
+        self.need_same(source)
+        seen = self.labels >= 0
+        if not seen.any():
+            raise refuse("labelled rows", "none", "pass labels with .labelled(labels)")
+        rows, labels = source.select(self.rows[seen]).held, torch.from_numpy(self.labels[seen])
+        weights = torch.from_numpy(self.weights)
+        if isinstance(rows, BinaryPairs):
+            hits = labels if rows.predicted is None else (rows.predicted.cpu() == labels).long()
+            known = None if rows.predicted is None else labels
+            return replace(rows, y=hits.double(), labels=known, weights=weights, weight_kind="sampling")
+        return replace(rows, labels=labels, weights=weights, weight_kind="sampling")
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, pool: Any = None, other: Any = None) -> "Sample":
         """Return a saved sample.
@@ -293,7 +338,7 @@ def sample(
     should be calibrated; three tenths of the labels are spread evenly, so that wrong confidences cost little.
 
     Args:
-        pool: Predictions, or pairs of top-label confidences; labels are not read.
+        pool: Predictions, pairs of top-label confidences, or ``scale.rows.ParquetRows``, which are streamed; labels are not read.
         budget: Rows to draw, at most those of the pool.
         aim: "accuracy", "error", "nll", "brier", "cost", "ece", or "worst group", which draws as much from each group of ``by``.
         seed: Same seed, same rows.
@@ -334,6 +379,11 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
     """
     if isinstance(pool, Pool):
         return pool
+    if isinstance(pool, InShards):
+        if other is not None or pool.weight_kind is not None:
+            what = "a second model" if other is not None else f"{pool.weight_kind} weights"
+            raise refuse("a streamed pool of one model, without weights", what, "read the rows into memory")
+        return Pool(pool, None, None if costs is None else _costs(costs, pool.classes))
     need_window(pool, name="pool")
     if other is not None:
         need_window(other, name="other")
@@ -342,7 +392,9 @@ def need_pool(pool: Any, *, other: Any = None, costs: Any = None) -> Pool:
             raise refuse(
                 "a second model's predictions of the same rows and classes", shown(other), "pass both over all classes"
             )
-    return Pool(pool, other, None if costs is None else _costs(costs, pool))
+    return Pool(
+        pool, other, None if costs is None else _costs(costs, pool.classes if isinstance(pool, Predictions) else None)
+    )
 
 
 def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
@@ -351,15 +403,15 @@ def groups_of(pool: Pool, by: str) -> tuple[list[str], Integers]:
     Raises:
         InputError: If the pool has no such feature.
     """
-    features = pool.model.features or {}
-    if check_text(by, name="by") not in features:
+    column = pool.feature(check_text(by, name="by"))
+    if column is None:
         raise refuse(
-            f"a feature of the pool ({', '.join(features) or 'it has none'})",
+            f"a feature of the pool ({', '.join(pool.feature_names) or 'it has none'})",
             shown(by),
             Remedy("pass features= to Predictions", command="name a column feature:NAME of the file"),
             argument="by",
         )
-    names, code = np.unique(np.asarray(features[by]), return_inverse=True)
+    names, code = np.unique(column, return_inverse=True)
     return [str(name) for name in names], np.asarray(code, np.int64)
 
 
@@ -375,19 +427,20 @@ def _drawn(
         mean = np.bincount(code, score) / counts
         even = np.where(mean[code] > 0, score / np.where(mean > 0, mean, 1)[code], 1.0)
         score = (FLOOR + (1 - FLOOR) * even) / counts[code]
-    free = np.flatnonzero(left)
-    inclusion = inclusion_probabilities(score[free], count)
-    rng = np.random.default_rng([known.seed, known.batches])
-    picked = draw(inclusion, outlook.mean[free], rng)
-    return free[picked], inclusion[picked]
+    order = outlook.mean
+    del outlook
+    free = None if left.all() else np.flatnonzero(left)
+    if free is not None:
+        order, score = order[free], score[free]
+    inclusion = inclusion_probabilities(score, count)
+    del score
+    picked = draw(inclusion, order, np.random.default_rng([known.seed, known.batches]))
+    return picked if free is None else free[picked], inclusion[picked]
 
 
 def _checked(labels: Integers, pool: Pool | None) -> Integers:
     """Return labels that are −1 or a class."""
-    model = None if pool is None else pool.model
-    classes = model.classes if isinstance(model, Predictions) else None
-    if isinstance(model, Events):
-        classes = 2
+    classes = None if pool is None else pool.classes
     wrong = labels[(labels < UNLABELLED) | (labels >= (1 << 62 if classes is None else classes))]
     if wrong.size:
         among = "of a class" if classes is None else f"from 0 to {classes - 1}"
@@ -395,17 +448,11 @@ def _checked(labels: Integers, pool: Pool | None) -> Integers:
     return labels
 
 
-def _costs(costs: Any, pool: Data) -> torch.Tensor:
+def _costs(costs: Any, classes: int | None) -> torch.Tensor:
     table = as_tensor(costs, name="costs").double().cpu()
-    if (
-        not isinstance(pool, Predictions)
-        or table.dim() != 2
-        or len(table) != pool.classes
-        or not table.isfinite().all()
-    ):
-        classes = pool.classes if isinstance(pool, Predictions) else 2
+    if table.dim() != 2 or len(table) != classes or not table.isfinite().all():
         raise refuse(
-            f"finite costs[label][action] with {classes} rows",
+            f"finite costs[label][action] with {classes or 2} rows",
             shown(tuple(table.shape)),
             "write one row for each class",
         )

@@ -23,14 +23,14 @@ def write_table(path: str | os.PathLike[str], sample: Sample, keys: Mapping[str,
     Args:
         path: The file.
         sample: The rows.
-        keys: Column → (N,) values of the pool by which a labeller finds a row.
+        keys: Column → values, of the rows without a label, by which a labeller finds them.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["row", *keys, "inclusion", "label"])
-    for at in np.flatnonzero(sample.labels < 0):
-        row = int(sample.rows[at])
-        table.writerow([row, *(column[row] for column in keys.values()), repr(float(sample.inclusion[at])), ""])
+    for line, at in enumerate(np.flatnonzero(sample.labels < 0)):
+        beside = [column[line] for column in keys.values()]
+        table.writerow([int(sample.rows[at]), *beside, repr(float(sample.inclusion[at])), ""])
     with atomic_write(path) as file:
         file.write(text.getvalue().encode())
 

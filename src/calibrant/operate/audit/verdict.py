@@ -14,7 +14,7 @@ from calibrant.errors import InputError, Remedy
 from calibrant.operate.audit.figures import Pool, figure_of
 from calibrant.operate.audit.sample import LEARN, Sample, groups_of
 from calibrant.statistics import Interval
-from calibrant.statistics.labelled import Drawn, Terms, interval_of, terms_of
+from calibrant.statistics.labelled import Terms, interval_of, terms_of
 
 __all__ = ["Audit", "AuditLine", "audit"]
 
@@ -194,25 +194,16 @@ class _Evidence:
                     ),
                 )
             rows = self.rows[chosen]
-            bounds = outlook.low[rows], outlook.high[rows]
-            drawn = self.drawn(chosen, int(members.sum()))
+            bounds = self.pool.bounds(name, rows, temperature=self.temperature)
+            drawn = self.sample.drawn(chosen, pool=int(members.sum()))
             found[full] = terms_of(seen[chosen], outlook.mean[rows], bounds, drawn, float(outlook.mean[members].mean()))
         return found
 
-    def drawn(self, chosen: NDArray[np.bool_], rows: int) -> Drawn:
-        """Return how the labelled rows ``chosen`` were drawn; batches without any are left out."""
-        batches = self.sample.batch[self.seen][chosen]
-        answered = np.bincount(self.sample.batch[self.seen], minlength=self.sample.batches) / np.bincount(
-            self.sample.batch
-        )
-        _, dense = np.unique(batches, return_inverse=True)
-        return Drawn(dense, self.sample.inclusion[self.seen][chosen], rows, answered[batches])
-
     def _binned(self, expected: Floats) -> "_Binned":
-        confidence = np.asarray(_confidence(self.pool), np.float64)
+        confidence = self.pool.outlook("accuracy").mean  # at temperature 1
         edges = EqualWidth(_BINS).edges(_tensor(confidence)).numpy()
         index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, _BINS - 1)
-        drawn = self.drawn(np.ones(len(self.rows), bool), len(self.pool))
+        drawn = self.sample.drawn()
         seen = self.pool.values("accuracy", self.rows, self.labels) - expected[self.rows]
         at, n = index[self.rows], len(self.pool)
         gap = np.bincount(index, confidence - expected, _BINS) / n - np.bincount(at, drawn.weights * seen, _BINS) / n
@@ -275,11 +266,6 @@ class _Binned:
         total, error = float(np.abs(self.gap).sum()), math.sqrt(float(self.variance.sum()))
         reach = _ABSOLUTE * float(np.sqrt(self.variance).sum()) + z * math.sqrt(_ABSOLUTE_VARIANCE) * error
         return total - reach, total + z * error
-
-
-def _confidence(pool: Pool) -> Any:
-    model = pool.model
-    return (model.p if hasattr(model, "p") else model.confidence).detach().cpu().numpy()
 
 
 def _tensor(values: Floats) -> Any:

@@ -1,0 +1,287 @@
+"""Tables of a judge's scores, and of the labels that people gave to some of its rows."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant._core.arguments import check_text
+from calibrant._core.check import check_number, check_sequence, refuse, shown
+from calibrant._core.paths import check_source
+from calibrant._core.paths import shown as place_shown
+from calibrant.data.formats import batches_of
+from calibrant.data.predictions import Predictions
+from calibrant.errors import FileFormatError, InputError, Remedy
+from calibrant.language.log import Log
+
+__all__ = ["Judged", "read_judged"]
+
+Floats = NDArray[np.float64]
+Columns = dict[str, list[Any]]
+
+_YES = {"1", "1.0", "true", "yes", "right", "correct", "c", "a", "first", "model_a", "win"}
+_NO = {"0", "0.0", "false", "no", "wrong", "incorrect", "i", "b", "second", "model_b", "loss"}
+_TIE = {"tie", "tie (bothbad)", "both", "draw", "p"}
+_KEYS = ("id", "system", "first", "second")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows that a judge scored.
+
+    Args:
+        columns: Name → column: id, system or first and second, question if there is one, and whatever else stands there.
+        judge: (N, J) scores in [0, 1].
+        swapped: (N, 1) of the same event, from answers in the other order; None without it.
+        scale: Lowest and highest score, of ratings.
+        source: Where they come from, for messages.
+    """
+
+    columns: Columns
+    judge: Floats
+    swapped: Floats | None
+    scale: tuple[float, float] | None
+    source: str
+
+    @classmethod
+    def of_log(cls, log: Log, predictions: Predictions, *, compared: bool = False) -> "Judged":
+        """Return the rows of a judge's log, as ``yes_no``, ``rating``, ``verbalized`` or ``pairwise`` made predictions of them.
+
+        Args:
+            log: The judge's answers.
+            predictions: Of them.
+            compared: Whether class 0 is the first of two answers, as ``pairwise`` has it.
+        """
+        columns = {name: torch.as_tensor(values).tolist() if isinstance(values, torch.Tensor) else list(values)
+                   for name, values in (predictions.features or {}).items()}  # fmt: skip
+        columns["id"] = [one.id if one.question is None else one.question for one in log]
+        log_odds = (predictions.logits[:, 1] - predictions.logits[:, 0]).double().cpu()
+        if not compared:
+            return cls(columns, log_odds.sigmoid().numpy()[:, None], None, None, log.source)
+        # Both orders' mean and half difference give back each of them; class 0 is the first answer.
+        place = torch.as_tensor(columns.pop("place_effect", [0.0] * len(log_odds)), dtype=torch.float64)
+        judge, swapped = ((-(log_odds + sign * place)).sigmoid().numpy()[:, None] for sign in (1, -1))
+        return cls(
+            columns, judge, swapped if "place_effect" in (predictions.features or {}) else None, None, log.source
+        )
+
+    @property
+    def systems(self) -> Any:
+        """(N,) the system of each row, two of comparisons, or None."""
+        if "first" in self.columns and "second" in self.columns:
+            return self.columns["first"], self.columns["second"]
+        return self.columns.get("system")
+
+    @property
+    def questions(self) -> list[Any] | None:
+        """(N,) the question of each row: systems that answer one question are compared on it; None if each has one row."""
+        found = self.columns.get("question", self.columns["id"])
+        return list(map(str, found)) if len(set(map(str, found))) < len(found) else None
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column.
+
+        Raises:
+            InputError: If there is none of that name.
+        """
+        if name not in self.columns:
+            raise InputError(f"a column of {self.source} ({', '.join(self.columns)})", repr(name), "name one of these")
+        return np.asarray(self.columns[name])
+
+    def with_columns(self, path: str | os.PathLike[str]) -> "Judged":
+        """Return the rows with the columns of a table that has one line for each id."""
+        table = _table(path)
+        _need(table, ("id",), path)
+        place = {str(name): at for at, name in enumerate(table["id"])}
+        if lost := [name for name in self.columns["id"] if str(name) not in place]:
+            raise InputError(f"a line of every row in {place_shown(path)}", f"none for {shown(lost[0])}", "add it")
+        rows = [place[str(name)] for name in self.columns["id"]]
+        added = {name: [values[row] for row in rows] for name, values in table.items() if name != "id"}
+        return replace(self, columns=self.columns | added)
+
+    def samples_merged(self) -> "Judged":
+        """Return one row for each answer: several scores of one are samples of the judge, whose mean is its score."""
+        names = [name for name in _KEYS if name in self.columns]
+        keys = list(zip(*(map(str, self.columns[name]) for name in names), strict=True))
+        first: dict[tuple[str, ...], int] = {}
+        code = np.array([first.setdefault(key, len(first)) for key in keys])
+        if len(first) == len(keys):
+            return self
+        rows = np.unique(code, return_index=True)[1]
+        count = np.bincount(code)[:, None]
+        judge, swapped = (
+            None if one is None else np.column_stack([np.bincount(code, column) for column in one.T]) / count
+            for one in (self.judge, self.swapped)
+        )
+        assert judge is not None
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return replace(self, columns=columns, judge=judge, swapped=swapped)
+
+    def human(self, path: str | os.PathLike[str]) -> tuple[Floats, Floats | None]:
+        """Return what people say of the rows (N, A), −1 where they say nothing, and the labelled rows' probabilities, if they are there.
+
+        The table has the columns id and label, and system where an id has answers of several systems; a row that occurs again is
+        another annotator's, and an empty label is none. The column inclusion is that of ``calibrant sample``.
+
+        Raises:
+            FileFormatError: If a column is missing.
+            InputError: If a label is of a row that the judge did not score, or no label.
+        """
+        table = _table(path)
+        _need(table, ("id", "label"), path)
+        names = [name for name in _KEYS if name in self.columns and name in table]
+        place = _places([list(map(str, self.columns[name])) for name in names], self.source)
+        given: dict[int, list[float]] = {}
+        chance = np.full(len(self.judge), np.nan)
+        for line in range(len(table["id"])):
+            text = table["label"][line]
+            if text is None or not str(text).strip():
+                continue
+            key = tuple(str(table[name][line]) for name in names)
+            if key not in place:
+                raise InputError(
+                    "labels of rows that the judge scored", f"one of {', '.join(key)}", "leave it out, or add its score",
+                    place=place_shown(path),
+                )  # fmt: skip
+            row = place[key]
+            given.setdefault(row, []).append(value_of(text, self._sides(row), self.scale, place_shown(path)))
+            if "inclusion" in table and table["inclusion"][line] is not None:
+                chance[row] = float(table["inclusion"][line])
+        found = np.full((len(self.judge), max(map(len, given.values()), default=1)), -1.0)
+        for row, values in given.items():
+            found[row, : len(values)] = values
+        return found, chance if given and np.isfinite(chance[list(given)]).all() else None
+
+    def _sides(self, row: int) -> tuple[str, str] | None:
+        sides = self.systems
+        return (str(sides[0][row]), str(sides[1][row])) if isinstance(sides, tuple) else None
+
+
+def read_judged(
+    path: str | os.PathLike[str], *, scores: Sequence[str] = ("score",), scale: tuple[float, float] | None = None
+) -> Judged:
+    """Return the rows of a table of a judge's scores.
+
+    Its columns are ``id``; ``system``, or ``first`` and ``second`` for comparisons; the scores; ``swapped``, the judge's verdict
+    on a comparison whose answers were shown in the other order, in words of that order ("A" is then the second system); and any
+    others. Several lines of one answer are samples of the judge, which are averaged.
+
+    Args:
+        path: CSV, TSV, JSON lines, Parquet or Arrow.
+        scores: Columns, one for each judge: in [0, 1], ratings with ``scale``, or words (yes, no, A, B, tie, a system's name).
+        scale: Lowest and highest rating.
+
+    Raises:
+        FileFormatError: If a column is missing.
+        InputError: If a score is none.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("judged.csv").write_text("id,first,second,score,swapped\\nq1,new,old,A,B\\nq2,new,old,B,B\\n")
+        >>> found = read_judged("judged.csv")
+        >>> found.judge[:, 0].tolist(), found.swapped[:, 0].tolist()  # the second verdict depends on the order
+        ([1.0, 0.0], [1.0, 1.0])
+    """
+    scores = [check_text(one, name="each of scores") for one in check_sequence(scores, name="scores")]
+    if not scores:
+        raise refuse("a column of scores", "none", "name one", argument="scores")
+    if scale is not None:
+        low, high = (check_number(one, name="scale") for one in _pair(scale))
+        if low >= high:
+            raise refuse("scale as (lowest, highest)", f"({low:g}, {high:g})", "write (1, 5)", argument="scale")
+    columns = _table(path)
+    _need(columns, ("id", *scores), path)
+    place = place_shown(path)
+    sides: list[tuple[str, str] | None] = [None] * len(columns["id"])
+    if "first" in columns and "second" in columns:
+        sides = [(str(a), str(b)) for a, b in zip(columns["first"], columns["second"], strict=True)]
+    judge = np.column_stack(
+        [[value_of(one, side, scale, place) for one, side in zip(columns[name], sides, strict=True)] for name in scores]
+    )
+    swapped = None
+    if "swapped" in columns:
+        # A system's name means the same in both orders; a place, or a number, is that of the order that was shown.
+        turned = zip(columns["swapped"], sides, strict=True)
+        swapped = np.array(
+            [[float(str(one) == side[0]) if side and str(one) in side else 1 - value_of(one, None, scale, place)]
+             for one, side in turned]
+        )  # fmt: skip
+    if swapped is not None and len(scores) > 1:
+        raise InputError(
+            "one judge with the column swapped", f"{len(scores)}", "leave out the column, or all but one score"
+        )
+    return Judged(columns, judge, swapped, scale, place).samples_merged()
+
+
+def _pair(scale: Any) -> tuple[Any, ...]:
+    ends = check_sequence(scale, name="scale")
+    if len(ends) != 2:
+        raise refuse("scale as (lowest, highest)", shown(scale), "write (1, 5)", argument="scale")
+    return ends
+
+
+def value_of(
+    value: Any, sides: tuple[str, str] | None, scale: tuple[float, float] | None, place: str
+) -> float:  # fmt: skip
+    """Return a score or label in [0, 1]: 1 for right, or for the first of two.
+
+    Raises:
+        InputError: If it is none.
+    """
+    text = str(value).strip()
+    if sides is not None and text in sides:
+        return float(text == sides[0])
+    if scale is not None:
+        low, high = scale
+        try:
+            number = (float(text) - low) / (high - low)
+        except ValueError:
+            number = -1.0
+        expected = f"a rating from {low:g} to {high:g}"
+    else:
+        plain = text.casefold()
+        number = 1.0 if plain in _YES else 0.0 if plain in _NO else 0.5 if plain in _TIE else -1.0
+        if number < 0:
+            try:
+                number = float(text)
+            except ValueError:
+                number = -1.0
+        expected = "a score or label in [0, 1], yes or no, A, B or tie"
+    if not 0 <= number <= 1:
+        raise InputError(
+            expected, repr(text), Remedy("pass scale= for ratings", command="add --ratings 1-5"), place=place
+        )
+    return number
+
+
+def _places(keys: Sequence[Sequence[str]], source: str) -> Mapping[tuple[str, ...], int]:
+    found: dict[tuple[str, ...], int] = {}
+    for row, key in enumerate(zip(*keys, strict=True)):
+        if found.setdefault(key, row) != row:
+            raise InputError(
+                f"labels that name the system too, as {source} has several answers to {key[0]}",
+                "the column id alone", "add the column system to the labels",
+            )  # fmt: skip
+    return found
+
+
+def _table(path: str | os.PathLike[str]) -> Columns:
+    found: Columns = {}
+    for batch in batches_of(check_source(path)):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            found.setdefault(name, []).extend(column.to_pylist())
+    return found
+
+
+def _need(table: Columns, names: Sequence[str], path: str | os.PathLike[str]) -> None:
+    if lost := [name for name in names if name not in table]:
+        raise FileFormatError(
+            f"the columns {' and '.join(names)} in {place_shown(path)}", ", ".join(table) or "no rows",
+            f"name the column so: {lost[0]}",
+        )  # fmt: skip
+    if not table[names[0]]:
+        raise FileFormatError(f"rows in {place_shown(path)}", "none", "check the file")

@@ -1,0 +1,195 @@
+"""How many labels an audit needs, before any is there: labels drawn from the scores themselves stand for those of people."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+
+from calibrant._core.check import refuse
+from calibrant._core.constraints import Integer, NonNegative, Number, Seed, checked
+from calibrant.operate.audit.design import draw, inclusion_probabilities
+from calibrant.operate.audit.figures import FIGURES, Integers, Outlook, Pool, figure_of
+from calibrant.operate.audit.sample import need_pool
+from calibrant.statistics.labelled import Drawn, interval_of, terms_of
+
+__all__ = ["AuditPlan", "AuditPlanPoint", "plan_audit"]
+
+_LEVEL = 0.95
+_FEWEST, _MOST = 50, 20_000  # labels on the curve
+
+
+@dataclass(frozen=True)
+class AuditPlanPoint:
+    """What a number of labels gives.
+
+    Args:
+        labels: Rows that people label.
+        half_width: Expected half-width of the 95 % interval, with rows chosen and corrected by the scores.
+        even: The same of simple random rows, without the scores.
+        money: Price of the labels; None without one.
+    """
+
+    labels: int
+    half_width: float
+    even: float
+    money: float | None
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """Labels against half-widths.
+
+    Args:
+        aim: The figure.
+        curve: Points in ascending order of labels.
+        half_width: The half-width that is wanted, or None.
+        labels: Labels that reach it with the scores' help; None if no half-width is wanted, or 20,000 labels do not reach it.
+        labels_even: Labels that reach it with simple random rows.
+        limit: √(1 − ρ²), with ρ the correlation of a row's value and its expectation: what part of the half-width of simple random
+            rows a prediction alone leaves; choosing the rows gains beyond it.
+        price: Of a label, or None.
+    """
+
+    aim: str
+    curve: tuple[AuditPlanPoint, ...]
+    half_width: float | None
+    labels: int | None
+    labels_even: int | None
+    limit: float
+    price: float | None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the plan as JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        heads = ["labels", "half-width", "without the scores", *(["price"] if self.price is not None else [])]
+        lines = ["  ".join(f"{head:>10}" for head in heads)]
+        for point in self.curve:
+            cells = [f"{point.labels:,}", f"± {point.half_width:.4g}", f"± {point.even:.4g}".rjust(len(heads[2]))]
+            lines.append(
+                "  ".join(f"{cell:>10}" for cell in [*cells, *([] if point.money is None else [f"{point.money:,.2f}"])])
+            )
+        lines.append(
+            f"If the scores are calibrated: their prediction alone leaves {self.limit:.0%} of the half-width (√(1 − ρ²)); the rest is "
+            "gained by the choice of rows."
+        )
+        if self.half_width is not None:
+            told, even = (
+                f"more than {_MOST:,}" if count is None else f"{count:,}" for count in (self.labels, self.labels_even)
+            )
+            cost = "" if self.price is None or self.labels is None else f", {self.labels * self.price:,.2f} in money"
+            lines.append(f"{self.aim} ± {self.half_width:g}: {told} labels{cost}; {even} without the scores")
+        return "\n".join(lines)
+
+
+@checked
+def plan_audit(
+    pool: Any,
+    *,
+    aim: str = "accuracy",
+    half_width: Annotated[float, Number(0, open_low=True)] | None = None,
+    price: NonNegative | None = None,
+    other: Any = None,
+    costs: Any = None,
+    draws: Annotated[int, Integer(2, 10_000)] = 20,
+    seed: Seed = 0,
+) -> AuditPlan:
+    """Return what half-width to expect of ``audit`` for numbers of labels, with and without the scores' help, by simulation.
+
+    It takes the scores at their word: labels are drawn from their probabilities. Calibrate them first, and expect wider intervals
+    where they are wrong.
+
+    Args:
+        pool: As in ``sample``.
+        aim: "accuracy", "error", "nll", "brier" or "cost".
+        half_width: The half-width that is wanted; None gives the curve alone.
+        price: Of one label, in any currency.
+        other: As in ``sample``.
+        costs: As in ``sample``.
+        draws: Simulated audits for each number of labels.
+        seed: Same seed, same plan.
+
+    Raises:
+        InputError: If the figure cannot be computed from the pool, or is no mean of rows.
+
+    Examples:
+        >>> import torch
+        >>> from calibrant import Predictions
+        >>> pool = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 5000))
+        >>> found = plan_audit(pool, half_width=0.04)
+        >>> found.labels < found.labels_even
+        True
+    """
+    figure = figure_of(aim, argument="aim")
+    if figure == "ece":
+        raise refuse(
+            f"aim as one of {', '.join(FIGURES[:-1])}", "ece", "plan(ece=…) plans a limit on it", argument="aim"
+        )
+    source = need_pool(pool, other=other, costs=costs)
+    outlook = source.outlook(figure)
+    rng = np.random.default_rng(seed)
+    curve: list[AuditPlanPoint] = []
+    labels = float(_FEWEST)
+    while True:
+        count = min(round(labels), len(source))
+        audits = [_half_widths(source, figure, outlook, count, rng) for _ in range(draws)]
+        helped, even = (float(np.mean(one)) for one in zip(*audits, strict=True))
+        curve.append(AuditPlanPoint(count, helped, even, None if price is None else count * price))
+        enough = half_width is not None and max(helped, even) <= half_width
+        if enough or count == len(source) or labels * math.sqrt(2) > _MOST:
+            break
+        labels *= math.sqrt(2)
+    within, between = float((outlook.spread**2).mean()), float(outlook.mean.var())
+    limit = math.sqrt(within / (within + between)) if within + between > 0 else 0.0
+    found, without = (
+        None if half_width is None else _needed(curve, half_width, name) for name in ("half_width", "even")
+    )
+    return AuditPlan(figure, tuple(curve), half_width, found, without, limit, price)
+
+
+def _half_widths(
+    pool: Pool, figure: str, outlook: Outlook, count: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return the half-widths of one simulated audit of ``count`` labels, and of as many simple random rows alone."""
+    inclusion = inclusion_probabilities(outlook.spread, count)
+    chosen = draw(inclusion, outlook.mean, rng)
+    random = np.sort(rng.choice(len(pool), count, replace=False))
+    widths = []
+    for rows, chance, helped in ((chosen, inclusion[chosen], True), (random, np.full(count, count / len(pool)), False)):
+        seen = pool.values(figure, rows, _labels(pool, rows, rng))
+        drawn = Drawn(np.zeros(count, np.int64), chance, len(pool))
+        expected = outlook.mean[rows] if helped else np.zeros(count)
+        mean = float(outlook.mean.mean()) if helped else 0.0
+        low, high = interval_of(terms_of(seen, expected, pool.bounds(figure, rows), drawn, mean), alpha=1 - _LEVEL)
+        widths.append((high - low) / 2)
+    return widths[0], widths[1]
+
+
+def _labels(pool: Pool, rows: Integers, rng: np.random.Generator) -> Integers:
+    """Return a label of each row, drawn from its probabilities."""
+    selected = pool.select(rows)
+    ends = selected.probabilities.cumsum(dim=1)
+    picked = torch.searchsorted(ends, torch.from_numpy(rng.random(len(rows)))[:, None] * ends[:, -1:], right=True)[:, 0]
+    labels: Integers = np.minimum(picked.numpy(), ends.shape[1] - 1)
+    return labels if selected.classes is not None else _as_classes(selected, labels)
+
+
+def _as_classes(pool: Pool, right: Integers) -> Integers:
+    """Return the predicted class where it is right, and another class where it is wrong."""
+    predicted = pool.held.predicted
+    assert predicted is not None
+    return np.asarray(np.where(right == 1, predicted.cpu().numpy(), predicted.cpu().numpy() + 1), np.int64)
+
+
+def _needed(curve: list[AuditPlanPoint], half_width: float, name: str) -> int | None:
+    """Return the fewest labels that reach a half-width, which falls as 1 / √labels between two points; None if none does."""
+    before = _FEWEST
+    for point in curve:
+        width: float = getattr(point, name)
+        if width <= half_width:
+            return min(max(before, math.ceil(point.labels * (width / half_width) ** 2)), point.labels)
+        before = point.labels
+    return None

@@ -1,0 +1,87 @@
+"""``calibrant judge``: tables and logs of judges, scores with intervals in words and JSON, and one sentence for a mistake."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.test_options_beside import write_judged
+
+
+def answer(name: str, yes: float) -> str:
+    top = [{"token": "Yes", "logprob": math.log(yes)}, {"token": "No", "logprob": math.log(1 - yes)}]
+    token = {"token": "Yes", "logprob": top[0]["logprob"], "top_logprobs": top}
+    return json.dumps({"id": name, "choices": [{"message": {"content": "Yes"}, "logprobs": {"content": [token]}}]})
+
+
+def test_a_table_and_a_log_of_the_same_verdicts_agree(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_judged(tmp_path)
+    done = run("judge", "judged.csv", "--human", "human.csv", "--by", "length")
+    assert done.exit_code == 0, done.output
+    assert "100 human labels for 200 rows" in done.stdout
+    assert "rank" in done.stdout
+    assert "length=up to" in done.stdout
+    lines = [line.split(",") for line in Path("judged.csv").read_text().splitlines()[1:]]
+    Path("log.jsonl").write_text("\n".join(answer(line[0], 0.98 if line[2] == "1" else 0.02) for line in lines))
+    Path("about.csv").write_text("id,system\n" + "".join(f"{line[0]},{line[1]}\n" for line in lines))
+    told = json.loads(run("judge", "judged.csv", "--human", "human.csv", "--json").stdout)
+    by_log = run("judge", "log.jsonl", "--from", "openai", "--as", "yes-no", "--about", "about.csv", "--human", "human.csv",
+                 "--json")  # fmt: skip
+    assert by_log.exit_code == 0, by_log.output
+    again = json.loads(by_log.stdout)
+    assert set(told) == {
+        "scores", "ranking", "calibration", "bias", "position", "consistent", "refused", "rows", "labels", "human",
+    }  # fmt: skip
+    for name in ("new", "old"):
+        assert again["scores"][name]["estimate"] == pytest.approx(told["scores"][name]["estimate"], abs=1e-6)
+
+
+def test_comparisons_of_a_log_in_both_orders(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    wins = rng.random(120) < 0.7
+    for file, names in (("one.jsonl", "AB"), ("two.jsonl", "BA")):
+        rows = []
+        for number, win in enumerate(wins):
+            p = 0.9 if win else 0.1
+            top = [{"token": names[0], "logprob": math.log(p)}, {"token": names[1], "logprob": math.log(1 - p)}]
+            token = {"token": names[0], "logprob": top[0]["logprob"], "top_logprobs": top}
+            rows.append(
+                {"id": f"c{number}", "choices": [{"message": {"content": "A"}, "logprobs": {"content": [token]}}]}
+            )
+        Path(file).write_text("\n".join(map(json.dumps, rows)))
+    Path("about.csv").write_text("id,first,second\n" + "".join(f"c{i},x,y\n" for i in range(120)))
+    Path("human.csv").write_text("id,label\n" + "".join(f"c{i},{'x' if wins[i] else 'y'}\n" for i in range(60)))
+    done = run("judge", "one.jsonl", "--from", "openai", "--as", "pairwise", "--options", "A,B", "--swapped", "two.jsonl",
+               "--about", "about.csv", "--human", "human.csv", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["consistent"], told["position"]["estimate"]) == (1.0, pytest.approx(0))
+    assert told["scores"]["x"]["low"] <= wins.mean() <= told["scores"]["x"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--kind", "rating"], "no such option"),
+        (["--as", "rating"], "expected only options that have an effect, got --as for a table; add --from"),
+        (["--ratings", "5"], "expected --ratings as LOW-HIGH, got '5'"),
+        (["--by", "place"], "expected a column of judged.csv (id, system, score, second, length), got 'place'"),
+        (["--from", "openai", "--as", "choices"], "expected a judge's answers as yes-no"),
+        (["--from", "openai", "--as", "yes-no", "--missing", "drop"], "write --missing bound"),
+        (["--scores", "length"], "add --ratings"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    more: list[str], message: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_judged(tmp_path)
+    done = run("judge", "judged.csv", "--human", "human.csv", *more)
+    assert done.exit_code == 2
+    assert message.casefold() in " ".join(done.stderr.split()).casefold()
