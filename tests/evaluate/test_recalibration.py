@@ -1,5 +1,6 @@
 """What needs a fit: optimal ECE, refinement, slope and intercept, and the panel of parts."""
 
+import math
 from typing import Any
 
 import pytest
@@ -48,7 +49,9 @@ def test_doing_nothing_mends_nothing() -> None:
 
 def test_groups_stay_in_one_fold_and_too_few_are_refused() -> None:
     groups = torch.arange(2000) // 500
-    assert refinement(model(0.4, groups=groups), folds=4).reliable
+    assert refinement(model(0.4, groups=torch.arange(2000) // 80), folds=4).reliable
+    few = refinement(model(0.4, groups=groups), folds=4)  # four groups tell nothing of a gain, whatever its size
+    assert (few.reliable, few.calibration.low, few.calibration.high) == (False, -math.inf, math.inf)
     with pytest.raises(InputError, match=r"at most as many folds as rows or groups \(4\), got 5"):
         refinement(model(0.4, groups=groups))
     with pytest.raises(InputError, match="expected score"):

@@ -18,6 +18,7 @@ __all__ = ["Comparison", "ComparisonRow", "compare"]
 
 from calibrant.data.checks import Data, need_rows
 
+_OF_SQUARES = "the test is of Σ (w gap)² over bins, not of the ECE: with few bins far off it is larger at equal ECE"
 SMALL = 1e-3  # differences below are told in two significant digits
 
 
@@ -34,7 +35,7 @@ class ComparisonRow:
         high: Upper end, or None.
         p_value: That there is no difference, corrected for the number of metrics (Holm), or None.
         winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
-        note: Why there is no test, and how many rows would do; empty if there is one, or no number of rows would do.
+        note: What the test is of, where it is not of the figure beside it; else why there is none, and how many rows would do.
     """
 
     metric: str
@@ -117,6 +118,10 @@ def compare(
             replace(row, note=note) if row.p_value is None and _needs_errors(m) else row
             for row, m in zip(rows, chosen, strict=True)
         ]
+    rows = [
+        replace(row, note=_OF_SQUARES) if row.p_value is not None and isinstance(m, SquaredGaps) else row
+        for row, m in zip(rows, chosen, strict=True)
+    ]
     return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), a.count, level)
 
 
@@ -216,9 +221,11 @@ def verdict_of(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], *, leve
     names = [type(metric).__name__ for metric in metrics]
     untested = [name for name, row in zip(names, rows, strict=True) if row.p_value is None]
     tail = f" Not tested: {', '.join(untested)}." if untested else ""
-    notes = [name for name, row in zip(names, rows, strict=True) if row.note]
+    notes = [name for name, row in zip(names, rows, strict=True) if row.note and row.p_value is None]
     if notes:
-        tail += f" For {_list(notes)} {next(row.note for row in rows if row.note)}."
+        tail += f" For {_list(notes)} {next(row.note for row in rows if row.note and row.p_value is None)}."
+    if any(row.winner and row.note for row in rows):
+        tail += f" For SquaredGaps {_OF_SQUARES}."
     parts: dict[str, list[str]] = {"a": [], "b": []}
     for name, row, metric in zip(names, rows, metrics, strict=True):
         if row.winner is not None:

@@ -19,7 +19,7 @@ from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.statistics.interval import Interval, normal_quantile
-from calibrant.statistics.means import mean_of, paired_test
+from calibrant.statistics.means import FEWEST_COMPARED, mean_of, paired_test, scarce_errors
 from calibrant.statistics.paired import PairedTest
 
 __all__ = ["CalibrationLine", "OptimalECE", "Refinement", "calibration_line", "optimal_ece", "refinement"]
@@ -163,9 +163,15 @@ def refinement(
         after[part == fold] = metric.rows(predictions[part == fold].calibrated_by(fitted)).cpu()
     before = metric.rows(predictions).cpu()
     counts = predictions.weights
+    total, left = mean_of(before, counts), mean_of(after, counts)
+    if (
+        scarce_errors(predictions, predictions) is not None
+    ):  # a recalibrated row keeps its decision, or nearly every one does
+        why = f"none: fewer than {FEWEST_COMPARED} wrong decisions"
+        return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
     gain: PairedTest = paired_test(before - after, groups=predictions.groups, level=level, weight=counts)[0]
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{folds}-fold cross-fitting, paired Student's t")
-    return Refinement(mean_of(before, counts), mean_of(after, counts), interval, gain.low > 0)
+    return Refinement(total, left, interval, gain.low > 0)
 
 
 def _need_labelled(predictions: Any, *, what: str) -> Tensor:

@@ -15,7 +15,7 @@ from calibrant.data.formats import WRITABLE
 from calibrant.data.predictions import BinaryPairs, Predictions
 from calibrant.report.model import Model, Subject
 from calibrant.report.verdict import Verdict
-from calibrant.statistics.means import paired_test
+from calibrant.statistics.means import paired_test, scarce_errors
 from calibrant.statistics.paired import paired_bootstrap
 
 __all__ = [
@@ -98,7 +98,7 @@ def loss_rows(data: Data) -> Tensor:
 
 
 def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | None:
-    """Return the paired gain in log-loss, or None if it is infinite or there is only one row or group.
+    """Return the paired gain in log-loss, or None where it is infinite, or too few decisions are wrong to test it (``scarce_errors``).
 
     Args:
         before: The predictions to compare with.
@@ -106,13 +106,9 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
         against: Name of ``before`` in sentences.
         draws: Bootstrap resamples; whole groups are resampled where rows have groups. Weighted rows have the t-test's interval.
     """
-    counted = need_rows(before, what="the gain in log-loss")
-    difference = loss_rows(counted) - loss_rows(need_rows(after, what="the gain in log-loss"))
-    if draws < 2 or not bool(torch.isfinite(difference).all()):
-        return None
-    groups = counted.groups
-    units = len(difference) if groups is None else len(torch.unique(groups))
-    if units < 2:
+    counted, calibrated = (need_rows(data, what="the gain in log-loss") for data in (before, after))
+    difference, groups = loss_rows(counted) - loss_rows(calibrated), counted.groups
+    if draws < 2 or not bool(torch.isfinite(difference).all()) or scarce_errors(counted, calibrated) is not None:
         return None
     test = (
         paired_bootstrap(difference, groups=groups, draws=draws)[0]

@@ -36,6 +36,7 @@ from calibrant.scale.passes import ParquetSource, Passes
 from calibrant.scale.rows import ParquetRows, Shard
 from calibrant.scale.stream import Moments, Progress, States, metric_passes, one_pass, sums_of
 from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import FEWEST_COMPARED
 from calibrant.statistics.null import CELLS
 
 __all__ = ["diagnose_streamed"]
@@ -125,7 +126,7 @@ def diagnose_streamed(
         measured,
         class_name=lambda k: name_of_class(k, class_names, event=rows.classes == 2),
         margin=margin,
-        gains=_gains(states[0]),
+        gains=_gains(states[0], states[-1]),
         fingerprint=states[0][Digest()].fingerprint,
         remarks=[_OMITTED] + ([_MANY_GROUPS] if states[-1][ByGroup()].dropped else []),
         audit=groups,
@@ -184,9 +185,10 @@ def _clustered(states: States) -> bool:
     return bool(len(groups.keys) or groups.dropped)
 
 
-def _gains(states: States) -> list[Gain]:
-    """Return the calibrator's gain over doing nothing; none for rows with groups, for which its interval does not hold."""
-    if _clustered(states):
+def _gains(states: States, after: States) -> list[Gain]:
+    """Return the calibrator's gain over doing nothing; none for rows with groups, or few errors, for which it does not hold."""
+    wrong = min(float(one[Moments(_MEANS[0])].decided[0, 0]) for one in (states, after))
+    if _clustered(states) or wrong < FEWEST_COMPARED:
         return []
     sums = [state for metric, state in states.items() if isinstance(metric, LossGain)]
     found = [

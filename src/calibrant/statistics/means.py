@@ -456,25 +456,26 @@ def _effective(data: Predictions | BinaryPairs, chosen: Tensor) -> float:
     return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
 
 
-def need_groups(groups: Tensor | None, *, what: object) -> None:
+def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> None:
     """Raise if there are too few groups for an interval or a null distribution.
 
     Args:
         groups: (N,) group of each row, or None.
         what: The metric, for the message.
+        least: How many of equal size are needed.
 
     Raises:
-        NoIntervalError: If there are fewer than ten groups, or unequal ones that are worth fewer.
+        NoIntervalError: If there are fewer, or unequal ones that are worth fewer.
     """
     if groups is None:
         return
     check_row_tensor(groups, name="groups")
     sizes = torch.unique(groups, return_counts=True)[1]
     # rounding must not refuse ten groups of equal size
-    if (effective := Clusters.of(sizes).effective) < FEWEST - 1e-6:
-        worth = "" if len(sizes) < FEWEST else f" that are worth {effective:.1f} of equal size"
+    if (effective := Clusters.of(sizes).effective) < least - 1e-6:
+        worth = "" if len(sizes) < least else f" that are worth {effective:.1f} of equal size"
         raise NoIntervalError(
-            f"at least {FEWEST} groups of rows for the uncertainty of {shown(what, most=200)}",
+            f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
             f"{len(sizes)}{worth}",
             "measure on more groups",
         )

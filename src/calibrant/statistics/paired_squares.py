@@ -32,6 +32,7 @@ from calibrant.errors import NoIntervalError
 from calibrant.statistics._results import PairedTest
 from calibrant.statistics.clusters import cluster_sums
 from calibrant.statistics.interval import normal_quantile
+from calibrant.statistics.means import need_groups
 from calibrant.statistics.squares import BinnedRows
 
 __all__ = ["paired_square_test"]
@@ -93,11 +94,7 @@ def _check_pair(a: Any, b: Any, groups: Any) -> None:
         raise refuse("a and b on the same rows", f"{a.p.shape[0]} and {b.p.shape[0]}", "compare one test set")
     if groups is not None:
         check_row_tensor(groups, name="groups", rows=a.p.shape[0])
-        count = int(torch.unique(groups).shape[0])
-        if count < FEWEST_GROUPS:
-            raise NoIntervalError(
-                f"at least {FEWEST_GROUPS} groups of rows to test squared gaps on", f"{count}", "measure on more groups"
-            )
+        need_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
     if a.p.shape[0] < 2:
         raise NoIntervalError("at least two rows to compare on", "one", "compare on more")
 
