@@ -29,6 +29,7 @@ def count(model: nn.Module) -> int:
         ("WideResNet", {"classes": 10}, 36_481_434),
         ("DenseNet", {"classes": 10}, 6_956_298),
         ("VGG", {"classes": 10}, 14_728_266),
+        ("PooledTextCNN", {"classes": 20, "vocabulary": 20_000}, 247_316),
     ],
 )
 def test_parameter_counts_are_the_published_ones(name: str, options: dict[str, Any], parameters: int) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from calibrant._core.arguments import check_mapping
-from calibrant._core.check import check_count, check_number, refuse, shown
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Natural, Share, checked
 from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
-from calibrant.study.models._sizes import check_sizes
+from calibrant.study.models._sizes import Size
 
 __all__ = ["BertClassifier"]
 
@@ -36,23 +37,21 @@ class BertClassifier(nn.Module):
         Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.
     """
 
+    @checked
     def __init__(
         self,
-        classes: int,
+        classes: Size,
         weights: str | None = None,
         config: Mapping[str, Any] | None = None,
-        vocabulary: int | None = None,
-        padding: int = 0,
-        dropout: float = 0.1,
+        vocabulary: Size | None = None,
+        padding: Natural = 0,
+        dropout: Share = 0.1,
     ) -> None:
         super().__init__()
         try:
             from transformers import BertConfig, BertModel
         except ImportError as error:
             raise MissingExtraError("transformers", extra="transformers") from error
-        check_sizes(classes=classes, **({} if vocabulary is None else {"vocabulary": vocabulary}))
-        check_count(padding, name="padding", low=0)
-        check_number(dropout, name="dropout", low=0, high=1)
         fields = check_mapping(config, name="config", example="{'hidden_size': 128}")
         if weights is not None and not (isinstance(weights, str) and weights):
             raise refuse("weights as the name or folder of a BERT", shown(weights), "pass a string")

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_choice
+from calibrant._core.constraints import checked
 from calibrant.errors import InputError
-from calibrant.study.models._sizes import check_sizes
+from calibrant.study.models._sizes import Size
 from calibrant.study.models.resnet import Basic, normal_by_outputs
 
 __all__ = ["VGG", "DenseNet", "SmallCNN", "WideResNet"]
@@ -52,14 +52,14 @@ class WideResNet(nn.Module):
         Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
     """
 
+    @checked
     def __init__(
-        self, classes: int, depth: int = 26, widen: int = 10, norm: Literal["after", "before"] = "after"
+        self, classes: Size, depth: Size = 26, widen: Size = 10, norm: Literal["after", "before"] = "after"
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, depth=depth, widen=widen)
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
-        after = check_choice(norm, name="norm", choices=("after", "before")) == "after"
+        after = norm == "after"
         layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
         layers += [nn.BatchNorm2d(16), nn.ReLU()] if after else []
         block: type[Basic] | type[WideBlock] = Basic if after else WideBlock
@@ -109,9 +109,9 @@ class DenseNet(nn.Module):
         Huang et al. 2017, Table 1.
     """
 
-    def __init__(self, classes: int, growth: int = 32) -> None:
+    @checked
+    def __init__(self, classes: Size, growth: Size = 32) -> None:
         super().__init__()
-        check_sizes(classes=classes, growth=growth)
         width = 2 * growth
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
         for stage, count in enumerate((6, 12, 24, 16)):
@@ -140,9 +140,9 @@ class VGG(nn.Module):
         Simonyan & Zisserman 2015, configuration D.
     """
 
-    def __init__(self, classes: int) -> None:
+    @checked
+    def __init__(self, classes: Size) -> None:
         super().__init__()
-        check_sizes(classes=classes)
         layers: list[nn.Module] = []
         inputs = 3
         for width in VGG16:
@@ -167,9 +167,9 @@ class SmallCNN(nn.Module):
         width: Channels of the first layer.
     """
 
-    def __init__(self, classes: int, width: int = 16) -> None:
+    @checked
+    def __init__(self, classes: Size, width: Size = 16) -> None:
         super().__init__()
-        check_sizes(classes=classes, width=width)
         self.features = nn.Sequential(
             nn.Conv2d(3, width, 3, 1, 1),
             nn.ReLU(),

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from calibrant.study.models._sizes import check_sizes, check_widths
+from calibrant._core.constraints import checked
+from calibrant.study.models._sizes import Size
 
 __all__ = ["MLP"]
 
@@ -22,10 +23,10 @@ class MLP(nn.Module):
         InputError: If a size is not an integer ≥ 1.
     """
 
-    def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
+    @checked
+    def __init__(self, classes: Size, inputs: Size, hidden: Sequence[Size] = (128, 128)) -> None:
         super().__init__()
-        check_sizes(classes=classes, inputs=inputs)
-        widths = [inputs, *check_widths(hidden, name="hidden")]
+        widths = [inputs, *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]

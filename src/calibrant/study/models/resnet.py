@@ -1,6 +1,5 @@
 """Residual networks: the 64-wide ones of Mukhoti et al. for small or large images, and He et al.'s thin ones for CIFAR."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -8,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core.check import check_choice
+from calibrant._core.constraints import checked
 from calibrant.errors import InputError
-from calibrant.study.models._sizes import check_sizes, check_widths
+from calibrant.study.models._sizes import Size, Three
 
 __all__ = ["ResNet", "ThinResNet"]
 
@@ -109,19 +109,17 @@ class ResNet(nn.Module):
         He et al. 2016, Table 1; Mukhoti et al. 2020, code, Net/resnet.py and Net/resnet_tiny_imagenet.py.
     """
 
+    @checked
     def __init__(
         self,
-        classes: int,
-        depth: int = 18,
+        classes: Size,
+        depth: Size = 18,
         stem: Literal["small", "imagenet"] = "small",
-        pool: int = 1,
+        pool: Size = 1,
         init: Literal["torch", "normal"] = "torch",
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, depth=depth, pool=pool)
-        check_choice(init, name="init", choices=("torch", "normal"))
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
-        check_choice(stem, name="stem", choices=("small", "imagenet"))
         if stem == "small":
             first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
         else:
@@ -156,13 +154,11 @@ class ThinResNet(nn.Module):
         He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
     """
 
+    @checked
     def __init__(
-        self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: Literal[1, 2] = 1
+        self, classes: Size, depth: Size = 32, widths: Three = (16, 32, 64), stride: Literal[1, 2] = 1
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, depth=depth, stride=stride)
-        widths = check_widths(widths, name="widths", count=3)
-        check_choice(str(stride), name="stride", choices=("1", "2"))
         if depth < 8 or (depth - 2) % 6:
             raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)

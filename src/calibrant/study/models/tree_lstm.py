@@ -1,12 +1,14 @@
 """Binary constituency Tree-LSTM, computed level by level over all trees of a batch."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_flag, check_number, check_row_tensor
-from calibrant.errors import InputError
+from calibrant._core.constraints import Number, checked
 from calibrant.study.data._trees import TreeBatch
-from calibrant.study.models._sizes import check_sizes
+from calibrant.study.models._sizes import Size
+from calibrant.study.models.text import word_vectors
 
 __all__ = ["TreeLSTM"]
 
@@ -32,25 +34,19 @@ class TreeLSTM(nn.Module):
         Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
     """
 
+    @checked
     def __init__(
         self,
-        classes: int,
-        vocabulary: int,
-        embedding: int = 100,
-        hidden: int = 120,
+        classes: Size,
+        vocabulary: Size,
+        embedding: Size = 100,
+        hidden: Size = 120,
         vectors: Tensor | None = None,
         output_gate: bool = True,
-        dropout: float = 0.0,
+        dropout: Annotated[float, Number(0, 1, open_high=True)] = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, hidden=hidden)
-        check_number(dropout, name="dropout", low=0, high=1, open_high=True)
-        check_flag(output_gate, name="output_gate")
-        if vectors is not None:
-            _check_vectors(vectors, vocabulary=vocabulary, embedding=embedding)
-        self.embedding = nn.Embedding(vocabulary, embedding)
-        if vectors is not None:
-            self.embedding.weight.data.copy_(vectors)
+        self.embedding = word_vectors(vocabulary, embedding, vectors)
         self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
         self.output_gate = output_gate
         if output_gate:
@@ -79,16 +75,3 @@ class TreeLSTM(nn.Module):
         cell = torch.sigmoid(i) * torch.tanh(u)
         cell = cell + torch.sigmoid(f_left) * left_cell + torch.sigmoid(f_right) * right_cell
         return (torch.sigmoid(o) * torch.tanh(cell) if self.output_gate else torch.tanh(cell)), cell
-
-
-def _check_vectors(vectors: Tensor, *, vocabulary: int, embedding: int) -> None:
-    """Raise unless ``vectors`` are (vocabulary, embedding) floating numbers."""
-    rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
-    if numbers != embedding:
-        raise InputError(
-            f"word vectors of {embedding} numbers",
-            f"{numbers}",
-            f"set embedding to {numbers}, or get vectors of {embedding}",
-        )
-    if rows != vocabulary:
-        raise InputError(f"word vectors of {vocabulary} words", f"{rows}", "set vocabulary to that")
