@@ -142,7 +142,9 @@ def deep_text(p: Plain, words: Tensor) -> Tensor:
 
 
 def pooled_text(p: Plain, words: Tensor) -> Tensor:
-    x = relu(p.conv(p.embed(words)))[..., 2:-2].unfold(2, 5, 1).amax(3)  # the inner part is the convolution without padding
+    x = (
+        relu(p.conv(p.embed(words)))[..., 2:-2].unfold(2, 5, 1).amax(3)
+    )  # the inner part is the convolution without padding
     x = relu(p.conv(x))[..., 2:-2].unfold(2, 5, 1).amax(3)
     return p.linear(relu(p.linear(relu(p.conv(x))[..., 2:-2].amax(2))))
 

@@ -89,7 +89,7 @@ def train_aloud(study: Study, store: Store, *, workers: int) -> None:
             continue
         done, recipe = step.done, step.cell.recipe
         run = store.load(recipe)
-        fits = Fits([run.validation], [run.test], store.trajectory(recipe)[-1:])
+        fits = Fits([run.validation], [run.test], [store.trajectory(recipe)])
         error, ece, at_t = (100 * fits.value(name) for name in ("error", "ece", "ece_at_t"))
         screen.print(
             f"{done:3}/{step.total} {step.cell.objective:<19} seed {recipe.seed} fold {recipe.fold}  error {error:4.1f} %  ECE "

@@ -42,7 +42,7 @@ def _these(names: list[str]) -> str:
 
 def _typed(value: Any, hint: Any, *, where: str) -> Any:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):
         return None if value is None else _typed(value, inner[0], where=where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
@@ -52,6 +52,8 @@ def _typed(value: Any, hint: Any, *, where: str) -> Any:
         return from_table(hint, value, where=where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return check_number(value, name=where)
+    if origin is typing.Literal:  # the class itself checks which
+        return value
     expected = Mapping if origin is not None else hint
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is not bool):
         raise InputError(f"{getattr(expected, '__name__', expected)} for {where}", f"{shown(value)}", "correct it")

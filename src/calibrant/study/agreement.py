@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Annotated
 
-from calibrant._core.arguments import check_kind, check_list_of
+from calibrant._core.constraints import Kind, checked
 from calibrant.study.measures import MEASURES
-from calibrant.study.recipe import Study, check_study_kind
+from calibrant.study.recipe import AnyStudy
 from calibrant.study.tables import Summary
 
 __all__ = ["Agreement", "agreements", "printed_beside"]
 
+AnySummary = Annotated[Summary, Kind(Summary, "pass one of study.summarise")]
 ONE = "T = 1"  # compared with fitted temperatures: above 1 the model is over-confident, below under-confident
 
 
@@ -31,21 +33,21 @@ class Agreement:
     disagree: tuple[tuple[str, str], ...]
 
 
-def printed_beside(study: Study, line: Summary) -> dict[str, float]:
+@checked
+def printed_beside(study: AnyStudy, line: AnySummary) -> dict[str, float]:
     """Return the figures printed in the paper for one line of our table: measure → value.
 
     Args:
         study: The study.
         line: A line of its table.
     """
-    check_study_kind(study)
-    check_kind(line, Summary, name="line", remedy="pass one of study.summarise")
     like = {setting.label: setting.like for setting in study.settings}
     places = {"", line.setting, like.get(line.setting) or line.setting}
     return {p.measure: p.value for p in study.published if p.objective == line.objective and p.setting in places}
 
 
-def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
+@checked
+def agreements(study: AnyStudy, lines: Sequence[AnySummary]) -> list[Agreement]:
     """Return for each setting and measure which pairs of objectives have the paper's order; ties in print are left out.
 
     For temperatures, T = 1 is compared as one more objective, which tells over- from under-confidence.
@@ -54,8 +56,6 @@ def agreements(study: Study, lines: Sequence[Summary]) -> list[Agreement]:
         study: The study.
         lines: The result of ``summarise``, with the published measures.
     """
-    check_study_kind(study)
-    check_list_of(lines, Summary, name="lines", remedy="pass what study.summarise returned")
     found = []
     for setting in dict.fromkeys(line.setting for line in lines):
         rows = [(line, printed_beside(study, line)) for line in lines if line.setting == setting]

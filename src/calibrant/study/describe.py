@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from calibrant._core.constraints import checked
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study._optim import rate_factor
 from calibrant.study._papers import known_papers
 from calibrant.study.data import DATA_SETS, TOKENISED
 from calibrant.study.data.images import PAD, SOURCES, Options
 from calibrant.study.data.preview import preview
-from calibrant.study.recipe import Cell, Study, check_study_kind
+from calibrant.study.recipe import AnyStudy, Cell, Study
 from calibrant.study.resolve import make_model
 
 __all__ = ["Choice", "describe"]
@@ -45,7 +46,8 @@ class Choice:
     whose: str = ""
 
 
-def describe(study: Study) -> list[Choice]:
+@checked
+def describe(study: AnyStudy) -> list[Choice]:
     """Return every choice of a study beside that of the papers and of their code; ours are generated from the study.
 
     Args:
@@ -57,7 +59,6 @@ def describe(study: Study) -> list[Choice]:
         >>> found["clipping"]
         'gradient norm 2; SST Tree-LSTM: none'
     """
-    check_study_kind(study)
     known = known_papers()
     cells = {(cell.setting, cell.objective): cell for cell in reversed(list(study.cells()))}
     here = {name: say(study, list(reversed(cells.values()))) for name, say in HERE.items()}
@@ -167,7 +168,7 @@ def _initialisation(cell: Cell) -> str:
 
 def _optimiser(cell: Cell) -> str:
     plan = cell.recipe.training
-    parts = [plan.optimizer]
+    parts: list[str] = [plan.optimizer]
     if plan.optimizer == "sgd":
         parts.append(f"momentum {plan.momentum:g}")
     if plan.nesterov:

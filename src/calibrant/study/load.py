@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._core.files import read_text, reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study._checks import check_falls, check_figure, check_key, check_once, check_value
+from calibrant.study._checks import check_key, check_once
 from calibrant.study._papers import known_papers
 from calibrant.study._tables import from_table
 from calibrant.study.data.own import own_names
@@ -233,10 +233,10 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     for measure in [p.measure for p in study.published] + [claim.measure for claim in study.claims]:
         check_key(measure, name=f"measure in {where}", known=MEASURES)
     for claim in study.claims:
-        check_falls(claim.falls, text=claim.text)
+        _check_falls(claim.falls, text=claim.text)
     for one in study.published:
         name = f"the published {one.measure} of {one.objective!r}"
-        check_value(one.value, name=name, percent=MEASURES[one.measure].percent)
+        _check_value(one.value, name=name, percent=MEASURES[one.measure].percent)
     check_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
     for paper in study.papers:
         check_choice(paper, name=f"papers of {where}", choices=known_papers())
@@ -244,7 +244,7 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
         check_choice(name, name=f"columns of {where}", choices=COLUMNS)
     for figure in study.figures:
         check_choice(figure.kind, name=f"kind of figure {figure.name!r}", choices=FIGURE_KINDS)
-        check_figure(figure, settings=study.settings)
+        _check_figure(figure, settings=study.settings)
     objectives = objectives | {objective.label for objective in study.objectives}
     named = [p.objective for p in study.published] + [name for claim in study.claims for name in claim.falls]
     named += [name for figure in study.figures for name in figure.objectives]
@@ -260,3 +260,45 @@ def _check_names(study: Study, objectives: set[Any], settings: set[Any], *, wher
     for name in [*named, *(figure.setting for figure in study.figures)]:
         if name not in settings:
             raise InputError(f"a setting of {where}", f"{name!r}", "add it or correct the name")
+
+
+def _check_falls(falls: Sequence[str], *, text: str) -> None:
+    """Raise unless a claim orders at least two different objectives.
+
+    Raises:
+        InputError: If it names fewer than two, or one twice.
+    """
+    if len(falls) < 2 or len(set(falls)) < len(falls):
+        raise refuse(
+            f"two or more different objectives in falls of the claim {text!r}", shown(list(falls)), "name them"
+        )
+
+
+def _check_value(value: float, *, name: str, percent: bool) -> None:
+    """Raise unless a published figure is finite, and a fraction where it is one.
+
+    Raises:
+        InputError: If it is NaN or infinite, or a percentage where a fraction is expected.
+    """
+    check_number(value, name=name)
+    if percent and not 0 <= value <= 1:
+        raise refuse(f"{name} as a fraction in [0, 1]", f"{value:g}", "divide percentages by 100, or use [[printed]]")
+
+
+def _check_figure(figure: Any, *, settings: Sequence[Any]) -> None:
+    """Raise if a figure of a study would always be empty.
+
+    Args:
+        figure: A ``FigureSpec``.
+        settings: The study's settings.
+
+    Raises:
+        InputError: With what it needs.
+    """
+    drawn = [setting for setting in settings if figure.setting in ("", setting.label)]
+    if figure.kind == "ood" and drawn and not any(setting.data.get("ood") for setting in drawn):
+        raise refuse(
+            f"data with ood sets for the figure {figure.name!r}", "none", 'write ood = ["gaussian-noise"] under data'
+        )
+    if figure.kind == "sweep" and not figure.sweep:
+        raise refuse(f"sweep of the figure {figure.name!r}", "none", 'write sweep = [["FocalLoss", "gamma"]]')

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import checked
 from calibrant._core.files import reason_of
 from calibrant.errors import CalibrantError, FileFormatError, InputError, UsageWarning
 from calibrant.study import models
-from calibrant.study._checks import check_sizes_of_data
 from calibrant.study._optim import make_optimizers
 from calibrant.study.data import DATA_SETS, TOKENISED
 from calibrant.study.data.preview import example_batch, preview
-from calibrant.study.recipe import Cell, Recipe, Study, check_study_kind
+from calibrant.study.recipe import AnyStudy, Cell, Recipe
 from calibrant.study.resolve import find_model, make_loss, make_model
 
 __all__ = ["check_folders", "check_study", "missing_folders"]
@@ -25,7 +26,8 @@ __all__ = ["check_folders", "check_study", "missing_folders"]
 ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
 
 
-def check_study(study: Study) -> None:
+@checked
+def check_study(study: AnyStudy) -> None:
     """Raise if a data set, a network, a loss or an optimiser of a study cannot be built.
 
     Options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
@@ -41,7 +43,6 @@ def check_study(study: Study) -> None:
         >>> from calibrant.study import load_study
         >>> check_study(load_study("digits"))
     """
-    check_study_kind(study)
     done: set[str] = set()
     for cell in study.cells():
         recipe = cell.recipe
@@ -101,7 +102,7 @@ def _check_network(cell: Cell) -> None:
         ):  # not loaded here: that may need a download, or take long
             find_model(recipe.model)
             return
-        check_sizes_of_data(recipe.model, sizes)
+        _check_sizes_of_data(recipe.model, sizes)
         with torch.device("meta"):
             network = make_model(recipe.model, sizes=sizes)
         make_optimizers(network, recipe.training)
@@ -158,3 +159,14 @@ def _named(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{error} (in {place})") from error
+
+
+def _check_sizes_of_data(model: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    """Raise if a recipe gives its network another number of classes or inputs than the data have.
+
+    Raises:
+        InputError: With the option and the number that the data have.
+    """
+    for key in ("classes", "inputs"):
+        if key in model and key in sizes and model[key] != sizes[key]:
+            raise refuse(f"{key} = {sizes[key]}, as the data have", shown(model[key]), f"leave {key} out of the model")

@@ -5,18 +5,36 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from calibrant._core.arguments import check_kind, check_list_of, check_mapping
-from calibrant._core.check import check_choice, check_count, check_flag, check_number, check_sequence, refuse, shown
+from calibrant._core.arguments import check_mapping
+from calibrant._core.calls import PublicCalls
+from calibrant._core.check import refuse, shown
 from calibrant._core.config import to_plain
+from calibrant._core.constraints import (
+    Count,
+    Each,
+    Fits,
+    IsText,
+    Kind,
+    Natural,
+    NonNegative,
+    Number,
+    Positive,
+    Seed,
+    Text,
+)
 from calibrant.errors import InputError
-from calibrant.study._checks import check_file_name, check_once, check_optimizer, check_seed_of_study
+from calibrant.study._checks import check_file_name, check_once
 from calibrant.study._tables import from_table
 
 __all__ = ["Cell", "Claim", "FigureSpec", "Objective", "Published", "Recipe", "Setting", "Study", "Training"]
 
 Plain = Mapping[str, Any]
+Table = Annotated[Plain, Kind(Mapping, "write {'type': …} and its arguments", "a table")]
+FileName = Annotated[str, Fits(check_file_name, "a file name", ("", ".a", "a/b", 3))]
+Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
+LOADED = "load a study with load_study"  # which makes the parts of one
 MOST_FOLDS = 10_000
 FIGURE_KINDS = (
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses",
@@ -24,7 +42,7 @@ FIGURE_KINDS = (
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(metaclass=PublicCalls):
     """The configuration of a training. Every choice that affects results is a field here.
 
     Args:
@@ -59,62 +77,47 @@ class Training:
         checkpoint_every: Epochs between checkpoints; 0 writes none.
     """
 
-    epochs: int
-    batch: int
-    optimizer: str = "sgd"
-    lr: float = 0.1
-    momentum: float = 0.0
+    epochs: Count
+    batch: Count
+    optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
+    lr: NonNegative = 0.1
+    momentum: Annotated[float, Number(0, 1, open_high=True)] = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
+    weight_decay: NonNegative = 0.0
     rates: Plain = field(default_factory=dict)
-    plain: tuple[str, ...] = ()
-    schedule: str = "steps"
-    milestones: tuple[int, ...] = ()
-    decay: float = 0.1
+    plain: tuple[Text, ...] = ()
+    schedule: Literal["steps", "cosine"] = "steps"
+    milestones: tuple[Natural, ...] = ()
+    decay: NonNegative = 0.1
     step_first: bool = False
-    reduction: str = "mean"
-    loss_factor: float = 1.0
-    clip: float | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    loss_factor: Positive = 1.0
+    clip: Positive | None = None
     drop_last: bool = False
-    select: str = "last"
-    precision: str = "32-true"
+    select: Literal["last", "accuracy", "calibrated_nll"] = "last"
+    precision: Precision = "32-true"
     channels_last: bool = False
-    devices: int = 1
-    threads: int = 1
-    measure_every: int = 1
-    checkpoint_every: int = 10
+    devices: Count = 1
+    threads: Count = 1
+    measure_every: Count = 1
+    checkpoint_every: Natural = 10
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "devices", "threads", "measure_every"):
-            check_count(getattr(self, name), name=name)
-        check_choice(self.optimizer, name="optimizer", choices=("sgd", "adam", "adamw", "adagrad"))
-        check_choice(self.schedule, name="schedule", choices=("steps", "cosine"))
-        check_choice(self.reduction, name="reduction", choices=("mean", "sum"))
-        check_choice(self.select, name="select", choices=("last", "accuracy", "calibrated_nll"))
-        for name in ("lr", "weight_decay", "decay"):
-            check_number(getattr(self, name), name=name, low=0)
-        for name in ("nesterov", "step_first", "drop_last", "channels_last"):
-            check_flag(getattr(self, name), name=name)
-        for name in ("loss_factor", *(("clip",) if self.clip is not None else ())):
-            check_number(getattr(self, name), name=name, low=0, open_low=True)
-        for milestone in check_sequence(self.milestones, name="milestones"):
-            check_count(milestone, name="each of milestones", low=0)
-        check_count(self.checkpoint_every, name="checkpoint_every", low=0)
-        check_mapping(self.rates, name="rates", example="{'embedding': 0.1}")
-        check_optimizer(self)
-        self._check_plain()
-
-    def _check_plain(self) -> None:
-        prefixes = check_sequence(self.plain, name="plain")
-        for prefix in prefixes:
-            if not isinstance(prefix, str) or prefix not in self.rates:
+        for prefix, rate in check_mapping(self.rates, name="rates", example="{'embedding': 0.1}").items():
+            Number(0).check(rate, f"the rate of {prefix!r}", self)
+        if self.optimizer != "sgd" and (self.momentum or self.nesterov):
+            raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(self.optimizer), "leave them out")
+        if self.nesterov and not self.momentum:
+            raise refuse("momentum > 0 with nesterov", "0", "set momentum, or leave nesterov out")
+        for prefix in self.plain:
+            if prefix not in self.rates:
                 raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
-        if prefixes and (self.clip is not None or self.devices > 1):
+        if self.plain and (self.clip is not None or self.devices > 1):
             raise InputError("plain without clip on one device", "either", "leave one of them out")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(metaclass=PublicCalls):
     """One training, completely described.
 
     Args:
@@ -131,20 +134,12 @@ class Recipe:
         16
     """
 
-    data: Plain
-    model: Plain
-    loss: Plain
-    training: Training
-    seed: int = 0
-    fold: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("data", "model", "loss"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise refuse(f"{name} as a table", shown(getattr(self, name)), "write {'type': …} and its arguments")
-        check_kind(self.training, Training, name="training", remedy="pass Training(epochs, batch)")
-        check_seed_of_study(self.seed)
-        check_count(self.fold, name="fold", low=0)
+    data: Table
+    model: Table
+    loss: Table
+    training: Annotated[Training, Kind(Training, "pass Training(epochs, batch)")]
+    seed: Seed = 0
+    fold: Natural = 0
 
     def canonical(self) -> str:
         """Return the recipe as canonical JSON."""
@@ -246,7 +241,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class FigureSpec:
+class FigureSpec(metaclass=PublicCalls):
     """A figure of a study, drawn from its stored runs.
 
     Args:
@@ -262,7 +257,7 @@ class FigureSpec:
         bins: Indices of the bins that a figure of kind ``"bins"`` shows, from 0.
     """
 
-    name: str
+    name: FileName
     title: str
     kind: str
     source: str = ""
@@ -271,9 +266,6 @@ class FigureSpec:
     setting: str = ""
     sweep: tuple[tuple[str, ...], ...] = ()
     bins: tuple[int, ...] = (0, 7, 14)
-
-    def __post_init__(self) -> None:
-        check_file_name(self.name, name="the name of a figure")
 
 
 @dataclass(frozen=True)
@@ -292,7 +284,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(metaclass=PublicCalls):
     """A study: settings × objectives × seeds × folds, with the papers' printed figures and claims.
 
     Args:
@@ -310,36 +302,20 @@ class Study:
         papers: Keys of ``study/authors.toml``: the papers whose choices ``describe`` compares with ours.
     """
 
-    name: str
+    name: FileName
     title: str
     about: str
-    seeds: tuple[int, ...]
+    seeds: tuple[Seed, ...]
     training: Plain
-    settings: tuple[Setting, ...]
-    objectives: tuple[Objective, ...]
-    published: tuple[Published, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    columns: tuple[str, ...] = ("main",)
-    figures: tuple[FigureSpec, ...] = ()
-    papers: tuple[str, ...] = ()
+    settings: tuple[Annotated[Setting, Kind(Setting, LOADED)], ...]
+    objectives: tuple[Annotated[Objective, Kind(Objective, LOADED)], ...]
+    published: tuple[Annotated[Published, Kind(Published, LOADED)], ...] = ()
+    claims: tuple[Annotated[Claim, Kind(Claim, LOADED)], ...] = ()
+    columns: Annotated[tuple[str, ...], Each(IsText(), least=1)] = ("main",)
+    figures: tuple[Annotated[FigureSpec, Kind(FigureSpec, LOADED)], ...] = ()
+    papers: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
-        for seed in check_sequence(self.seeds, name="seeds"):
-            check_seed_of_study(seed)
-        check_file_name(self.name, name="the name of a study")
-        for name in ("columns", "papers"):
-            check_list_of(getattr(self, name), str, name=name, remedy="name them in a list")
-        if not list(self.columns):
-            raise refuse("at least one of columns", "none", 'write columns = ["main"]')
-        kinds = {
-            "settings": Setting,
-            "objectives": Objective,
-            "figures": FigureSpec,
-            "published": Published,
-            "claims": Claim,
-        }
-        for name, kind in kinds.items():
-            check_list_of(getattr(self, name), kind, name=name, remedy="load a study with load_study")
         labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
         labels["figures"] = [figure.name for figure in self.figures]
         labels |= {"columns": list(self.columns), "papers": list(self.papers)}
@@ -379,14 +355,8 @@ class Study:
         return replace(self, objectives=kept, seeds=self.seeds if seeds is None else tuple(seeds))
 
 
-def check_study_kind(study: Any) -> Study:
-    """Return ``study`` if it is a study."""
-    return check_kind(study, Study, name="study", remedy="load one with load_study")
-
-
-def check_recipe(recipe: Any) -> Recipe:
-    """Return ``recipe`` if it is a recipe."""
-    return check_kind(recipe, Recipe, name="recipe", remedy="make one, or take that of a study's cells")
+AnyStudy = Annotated[Study, Kind(Study, "load one with load_study")]
+AnyRecipe = Annotated[Recipe, Kind(Recipe, "make one, or take that of a study's cells")]
 
 
 def _folds(setting: Setting) -> int:

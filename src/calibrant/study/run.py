@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from calibrant._core.arguments import check_kind
-from calibrant._core.check import check_count
+from calibrant._core.constraints import Count, checked
 from calibrant._core.warn import warn_user
 from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
 from calibrant.study.data import load_fold
 from calibrant.study.preflight import check_folders, check_study
-from calibrant.study.recipe import Cell, Recipe, Study, check_recipe, check_study_kind
-from calibrant.study.store import Store
+from calibrant.study.recipe import AnyRecipe, AnyStudy, Cell, Recipe, Study
+from calibrant.study.store import AnyStore, Store
 from calibrant.study.train import training
 
 __all__ = ["Step", "execute", "run_study"]
@@ -50,7 +49,8 @@ class Step:
     total: int
 
 
-def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str = "auto") -> Iterator[Step]:
+@checked
+def run_study(study: AnyStudy, store: AnyStore, *, workers: Count = 1, accelerator: str = "auto") -> Iterator[Step]:
     """Run the unfinished trainings and yield progress events; a repeated call resumes an interrupted study.
 
     Args:
@@ -65,9 +65,6 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         FileFormatError: If the disk has too little room for a training's files.
         InputError: If there are several workers and a training uses several devices.
     """
-    check_study_kind(study)
-    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
-    check_count(workers, name="workers")
     check_study(study)
     cells = list(study.cells())
     if workers > 1:
@@ -137,7 +134,8 @@ def reports_progress() -> bool:
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
-def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
+@checked
+def execute(recipe: AnyRecipe, store: AnyStore, *, accelerator: str = "auto") -> Iterator[int]:
     """Train one recipe and store the result; yields the number of finished epochs after each.
 
     Args:
@@ -145,8 +143,6 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         store: Where the run is stored.
         accelerator: Lightning Fabric's accelerator.
     """
-    check_recipe(recipe)
-    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", module="lightning"

@@ -5,20 +5,23 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from calibrant._core.arguments import check_kind
+from calibrant._core.calls import PublicCalls
+from calibrant._core.constraints import Kind
 from calibrant._core.files import read_arrays, read_text, reason_of, write_arrays
 from calibrant._core.paths import as_path, atomic_write
 from calibrant.data.predictions import Predictions
 from calibrant.data.splits import load_splits, save_predictions
 from calibrant.errors import FileFormatError
-from calibrant.study.recipe import Recipe, check_recipe
+from calibrant.study.recipe import AnyRecipe, Recipe
 from calibrant.study.train import Outcome
 
 __all__ = ["Run", "Store"]
+
+AnyOutcome = Annotated[Outcome, Kind(Outcome, "pass what study.training returned")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class Run:
     ood: dict[str, Predictions] = field(default_factory=dict)
 
 
-class Store:
+class Store(metaclass=PublicCalls):
     """A folder of finished and unfinished runs.
 
     Args:
@@ -76,10 +79,9 @@ class Store:
         """Return whether the recipe's run is complete."""
         return (self.folder(recipe) / "record.json").is_file()
 
-    def save(self, recipe: Recipe, outcome: Outcome) -> None:
+    def save(self, recipe: AnyRecipe, outcome: AnyOutcome) -> None:
         """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
-        self.checkpoint(check_recipe(recipe))
-        check_kind(outcome, Outcome, name="outcome", remedy="pass what study.training returned")
+        self.checkpoint(recipe)
         folder = self.folder(recipe)
         save_predictions(folder / "predictions.npz", {"val": outcome.validation, "test": outcome.test})
         learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
@@ -99,13 +101,13 @@ class Store:
         _write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
 
-    def load(self, recipe: Recipe) -> Run:
+    def load(self, recipe: AnyRecipe) -> Run:
         """Return a finished run.
 
         Raises:
             FileFormatError: If it is not finished, or one of its files is damaged.
         """
-        folder = self.folder(check_recipe(recipe))
+        folder = self.folder(recipe)
         splits = load_splits(folder / "predictions.npz")
         ood = load_splits(folder / "ood.npz") if recipe.data.get("ood") else {}
         return Run(splits["val"], splits["test"], self.record(recipe), ood)  # type: ignore[arg-type]
@@ -160,6 +162,9 @@ class Store:
             raise FileFormatError(
                 "a whole record", f"a broken one in {folder} ({error})", "delete that folder"
             ) from error
+
+
+AnyStore = Annotated[Store, Kind(Store, "make one with Store(folder)")]
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from calibrant._core.arguments import check_kind, check_list_of
 from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant._core.constraints import Kind, checked
 from calibrant._core.paths import atomic_write
 from calibrant.binning import EqualMass
 from calibrant.data.predictions import Predictions
@@ -20,8 +20,8 @@ from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
 from calibrant.statistics.paired import two_sample_test
 from calibrant.study.measures import COLUMNS, MEASURES, Fits
-from calibrant.study.recipe import Claim, Recipe, Study, check_study_kind
-from calibrant.study.store import Store
+from calibrant.study.recipe import AnyStudy, Claim, Recipe
+from calibrant.study.store import AnyStore, Store
 
 __all__ = [
     "Measured",
@@ -88,6 +88,9 @@ class Measured:
             names: Keys of ``measures.MEASURES``.
         """
         return {name: self.fits.value(name) for name in names}
+
+
+AnyMeasured = Annotated[Measured, Kind(Measured, "pass what study.collect returned")]
 
 
 @dataclass(frozen=True)
@@ -164,15 +167,14 @@ class Verdict:
         }
 
 
-def collect(study: Study, store: Store) -> list[Measured]:
+@checked
+def collect(study: AnyStudy, store: AnyStore) -> list[Measured]:
     """Return the finished runs: every setting, objective and seed with all folds finished.
 
     Args:
         study: The study.
         store: Where its runs are stored.
     """
-    check_study_kind(study)
-    check_kind(store, Store, name="store", remedy="make one with Store(folder)")
     groups: dict[tuple[str, str, int], list[Recipe]] = {}
     for cell in study.cells():
         groups.setdefault((cell.setting, cell.objective, cell.recipe.seed), []).append(cell.recipe)
@@ -205,7 +207,8 @@ def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store
     )
 
 
-def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
+@checked
+def summarise(measured: Sequence[AnyMeasured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
     """Return the mean and the standard deviation (n − 1) over seeds for each setting and objective.
 
     Args:
@@ -215,21 +218,20 @@ def summarise(measured: Iterable[Measured], *, names: Sequence[str] = COLUMNS["m
     for name in check_sequence(names, name="names"):
         if not isinstance(name, str) or name not in MEASURES:
             raise refuse("names of measures", shown(name), "take keys of study.measures.MEASURES")
-    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     groups: dict[tuple[str, str], list[Measured]] = {}
     for item in measured:
         groups.setdefault((item.setting, item.objective), []).append(item)
     return [_summary(where, items, names) for where, items in groups.items()]
 
 
-def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
+@checked
+def measures_needed(study: AnyStudy, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
 
     Args:
         study: The study.
         columns: Keys of ``measures.COLUMNS``.
     """
-    check_study_kind(study)
     for table in check_sequence(columns, name="columns"):
         check_choice(table, name="each of columns", choices=COLUMNS)
     named = [name for table in ("main", *columns) for name in COLUMNS[table]]
@@ -251,15 +253,14 @@ def _summary(where: tuple[str, str], items: list[Measured], names: Sequence[str]
     )
 
 
-def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
+@checked
+def verdicts_on(study: AnyStudy, measured: Sequence[AnyMeasured]) -> list[Verdict]:
     """Return a verdict for each claim and setting: whether the ordering reproduces in ``measured``.
 
     Args:
         study: The study.
         measured: The result of ``collect``.
     """
-    check_study_kind(study)
-    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     return [
         _verdict(claim, setting.label, measured)
         for setting in study.settings
@@ -321,13 +322,13 @@ def _unpaired(first: list[float], last: list[float]) -> float | None:
     return two_sample_test((float(np.mean(first)), float(np.mean(last))), deviations, runs=runs)
 
 
-def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
+@checked
+def rows(measured: Sequence[AnyMeasured]) -> list[dict[str, Any]]:
     """Return the figures as plain rows, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
 
     Args:
         measured: The result of ``collect``.
     """
-    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
     found = []
     for item in measured:
@@ -342,7 +343,8 @@ def rows(measured: Iterable[Measured]) -> list[dict[str, Any]]:
     return found
 
 
-def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
+@checked
+def record_of(study: AnyStudy, measured: Sequence[AnyMeasured], *, path: Path, columns: Sequence[str] = ()) -> None:
     """Write the record of a study as JSON: figures of every seed, verdicts on claims, and provenance.
 
     Args:
@@ -351,8 +353,6 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         path: A ``.json`` file.
         columns: Keys of ``measures.COLUMNS``, in addition to "main" and the measures that the study publishes and claims.
     """
-    check_study_kind(study)
-    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
     names = measures_needed(study, columns)
     figures = [
         {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}

@@ -14,12 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from calibrant._core.constraints import checked
 from calibrant._core.paths import atomic_write
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
 from calibrant.study._optim import make_optimizers, rate_factor, set_rates
 from calibrant.study.data import Fold, Split, load_fold
-from calibrant.study.recipe import Recipe, Training, check_recipe
+from calibrant.study.recipe import AnyRecipe, Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
 from calibrant.study.space import need_space
 from calibrant.study.trajectory import LearnedEpochs, fit_temperature, measure
@@ -89,8 +90,9 @@ class Progress:
     trajectory: list[dict[str, Any]] = field(default_factory=list)
 
 
+@checked
 def training(
-    recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
+    recipe: AnyRecipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
 ) -> Generator[int, None, Outcome]:
     """Train ``recipe``; yields the number of finished epochs after each one and returns the outcome.
 
@@ -107,7 +109,6 @@ def training(
         FileFormatError: If the disk of the checkpoint has too little room for it and for the predictions.
         InputError: If ``"cuda"`` is requested and there is no such device.
     """
-    check_recipe(recipe)
     plan = recipe.training
     with _threads(plan.threads):
         fabric = make_fabric(plan, accelerator)

@@ -35,6 +35,7 @@ CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "classes": lambda value, name: check_choice(str(check_count(value, name=name)), name=name, choices=("2", "3")),
     **dict.fromkeys(("folder", "cache", "glove"), lambda value, name: as_path(value, name=name)),
     "files": lambda value, name: value if isinstance(value, Mapping) else as_path(value, name=name),
+    "keep": lambda value, name: check_choice(value, name=name, choices=("first", "last")),
     "kind": lambda value, name: check_choice(value, name=name, choices=("tfidf", "hashed")),
     "tokenizer": lambda value, name: check_text(value, name=name),
 }

@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional as F
 
 from calibrant._core.arguments import check_text
-from calibrant._core.check import check_choice, refuse
+from calibrant._core.check import refuse
 from calibrant._core.files import read_arrays, write_arrays
 from calibrant._core.paths import as_path, shown
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
@@ -161,7 +161,6 @@ def text_features(*, seed: int, fold: int, **options: Any) -> Fold:
         options: Fields of ``TextOptions``.
     """
     chosen = _checked(TextOptions, options, name="features-20news", seed=seed, fold=fold)
-    check_choice(chosen.split, name="split", choices=("random", "date"))
     place = data_folder(chosen.folder, name="20news")
 
     def compute() -> tuple[Array, Array, Array]:

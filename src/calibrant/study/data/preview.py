@@ -18,6 +18,7 @@ from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
 from calibrant.study.data.ood import MAKERS
 from calibrant.study.data.own import Own, sizes_of
+from calibrant.study.data.text import WordOptions
 
 __all__ = ["example_batch", "preview"]
 
@@ -29,6 +30,7 @@ FEATURES = {
 RECORDS: Mapping[str, Any] = {
     **dict.fromkeys(SOURCES, Options),
     "imagenet": ImageNetOptions,
+    "20news": WordOptions,
     "features-cifar10": ImageOptions,
     "features-cifar100": ImageOptions,
     "features-20news": TextOptions,
@@ -94,7 +96,7 @@ def example_batch(data: Mapping[str, Any]) -> torch.Tensor | None:
 
 def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
     """Raise for unknown or missing options of a data set, and for unknown names of rules and statistics."""
-    if (record := RECORDS.get(name)) is not None:
+    if "tokenizer" not in options and (record := RECORDS.get(name)) is not None:
         known = {item.name: item.default is MISSING for item in fields(record)}
     else:
         parameters = inspect.signature(maker).parameters
@@ -110,8 +112,9 @@ def _check_options(name: str, maker: Any, options: Mapping[str, Any]) -> None:
     if missing:
         remedy = "name it, or give --data" if missing[0] == "folder" else "add it"
         raise InputError(f"the option {missing[0]!r} of data set {name!r}", "none", remedy)
-    if name in SOURCES:
-        for key, choices in (("split", RULES), ("statistics", STATISTICS)):
+    if name in SOURCES or name.endswith("20news"):
+        rules = RULES if name in SOURCES else ("random", "date")
+        for key, choices in (("split", rules), ("statistics", STATISTICS)):
             if options.get(key) is not None:
                 check_choice(options[key], name=f"{key} of data set {name!r}", choices=tuple(choices))
 

@@ -4,6 +4,7 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import numpy as np
 import torch
 
 from calibrant.errors import FileFormatError
-from calibrant.study.data._labelled_text import read_texts
+from calibrant.study.data._labelled_text import body_of, read_texts
 from calibrant.study.data._papers import split_rows
-from calibrant.study.data._requests import check_only_fold, check_options, data_folder
+from calibrant.study.data._requests import check_only_fold, check_options, data_folder, options_from
 from calibrant.study.data._split import Fold, TensorSplit
 from calibrant.study.data._trees import Node, TreeSplit, build, parse
 from calibrant.study.data.glove import read_glove, table_of
 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
 TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
+SPLIT_STREAM = 20260106  # makes the draw of test texts independent of others with the same seed
 WORD = re.compile(r"[a-z0-9']+")
 
 
@@ -70,65 +72,76 @@ def sst(
     return Fold(train_split, dev, test, sizes={**sizes, "vocabulary": len(index) + 1})
 
 
-def newsgroups(
-    *,
-    seed: int,
-    fold: int,
-    folder: str,
-    vocabulary: int = 20_000,
-    length: int = 300,
-    validation: int = 900,
-    train: int | None = None,
-) -> Fold:
-    """Return 20 Newsgroups (bydate) as indices of its most frequent words; validation texts are drawn from the training ones.
+@dataclass(frozen=True)
+class WordOptions:
+    """Options of 20 Newsgroups as words.
 
     Args:
-        seed: Draws the validation texts, and the training texts if ``train`` is given.
-        fold: 0; the split is by date.
         folder: A folder with ``train*.parquet`` and ``test*.parquet`` with the columns ``text`` and ``label``.
         vocabulary: Size of the vocabulary, the most frequent words of the training texts, with 0 for padding; other
             words are left out.
-        length: Number of words of a text that are kept, from its beginning.
-        validation: Number of validation texts.
+        length: Number of words of a text that are kept.
+        keep: ``"first"`` or ``"last"``: which of them.
+        split: ``"date"``, or ``"random"``: a fifth of all texts for testing, as in Mukhoti et al.'s code.
+        headers: Whether a text's header, up to its first empty line, is kept.
+        validation: Number of validation texts, drawn from the training ones.
         train: Number of training texts to use; None is all.
+    """
+
+    folder: str
+    vocabulary: int = 20_000
+    length: int = 300
+    keep: str = "first"
+    split: str = "date"
+    headers: bool = True
+    validation: int = 900
+    train: int | None = None
+
+
+def newsgroups(*, seed: int, fold: int, **options: Any) -> Fold:
+    """Return 20 Newsgroups as indices of its most frequent words.
+
+    Args:
+        seed: Draws the validation texts, the test texts if the split is random, and the training texts if ``train`` is given.
+        fold: 0; there is one test set.
+        options: Fields of ``WordOptions``.
 
     Raises:
         InputError: If an option has an impossible value.
         FileFormatError: If there are no such files.
     """
-    check_options({"seed": seed, "fold": fold, "vocabulary": vocabulary, "length": length, "train": train})
-    check_options({"validation": validation})
+    check_options({"seed": seed, "fold": fold, **options})
     check_only_fold(fold)
-    place = data_folder(folder, name="20news")
-    texts = {name: _table(place, name) for name in ("train", "test")}
-    fit, held = split_rows(len(texts["train"][0]), validation=validation, rule="plain", seed=seed)
-    fit = fit[:train] if train is not None else fit
-    words, labels = texts["train"]
-    counts = Counter(word for row in fit for word in words[row])
-    index = {word: place for place, (word, _) in enumerate(counts.most_common(vocabulary - 1), start=1)}
-    return Fold(
-        train=_encode([words[row] for row in fit], labels[fit], index, length),
-        validation=_encode([words[row] for row in held], labels[held], index, length),
-        test=_encode(texts["test"][0], texts["test"][1], index, length),
-        sizes={"classes": 20, "vocabulary": vocabulary},
+    chosen = options_from(WordOptions, options, name="20news")
+    place = data_folder(chosen.folder, name="20news")
+    parts = [read_texts(place, name, classes=20) for name in ("train", "test")]
+    texts = [text if chosen.headers else body_of(text) for part, _ in parts for text in part]
+    words, labels = [WORD.findall(text.lower()) for text in texts], np.concatenate([found for _, found in parts])
+    order, count = np.arange(len(words)), len(parts[0][0])
+    if chosen.split == "random":
+        order, count = np.random.default_rng([SPLIT_STREAM, seed]).permutation(order), len(words) - len(words) // 5
+    fit, held = split_rows(count, validation=chosen.validation, rule="plain", seed=seed)
+    fit = fit[: chosen.train] if chosen.train is not None else fit
+    counts = Counter(word for row in order[fit] for word in words[row])
+    index = {word: number for number, (word, _) in enumerate(counts.most_common(chosen.vocabulary - 1), start=1)}
+    train, validation, test = (
+        _encode([words[row] for row in rows], labels[rows], index, chosen)
+        for rows in (order[fit], order[held], order[count:])
     )
+    return Fold(train, validation, test, sizes={"classes": 20, "vocabulary": chosen.vocabulary})
 
 
-def _encode(texts: list[list[str]], labels: np.ndarray, index: dict[str, int], length: int) -> TensorSplit:
-    rows = torch.zeros(len(texts), length, dtype=torch.int32)
+def _encode(texts: list[list[str]], labels: np.ndarray, index: dict[str, int], chosen: WordOptions) -> TensorSplit:
+    rows = torch.zeros(len(texts), chosen.length, dtype=torch.int32)
+    kept = slice(chosen.length) if chosen.keep == "first" else slice(-chosen.length, None)
     for row, words in enumerate(texts):
-        found = [place for word in words if (place := index.get(word)) is not None][:length]
+        found = [number for word in words if (number := index.get(word)) is not None][kept]
         rows[row, : len(found)] = torch.tensor(found, dtype=torch.int32)
     return TensorSplit(rows, torch.from_numpy(labels), prepare=_long)
 
 
 def _long(rows: torch.Tensor) -> torch.Tensor:
     return rows.long()
-
-
-def _table(folder: Path, name: str) -> tuple[list[list[str]], np.ndarray]:
-    texts, labels = read_texts(folder, name, classes=20)
-    return [WORD.findall(text.lower()) for text in texts], labels
 
 
 def roots_of(folder: Path, name: str) -> list[Node]:

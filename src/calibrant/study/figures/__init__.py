@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrant._core.arguments import check_kind, check_list_of
+from calibrant._core.constraints import checked
 from calibrant.study.figures._curves import bins, learned, trajectory
 from calibrant.study.figures._distributions import logits, ood, reliability
 from calibrant.study.figures._panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.figures._sweeps import best, focal, losses, sizes, sweep
-from calibrant.study.recipe import FigureSpec, Study, check_study_kind
-from calibrant.study.store import Store
-from calibrant.study.tables import Measured
+from calibrant.study.recipe import AnyStudy, FigureSpec
+from calibrant.study.store import AnyStore, Store
+from calibrant.study.tables import AnyMeasured, Measured
 
 __all__ = ["KINDS", "Bars", "Drawing", "Line", "Panel", "Plot", "Reliability", "drawings"]
 
@@ -29,7 +29,8 @@ KINDS: Mapping[str, Callable[[FigureSpec, Sequence[Measured], Store], Sequence[A
 }
 
 
-def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[Drawing]:
+@checked
+def drawings(study: AnyStudy, measured: Sequence[AnyMeasured], store: AnyStore) -> list[Drawing]:
     """Return the figures of a study that have finished runs, one for each setting.
 
     Args:
@@ -40,9 +41,6 @@ def drawings(study: Study, measured: Sequence[Measured], store: Store) -> list[D
     Raises:
         InputError: If an argument is of another type.
     """
-    check_study_kind(study)
-    measured = check_list_of(measured, Measured, name="measured", remedy="pass what study.collect returned")
-    check_kind(store, Store, name="store", remedy="make one with study.Store(folder)")
     places = list(dict.fromkeys(item.setting for item in measured))
     found = []
     for spec in study.figures:
