@@ -367,7 +367,7 @@ def test_the_level_if_calibrated_of_grouped_rows_is_wider_and_known_for_bins_alo
     shift = torch.randn(100, generator=generator).repeat_interleave(10)
     p = torch.sigmoid(torch.randn(1000, generator=generator, dtype=torch.float64) + 1)
     y = (torch.rand(1000, generator=generator) < torch.sigmoid(torch.logit(p) + 2 * shift)).long()
-    grouped = BinaryPairs.from_probs(p, y, groups=torch.arange(100).repeat_interleave(10))
+    grouped = BinaryPairs.from_decisions(p, y, groups=torch.arange(100).repeat_interleave(10))
     assert null_band(ECE(), grouped).high > 1.15 * null_band(ECE(), BinaryPairs.from_probs(p, y)).high
     for metric in (SmoothECE(), AURC()):
         with pytest.raises(NoIntervalError, match="got groups"):

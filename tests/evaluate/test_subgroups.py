@@ -235,7 +235,7 @@ def test_a_group_whose_mean_is_right_and_whose_shape_is_not_is_found(top: bool) 
     y = torch.multinomial(drawn.softmax(dim=1), 1, generator=generator)[:, 0]
     data = Predictions.from_logits(z, y)
     clusters = torch.arange(4000) // 4
-    for predictions in (data, Predictions(data.logits, data.labels, clusters)):
+    for predictions in (data, Predictions(data.logits, labels=data.labels, groups=clusters)):
         found = subgroups(predictions.top_label() if top else predictions, {"s": odd.long()})
         assert found.rows[0].p_adjusted < 1e-3
         if not top:

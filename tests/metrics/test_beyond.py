@@ -231,7 +231,7 @@ def test_a_certain_and_wrong_bin_costs_infinitely_much_log_loss() -> None:
 
 
 def test_aurc_by_hand_and_with_ties_by_the_mean_over_orders() -> None:
-    data = BinaryPairs.from_probs([0.9, 0.9, 0.5], [1, 0, 1])
+    data = BinaryPairs.from_decisions([0.9, 0.9, 0.5], [1, 0, 1])
     # orders: risks 0, ½, ⅓ or 1, ½, ⅓
     assert AURC()(data) == pytest.approx((0.5 + 0.5 + 1 / 3) / 3)
     curve = risk_coverage(data)

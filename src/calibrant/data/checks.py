@@ -52,7 +52,7 @@ def need_rows(data: Data, *, what: object, argument: str = "") -> Data:
         if isinstance(data, MultiLabelPredictions):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
         raise refuse(f"Predictions or BinaryPairs for {named}", kind, remedy, argument=argument)
-    if isinstance(data, Events) and getattr(what, "of_decisions", False):
+    if isinstance(data, Events) and not isinstance(what, type) and getattr(what, "of_decisions", False):
         remedy = "measure ECE() of them, or make pairs of decisions by BinaryPairs.from_decisions or from_top_label"
         raise refuse(f"decisions, right or wrong, for {named}", "events with probabilities", remedy, argument=argument)
     if not len(rows := data.counted):
