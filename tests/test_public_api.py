@@ -7,7 +7,6 @@ import inspect
 import os
 import subprocess
 import sys
-import tomllib
 import types
 from pathlib import Path
 
@@ -147,8 +146,3 @@ def test_importing_calibrant_waits_for_nothing_and_a_first_metric_and_fit_for_to
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         calibrant.nonsense  # noqa: B018
-
-
-def test_the_version_is_the_one_of_pyproject() -> None:
-    project = tomllib.loads((ROOT.parent.parent / "pyproject.toml").read_text())["project"]
-    assert getattr(calibrant, "__version__", project["version"]) == project["version"]
