@@ -99,6 +99,12 @@ def test_a_changed_cache_is_refused_in_a_sentence(tmp_path: Path) -> None:
         load_fold(data, seed=0)
 
 
+def test_a_cache_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileFormatError, match=r"a writable folder for features, got .*; set cache in"):
+        load_fold({**table("images", tmp_path), "cache": str(tmp_path / "file" / "cache")})
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

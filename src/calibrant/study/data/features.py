@@ -333,8 +333,13 @@ def _cached(
             key.update(f"{path.relative_to(source)} {path.stat().st_size}".encode())
     file = _cache_folder(cache) / f"{described['source']}-{key.hexdigest()[:16]}.npz"
     if not file.is_file():
+        try:  # before features are computed for minutes
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileFormatError(
+                "a writable folder for features", f"{error.strerror!r} for {shown(file.parent)}", "set cache in [data]"
+            ) from error
         inputs, labels, test = compute()
-        file.parent.mkdir(parents=True, exist_ok=True)
         digest = np.array(_digest(inputs, labels, test))
         write_arrays(file, {"inputs": inputs, "labels": labels, "test": test.astype(np.int8), "digest": digest})
     return _pool_of(file)

@@ -12,7 +12,7 @@ from calibrant._core.check import check_choice
 from calibrant.errors import InputError
 from calibrant.study.data._papers import RULES
 from calibrant.study.data._requests import check_name, check_options
-from calibrant.study.data.digits import check_digits
+from calibrant.study.data.digits import DigitOptions, check_digits
 from calibrant.study.data.features import ImageOptions, TextOptions, array_features
 from calibrant.study.data.imagenet import ImageNetOptions
 from calibrant.study.data.images import SOURCES, STATISTICS, Options
@@ -29,6 +29,7 @@ FEATURES = {
 }  # K, default size
 RECORDS: Mapping[str, Any] = {
     **dict.fromkeys(SOURCES, Options),
+    "digits": DigitOptions,
     "imagenet": ImageNetOptions,
     "20news": WordOptions,
     "features-cifar10": ImageOptions,
@@ -65,7 +66,7 @@ def preview(
     check_options({**given, "fold": fold}, of=f" of data set {name!r}")
     _check_outside(outside, text=name in ("sst", "20news"), numbers=name in ("digits", "files", "own", *FEATURES))
     if name == "digits":
-        check_digits(fold=fold, **options)
+        check_digits(options, fold=fold)
     elif fold:
         raise InputError(f"fold in 0 … 0 of data set {name!r}", f"{fold}", "lower it")
     return sizes_of(options)[0] if name == "own" else _sizes(name, options)
