@@ -160,10 +160,10 @@ def test_what_does_not_fit_is_refused(beside: dict[str, Any], words: str) -> Non
 def test_parts_that_differ_are_refused() -> None:
     data = sample()
     for other, words in (
-        (sample("frequency"), "expected weights of one kind in all parts or in none"),
-        (sample(None), "expected weights of one kind"),
+        (sample("frequency"), "expected the same weight_kind in all parts"),
+        (sample(None), "expected the same weight_kind"),
         (Predictions.from_logits(data.logits, data.labels, groups=data.groups, weights=data.weights, weight_kind="sampling"),
-         "expected the same features in all parts"),
+         "features in all parts"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             Predictions.cat([data, other])

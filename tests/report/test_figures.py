@@ -5,7 +5,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from calibrant import BinaryPairs
+from calibrant import BinaryPairs, Decisions
 from calibrant.binning import EqualWidth
 from calibrant.plot import diagram_of
 from calibrant.plot.diagrams import Diagram
@@ -42,7 +42,7 @@ def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
 
 
 def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
-    pairs = BinaryPairs(PAIRS.p, PAIRS.y, predicted=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
+    pairs = Decisions(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
     drawn = figures_of(diagnose(Model("m", pairs, pairs, "the same"), draws=2), prefix="p")
     assert set(drawn) == {"first", "risk"}
     before, after = (picture.svg for picture in drawn["first"])
