@@ -1,4 +1,4 @@
-"""The tables of docs/choose-a-calibrator.md from the records of ``benchmarks.auto`` and ``benchmarks.calarena``.
+"""The tables of docs/calibrators.md from the records of ``benchmarks.auto`` and ``benchmarks.calarena``.
 
     python -m benchmarks.auto_page [--check]
 
@@ -14,7 +14,7 @@ from benchmarks.auto import CALIBRATED, HARM, harm, table
 from benchmarks.calarena import RECORD as ARENA
 from benchmarks.calarena import table as arena
 
-PAGE = Path("docs/choose-a-calibrator.md")
+PAGE = Path("docs/calibrators.md")
 RECORD = Path("docs/results/auto.json")
 RIVAL, OURS = "StructuredMatrixScaling", "AutoCalibrator"
 HELD_OUT, MODELS = "judged", "calibrated"

@@ -115,7 +115,7 @@ def test_ranks_ratios_and_decided_sets() -> None:
 
 def test_the_page_is_what_the_record_gives() -> None:
     record = json.loads((ROOT / "docs" / "results" / "probmetrics.json").read_text())
-    page = (ROOT / "docs" / "choose-a-calibrator.md").read_text()
+    page = (ROOT / "docs" / "calibrators.md").read_text()
     assert f"on {len(record['sets'])} of the 44 sets" in page
     assert all(beside.AUTO in found["methods"] for found in record["sets"].values())
     assert beside.table(record) in page

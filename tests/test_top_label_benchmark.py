@@ -30,7 +30,7 @@ def test_draws_of_one_set_are_one_unit_of_the_interval() -> None:
 
 def test_the_page_has_the_figures_of_the_record() -> None:
     record = json.loads((ROOT / "docs" / "results" / "top-label.json").read_text())
-    page = " ".join((ROOT / "docs" / "choose-a-calibrator.md").read_text().split())
+    page = " ".join((ROOT / "docs" / "calibrators.md").read_text().split())
     large, small = (record["halves"]["judged"][size] for size in ("1000", "300"))
     ece = {
         name: f"{large[name]['ece']:.2%} and {small[name]['ece']:.2%}".replace("%", " %") for name in top_label.METHODS

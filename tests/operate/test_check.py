@@ -136,3 +136,17 @@ def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
     assert line.verdict == "not enough evidence"
     assert line.more_rows == 62
     assert "20 wrong decisions of both" in line.note
+
+
+def test_the_cost_of_decisions_may_differ_from_the_foreseen_one_by_a_limit() -> None:
+    probs = [0.9] * 2000
+    data = Predictions.from_binary_probs(probs, [1] * 1400 + [0] * 600)  # each row foresees .1 and costs .3 on average
+    costs = [[0, 1], [1, 0]]
+    for limit, verdict in ((0.25, "pass"), (0.1, "fail"), (0.19, "not enough evidence")):
+        (line,) = check(data, maximum={"cost-gap": limit}, costs=costs).lines
+        assert (line.verdict, line.value) == (verdict, pytest.approx(0.2))
+    dear = check(data, maximum={"cost-gap": 2.0}, costs=[[0, 10], [10, 0]])
+    assert dear.lines[0].value == pytest.approx(2.0)
+    for settings in ({"maximum": {"cost-gap": 0.1}}, {"maximum": {"ece": 0.1}, "costs": costs}):
+        with pytest.raises(InputError, match="costs with a limit of cost-gap"):
+            check(data, **settings)

@@ -13,7 +13,7 @@ import calibrant
 from calibrant._core.paths import atomic_write, shown
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, print_json, print_table, readable, working
-from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, column_of, refuse_typed
+from calibrant.cli._options import FILES, Inputs, Source, at_path, column_names, column_of, costs_in, refuse_typed
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import BinaryPairs, Predictions
@@ -45,6 +45,10 @@ class Limits:
         str | None, typer.Option(metavar="FILE", help="Limits in TOML: [maximum], [minimum], [no_worse], by.")
     ] = None
     by: Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="Groups for the worst-group metrics.")] = None
+    costs: Annotated[
+        str | None,
+        typer.Option(metavar="CSV", help="Costs, a line for each class, a column for each action: for cost-gap."),
+    ] = None
 
     def read(self, context: typer.Context) -> Policy:
         """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
@@ -116,19 +120,28 @@ def check(
 
         calibrant check predictions.npz --max ece=.03 --min accuracy=.9
 
+        calibrant check predictions.npz --costs costs.csv --max cost-gap=.05
+
         calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
     """
     from calibrant.data.splits import pick_split
     from calibrant.operate import check as check_limits
 
     limits = given.read(context)
-    read = [name for name in (file, given.baseline, given.policy, calibrator, *inputs.beside) if name is not None]
+    table = None if given.costs is None else costs_in(given.costs)
+    read = [
+        name
+        for name in (file, given.baseline, given.policy, given.costs, calibrator, *inputs.beside)
+        if name is not None
+    ]
     check_outputs(outputs.junit, outputs.markdown, inputs=read)
     before = None if given.baseline is None else inputs.pick(Source(given.baseline, shown(given.baseline)), split)
     source = inputs.sources(file)[0]
     with readable(source.path) as path, working(f"checking {source.shown}"):
-        named = inputs.named(at_path(source, path))
+        named = inputs.named(at_path(source, path), names_used=table is not None)
         data = _through(pick_split(inputs.splits_of(named, source), split, source.shown), calibrator, source, split)
+        if table is not None:
+            table.check_classes(named.class_names)
         columns = {
             name: column_of(named, name, split=split, data=data, inputs=inputs, file=source.shown) for name in limits.by
         }
@@ -139,6 +152,7 @@ def check(
             no_worse=limits.no_worse,
             baseline=before,
             features=columns or None,
+            costs=None if table is None else table.table,
         )
     _say(found, as_json=outputs.as_json)
     outputs.write(found)

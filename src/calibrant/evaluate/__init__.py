@@ -1,6 +1,7 @@
 """Evaluation: the panel of metrics with uncertainty, comparisons of models, groups and labels, and recalibration."""
 
 from calibrant.evaluate.compare import compare
+from calibrant.evaluate.cost_calibration import cost_calibration, utility_calibration
 from calibrant.evaluate.labels import label_table
 from calibrant.evaluate.multilabel import multilabel_panel, panel_of_sums
 from calibrant.evaluate.panel import default_metrics, panel
@@ -11,6 +12,7 @@ from calibrant.evaluate.subsets import panel_by
 __all__ = [
     "calibration_line",
     "compare",
+    "cost_calibration",
     "default_metrics",
     "label_table",
     "multilabel_panel",
@@ -20,4 +22,5 @@ __all__ = [
     "panel_of_sums",
     "refinement",
     "subgroups",
+    "utility_calibration",
 ]

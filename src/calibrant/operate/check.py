@@ -12,7 +12,7 @@ from calibrant._core.arguments import check_mapping
 from calibrant._core.check import as_array, check_number, refuse
 from calibrant.data.checks import Data
 from calibrant.errors import InputError, Remedy
-from calibrant.operate.measures import LIMITED, WORST, Bounded, better_of, bounded, change
+from calibrant.operate.measures import COST_GAP, LIMITED, WORST, Bounded, better_of, bounded, change, cost_gap
 from calibrant.operate.rows import need_independent
 
 __all__ = ["Check", "Line", "check"]
@@ -111,6 +111,7 @@ def check(
     no_worse: Mapping[str, float] | None = None,
     baseline: Data | None = None,
     features: Mapping[str, Any] | None = None,
+    costs: Any = None,
 ) -> Check:
     """Decide each limit by its confidence bounds, not by its point estimate.
 
@@ -123,11 +124,13 @@ def check(
     Args:
         predictions: Labelled, on rows on which neither model nor calibrator was fitted.
         maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (15 equal-width bins); with
-            "worst-group-" before the name, of the worst group of every column in ``features``.
+            "worst-group-" before the name, of the worst group of every column in ``features``; and cost-gap, by how much the mean
+            cost of decisions at ``costs`` may differ from the cost that the probabilities foresee.
         minimum: Metric → smallest value allowed.
         no_worse: Metric (also nll) → largest deterioration allowed against the baseline, ≥ 0.
         baseline: Predictions of the previous model; compared in pairs if they are of the same rows in the same order.
         features: Column name → (N,) group of each row, for the worst-group metrics.
+        costs: (K, A) costs[true, action], for cost-gap.
 
     Raises:
         InputError: For an unknown metric, a limit outside the metric's range, or rows that are not independent.
@@ -163,7 +166,22 @@ def check(
     if columns and not worst:
         raise refuse("a worst-group limit beside features", "none", f"limit {WORST}ece, or leave features (--by) out")
     parts = _parts(predictions, columns) if worst else {}
-    return Check(tuple(_line(*limit, predictions, baseline, parts, alpha=alpha) for limit in requested), alpha)
+    if (costs is None) == any(name == COST_GAP for _, name, _ in requested):
+        got = "one without the other"
+        raise refuse(
+            "costs with a limit of cost-gap",
+            got,
+            Remedy("pass both or neither", command="give both --costs and --max cost-gap=…"),
+        )
+    return Check(
+        tuple(
+            _decided(kind, name, limit, cost_gap(predictions, costs, alpha=alpha), "")
+            if name == COST_GAP
+            else _line(kind, name, limit, predictions, baseline, parts, alpha=alpha)
+            for kind, name, limit in requested
+        ),
+        alpha,
+    )
 
 
 def _line(
@@ -253,6 +271,8 @@ def same_rows(a: Data, b: Data) -> bool:
 
 
 def _check_limit(kind: Kind, name: str, limit: float) -> float:
+    if name == COST_GAP and kind == "maximum":
+        return check_number(limit, name=f"the limit of {name}", low=0)
     metric = name.removeprefix(WORST)
     known = (*LIMITED, "nll") if kind == "no_worse" else LIMITED
     if name == "nll" and kind != "no_worse":

@@ -9,6 +9,7 @@ from typing import Any
 from calibrant._core.files import read_text
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
+from calibrant.evaluate.cost_calibration import CostCalibration, cost_calibration
 from calibrant.operate.decide import ABSTAIN, CostRule
 from calibrant.statistics.interval import Interval
 
@@ -29,6 +30,7 @@ class CostReport:
         fixed_cost: Its mean cost.
         shares: Action → fraction of rows; "abstain" if that is an action.
         threshold: Probability of class 1 at and above which the second action is taken; None if the rule is not a threshold.
+        calibration: Whether the difference of realised and foreseen cost is more than chance.
     """
 
     rows: int
@@ -38,6 +40,7 @@ class CostReport:
     fixed_cost: float
     shares: dict[str, float]
     threshold: float | None
+    calibration: CostCalibration
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -47,6 +50,7 @@ class CostReport:
         shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.shares.items())
         lines = [
             f"cost of a row        {self.expected_cost} on {self.rows:,} rows; the probabilities expected {self.foreseen_cost:.4g}",
+            f"foreseen cost        {self.calibration}",
             f"best single action   {self.fixed_action}: {self.fixed_cost:.4g}",
             f"actions              {shares}",
         ]
@@ -82,6 +86,7 @@ def weigh(rule: CostRule, actions: Sequence[str], predictions: Predictions) -> C
         fixed_cost=cost,
         shares={name: float((taken == action).double().mean()) for action, name in names.items()},
         threshold=rule.threshold if ordered else None,
+        calibration=cost_calibration(predictions, rule.costs, reject=rule.reject),
     )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import as_tensor, check_number, check_sequence, refuse
+from calibrant._core.check import check_number, check_sequence, refuse
 from calibrant.data.predictions import Predictions
+from calibrant.evaluate.cost_calibration import LARGEST, check_costs
 from calibrant.operate.bounds import mean_ends
 from calibrant.operate.moments import Moments
 from calibrant.operate.rows import need_classes, need_independent, need_logits, need_window
@@ -17,7 +18,6 @@ from calibrant.statistics.interval import Interval
 
 __all__ = ["CostRule", "NetBenefit", "net_benefit", "thresholds"]
 
-_LARGEST = 1e100  # largest cost: its square, and sums of squares, stay finite
 _ALPHA = 0.025  # error probability of each bound
 ABSTAIN = -1
 _TWENTIETHS = tuple(one / 20 for one in range(1, 20))
@@ -39,8 +39,8 @@ class CostRule(nn.Module):
 
     def __init__(self, costs: Any, *, reject: float | None = None) -> None:
         super().__init__()
-        self.costs = _check_costs(costs)
-        self.reject = None if reject is None else check_number(reject, name="reject", low=-_LARGEST, high=_LARGEST)
+        self.costs = check_costs(costs)
+        self.reject = None if reject is None else check_number(reject, name="reject", low=-LARGEST, high=LARGEST)
         table = torch.tensor(self.costs, dtype=torch.float64)
         if self.reject is not None:
             table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)
@@ -226,17 +226,3 @@ def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, 
         mean = float(model.mean())
         curve.append(NetBenefit(t, mean, min(low, mean), max(high, mean), float(gain.mean())))
     return curve
-
-
-def _check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
-    table = as_tensor(costs, name="costs").double()
-    if table.dim() != 2 or min(table.shape) < 2:
-        raise refuse(
-            "costs of shape (K, A), two or more each", f"shape {tuple(table.shape)}", "pass costs[true, action]"
-        )
-    if not bool(torch.isfinite(table).all()):
-        raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
-    if bool((table.abs() > _LARGEST).any()):
-        raise refuse(f"costs of at most {_LARGEST:g}", "larger ones", "use a smaller unit")
-    given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
-    return tuple(tuple(float(cost) for cost in row) for row in given)

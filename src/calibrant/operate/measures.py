@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,17 +12,20 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, need_predictions
+from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import calibration_ends, mean_ends, share_ends
 from calibrant.operate.moments import Moments
+from calibrant.operate.rows import need_classes
 from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 
-__all__ = ["LIMITED", "WORST", "Bounded", "better_of", "bounded", "change"]
+__all__ = ["COST_GAP", "LIMITED", "WORST", "Bounded", "better_of", "bounded", "change", "cost_gap"]
 
 Floats = NDArray[np.float64]
 
 LIMITED = ("accuracy", "error", "brier", "ece")
 WORST = "worst-group-"
+COST_GAP = "cost-gap"
 _METRICS: dict[str, Metric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier(), "ece": ECE(), "nll": NLL()}
 _RANGE = {"accuracy": (0.0, 1.0), "error": (0.0, 1.0), "brier": (0.0, 2.0)}
 _BINS = EqualWidth(15)
@@ -71,6 +74,24 @@ def bounded(metric: str, data: Data, *, alpha: float) -> Bounded:
     else:
         ends, centre = share_ends(round(value * n), n, alpha=alpha), value
     return Bounded(value, min(ends[0], value), max(ends[1], value), centre, n)
+
+
+def cost_gap(data: Data, costs: Any, *, alpha: float) -> Bounded:
+    """Return |realised − foreseen| of the mean cost of the decisions of least expected cost, with bounds at any number of rows.
+
+    Args:
+        data: Labelled, of independent rows, with all classes.
+        costs: (K, A) costs[true, action].
+        alpha: Error probability of each bound of the difference.
+    """
+    predictions = need_classes(data, name="predictions")
+    _, own, foreseen = decided_costs(predictions, costs)
+    rows = (own.gather(1, predictions.need_labels()[:, None])[:, 0] - foreseen).cpu().numpy()
+    reach = max(float(own.max() - own.min()), 1e-300)
+    low, high = mean_ends(Moments.of(rows), low=-reach, high=reach, alpha=alpha)
+    mean = float(rows.mean())
+    nearest = max(0.0, low, -high)  # 0 where the difference may have either sign
+    return Bounded(abs(mean), min(nearest, abs(mean)), max(abs(low), abs(high), abs(mean)), abs(mean), len(rows))
 
 
 def change(metric: str, data: Data, baseline: Data, *, paired: bool, alpha: float) -> Bounded:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from calibrant.data.predictions import Predictions
+from calibrant.evaluate.cost_calibration import CostCalibration
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
 from calibrant.operate.costs import weigh
@@ -24,10 +25,15 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
         actions: A names.
     """
     found = weigh(rule, actions, data)
-    cost = found.expected_cost
+    cost, gap = found.expected_cost, found.calibration.difference
     rows = [
         ["cost of a row, deciding by the probabilities", f"{cost.estimate:.4g}", f"{cost.low:.4g} to {cost.high:.4g}"],
         ["as the probabilities expected", f"{found.foreseen_cost:.4g}", ""],
+        [
+            "difference",
+            f"{gap.estimate:+.4g} (p = {_least(found.calibration):.2g} if calibrated)",
+            f"{gap.low:.4g} to {gap.high:.4g}",
+        ],
         [f"best single action ({found.fixed_action})", f"{found.fixed_cost:.4g}", ""],
         *([f"rows with action {action}", f"{100 * share:.1f} %", ""] for action, share in found.shares.items()),
     ]
@@ -35,6 +41,12 @@ def cost_table(name: str, data: Predictions, *, rule: CostRule, actions: Sequenc
         rows.append([f"probability of class 1 from which on to {actions[1]}", f"{found.threshold:.4f}", ""])
     note = f"{found.rows:,} rows. Bounds at 95 % that hold at every number of rows; each row gets the action of least expected cost."
     return Table(f"Decisions at the least cost: {name}", ["", "value", "between"], rows, note)
+
+
+def _least(calibration: CostCalibration) -> float:
+    """Return the p of the difference and of the one over ranges together (Bonferroni)."""
+    found = [one for one in (calibration.p, calibration.kuiper_p) if one is not None]
+    return min(1.0, len(found) * min(found))
 
 
 def answer_table(name: str, data: Predictions, *, error: float) -> Table:

@@ -1,0 +1,353 @@
+"""What AutoCalibrator's settings cost and give, and whether the canonical error's interval covers: measured on real and made rows.
+
+    python -m benchmarks.use keep --data ../shared/data --record docs/results/use.json      # decisions and rankings kept
+    python -m benchmarks.use ones --data ../shared/data --record docs/results/use.json      # exact ones against the best clipping
+    python -m benchmarks.use harm --draws 20 --record docs/results/use.json                 # calibrated models, every setting
+    python -m benchmarks.use canonical --draws 100 --record docs/results/use.json
+    python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
+    python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
+
+Real sets are fitted on their whole validation split and evaluated on up to 5,000 test rows. Every part replaces its own record only.
+Sets of the half that did not choose the constants (``benchmarks.auto.half_of``) are evaluated here too: the record says when.
+"""
+
+import argparse
+import datetime
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from benchmarks.auto import half_of
+from benchmarks.records import machine, versions
+from calibrant import Predictions
+from calibrant.calibrators import (
+    AutoCalibrator,
+    BoostedScaling,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
+    GroupScaling,
+)
+from calibrant.errors import CalibrantWarning
+from calibrant.evaluate import cost_calibration
+from calibrant.metrics import ECE, CanonicalError
+from calibrant.statistics import interval
+
+TEST_ROWS = 5000
+ONES = 0.9995  # confidences from here on are rounded to 1
+CLIPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-12)
+ONES_SETS = (
+    "cifar10-densenet40",
+    "cifar10-resnet110",
+    "cifar10-wideresnet16x4",
+    "mnist-crossval",
+    "news20-crossval",
+    "cifar10-vgg16",
+)
+KEPT: dict[str, Callable[[], Calibrator]] = {
+    "free": AutoCalibrator,
+    "argmax": lambda: AutoCalibrator(keep="argmax"),
+    "order": lambda: AutoCalibrator(keep="order"),
+    # what keep_argmax=True was before: members that keep the order, and no projection
+    "members that keep it": lambda: AutoCalibrator(
+        candidates=[
+            EnsembleTemperatureScaling(prior=0.5),
+            FocalTemperatureScaling(gammas=(-0.9, 5.0), search="continuous", prior=0.5),
+        ]
+    ),
+}
+SETTINGS: dict[str, Callable[[], Calibrator]] = {
+    "plain": AutoCalibrator,
+    "keep argmax": lambda: AutoCalibrator(keep="argmax"),
+    "keep order": lambda: AutoCalibrator(keep="order"),
+    "top label": lambda: AutoCalibrator(top_label=True),
+    "features": lambda: AutoCalibrator(features="all"),
+    "GroupScaling": GroupScaling,
+    "BoostedScaling": BoostedScaling,
+}
+Split = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def sets(folder: Path, names: tuple[str, ...] = ()) -> Iterator[tuple[str, Split]]:
+    """Yield each real set's name, validation logits and labels, and up to ``TEST_ROWS`` test logits and labels."""
+    for path in sorted((folder / "logits").glob("*.npz"), key=lambda one: one.stat().st_size):
+        if names and path.stem not in names:
+            continue
+        with np.load(path) as file:
+            z, y, test, labels = (
+                torch.from_numpy(file[f"{split}_{kind}"]) for split in ("val", "test") for kind in ("logits", "labels")
+            )
+        rows = torch.from_numpy(np.random.default_rng(1).permutation(len(labels))[:TEST_ROWS])
+        yield path.stem, (z, y, test[rows].double(), labels[rows])
+
+
+def keep(data: Path) -> dict[str, Any]:
+    """Return log-loss, ECE and CPU seconds of what is kept, by set, and their means over the sets without CIFAR-100's."""
+    rows: dict[str, Any] = {}
+    for name, (z, y, test, labels) in sets(data):
+        row: dict[str, Any] = {"half": half_of(name)}
+        for method, make in KEPT.items():
+            start = time.process_time()
+            fitted = make().fit(z, y)
+            middle = time.process_time()
+            answer = fitted(test)
+            seconds = [round(middle - start, 2), round(time.process_time() - middle, 2)]
+            kept = Predictions.from_logits(answer, labels)
+            row[method] = {"loss": float(cross_entropy(answer, labels)), "ece": ECE()(kept), "seconds": seconds}
+            row[method]["changed"] = float((answer.argmax(1) != test.argmax(1)).double().mean())
+        rows[name] = row
+    some = [row for name, row in rows.items() if not name.startswith("cifar100-")]
+    old = [row["members that keep it"]["loss"] for row in some]
+    few = [row for row in some if row["free"]["changed"] < 0.05]
+    ratio = [row["argmax"]["loss"] / before for row, before in zip(some, old, strict=True)]
+    return {
+        "sets": rows,
+        "mean_loss": {method: float(np.mean([row[method]["loss"] for row in some])) for method in KEPT},
+        "below_members": sum(one < 1 for one in ratio),
+        "most_above_members": max(ratio) - 1,
+        "ece_where_few_change": {method: float(np.mean([row[method]["ece"] for row in few])) for method in KEPT},
+        "sets_where_few_change": len(few),
+        "time": {
+            method: sum(sum(row[method]["seconds"]) for row in rows.values())
+            / sum(sum(row["free"]["seconds"]) for row in rows.values())
+            for method in KEPT
+        },
+    }
+
+
+def with_ones(logits: Tensor) -> Tensor:
+    """Return probabilities in which confidences of ``ONES`` and more are 1, and what they leave is 0."""
+    p = torch.softmax(logits.double(), 1)
+    top = p.amax(1, keepdim=True)
+    return torch.where(top >= ONES, (p == top).double(), p)
+
+
+def ones(data: Path) -> dict[str, Any]:
+    """Return, by set, log-loss on rounded scores, and on the same clipped where the test labels like it best."""
+    rows: dict[str, Any] = {}
+    for name, (z, y, test, labels) in sets(data, ONES_SETS):
+        a, b = with_ones(z), with_ones(test)
+
+        def loss(low: float, a: Tensor = a, b: Tensor = b, y: Tensor = y, labels: Tensor = labels) -> float:
+            return float(cross_entropy(AutoCalibrator().fit(a.clamp_min(low).log(), y)(b.clamp_min(low).log()), labels))
+
+        clipped = {f"{low:g}": loss(low) for low in CLIPS}
+        own = loss(0.0)
+        rows[name] = {
+            "half": half_of(name),
+            "ones": float((a.amax(1) == 1).double().mean()),
+            "own": own,
+            "clipped": clipped,
+            "behind": own / min(clipped.values()) - 1,
+            "unrounded": float(cross_entropy(AutoCalibrator().fit(z, y)(test), labels)),
+        }
+    behind = [row["behind"] for row in rows.values()]
+    return {"sets": rows, "mean_behind": float(np.mean(behind)), "most_behind": max(behind)}
+
+
+def calibrated(kind: str, rows: int, seed: int) -> Predictions:
+    """Return rows of a model whose probabilities are the truth, in every group of two columns."""
+    g = torch.Generator().manual_seed(seed)
+    if kind == "two classes":
+        z = 1.5 * torch.randn(rows, 2, generator=g).double() + torch.tensor([1.5, 0.0])
+    elif kind == "four classes":
+        z = 2 * torch.randn(rows, 4, generator=g).double()
+    else:
+        z = 2 * torch.randn(rows, 10, generator=g).double() - 0.35 * torch.arange(10)
+    y = torch.softmax(z, dim=1).multinomial(1, generator=g)[:, 0]
+    site, sex = (torch.randint(0, many, (rows,), generator=g).numpy() for many in (4, 2))
+    return Predictions.from_logits(
+        z, y, features={"site": np.array(list("abcd"))[site], "sex": np.array(["m", "f"])[sex]}
+    )
+
+
+def harm(draws: int, sizes: tuple[int, ...] = (50, 100, 300, 1000)) -> dict[str, Any]:
+    """Return the change of log-loss that each setting makes on calibrated models."""
+    found: dict[str, Any] = {}
+    for name, make in SETTINGS.items():
+        change = {}
+        for kind in ("two classes", "four classes", "ten classes"):
+            for size in sizes:
+                changes = []
+                for draw in range(draws):
+                    data = calibrated(kind, size + 4000, 1000 * draw + size)
+                    fitted = make().fit(data[:size])
+                    test = data[size:]
+                    losses = [
+                        cross_entropy(one.logits, test.need_labels()) for one in (test, test.calibrated_by(fitted))
+                    ]
+                    changes.append(float(losses[1] / losses[0] - 1))
+                change[f"{kind}, n = {size}"] = [round(one, 6) for one in changes]
+        every = np.concatenate([np.array(one) for one in change.values()])
+        found[name] = {
+            "mean": float(every.mean()),
+            "beyond_1": float((every > 0.01).mean()),
+            "quantile_95": float(np.quantile(every, 0.95)),
+            "quantile_99": float(np.quantile(every, 0.99)),
+            "most": float(every.max()),
+            "cells": {cell: {"mean": float(np.mean(one)), "most": max(one)} for cell, one in change.items()},
+        }
+        print(name, {key: round(value, 5) for key, value in found[name].items() if key != "cells"}, flush=True)
+    return {"draws": draws, "settings": found}
+
+
+def overconfident(classes: int, rows: int, sharpness: float, bias: float, seed: int) -> tuple[Predictions, Tensor]:
+    """Return logits ``sharpness`` times too large and without the bias of class 0, and the true probabilities."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(rows, classes, generator=g).double()
+    true = torch.softmax(z + bias * torch.eye(classes)[0], 1)
+    return Predictions.from_logits(sharpness * z, true.multinomial(1, generator=g)[:, 0]), true
+
+
+def sharpness_of(classes: int, error: float) -> float:
+    """Return how much too large logits are whose canonical error is ``error``, by bisection."""
+    low, high = 1.0, 12.0
+    for _ in range(25):
+        middle = (low + high) / 2
+        data, true = overconfident(classes, 20_000, middle, 0.0, 999)
+        low, high = (middle, high) if float((data.probs - true).abs().sum(1).mean()) < error else (low, middle)
+    return low
+
+
+def canonical(draws: int) -> dict[str, Any]:
+    """Return how often the lower end lies below the truth, and how far."""
+    cells = []
+    for classes in (3, 10, 50):
+        for sharpness, bias in ((1.0, 0.0), (sharpness_of(classes, 0.4), 0.0), (1.3, 1.0)):
+            data, true = overconfident(classes, 20_000, sharpness, bias, 999)
+            truth = float((data.probs - true).abs().sum(1).mean())
+            for rows in (500, 2000, 10_000):
+                many = draws if rows < 10_000 else max(10, draws // 5)
+                drawn = [
+                    interval(CanonicalError(), overconfident(classes, rows, sharpness, bias, d)[0]) for d in range(many)
+                ]
+                cells.append(
+                    {
+                        "classes": classes, "rows": rows, "truth": truth, "draws": many, "sharpness": sharpness, "bias": bias,
+                        "estimate": float(np.mean([one.estimate for one in drawn])),
+                        "covered": float(np.mean([one.low <= truth for one in drawn])),
+                        "low_from_.3": float(np.mean([one.low >= 0.3 for one in drawn])),
+                        "half_width": float(np.mean([(one.high - one.low) / 2 for one in drawn])),
+                    }
+                )  # fmt: skip
+                print(cells[-1], flush=True)
+    return {"cells": cells}
+
+
+def matrices(classes: int, count: int) -> list[Tensor]:
+    """Return random (K, K) costs, 0 for the true class."""
+    g = torch.Generator().manual_seed(0)
+    return [torch.rand(classes, classes, generator=g, dtype=torch.float64).fill_diagonal_(0.0) for _ in range(count)]
+
+
+def costs(draws: int) -> dict[str, Any]:
+    """Return the size of the tests of costs on calibrated rows, and their power beside that of a z-test that knows the variance."""
+    cells = []
+    for classes in (3, 10):
+        for table in matrices(classes, 3):
+            for sharpness in (1.0, 1.05, 1.1, 1.2):
+                found, oracle = [], []
+                for draw in range(draws):
+                    data, true = overconfident(classes, 2000, sharpness, 0.0, draw)
+                    expected = data.probs @ table
+                    foreseen, action = expected.min(dim=1)
+                    own = table.T[action]
+                    mean = (true * own).sum(dim=1)
+                    spread = ((true * own.square()).sum(dim=1) - mean.square()).sum().sqrt()  # of the sum, as it is
+                    realised = own.gather(1, data.need_labels()[:, None])[:, 0]
+                    oracle.append(abs(float((realised - foreseen).sum() / spread)) > 1.959964)
+                    one = cost_calibration(data, table)
+                    found.append([one.p, one.kuiper_p, (float(mean.mean()) - one.foreseen) / one.foreseen])
+                p, kuiper, gap = np.array(found).T
+                cells.append(
+                    {
+                        "classes": classes, "sharpness": sharpness, "gap": float(gap.mean()),
+                        "rejected": float((p < 0.05).mean()), "rejected_kuiper": float((kuiper < 0.05).mean()),
+                        "rejected_knowing_the_variance": float(np.mean(oracle)),
+                    }
+                )  # fmt: skip
+                print(cells[-1], flush=True)
+    return {"draws": draws, "rows": 2000, "cells": cells}
+
+
+def picture(record: dict[str, Any], path: Path) -> None:
+    """Draw mean log-loss and ECE of what is kept."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    part = record["keep"]
+    some = [row for name, row in part["sets"].items() if not name.startswith("cifar100-")]
+    names = {
+        "members that keep it": "only candidates that keep the ranking",
+        "order": 'ranking kept, keep="order"',
+        "argmax": 'decision kept, keep="argmax"',
+        "free": "free",
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(8, 2.4), sharey=True, layout="constrained")
+    panels = (
+        (axes[0], part["mean_loss"], f"mean log-loss, {len(some)} sets", "{:.3f}"),
+        (
+            axes[1],
+            {name: 100 * value for name, value in part["ece_where_few_change"].items()},
+            f"mean ECE in %, {part['sets_where_few_change']} sets with < 5 % of decisions changed",
+            "{:.2f}",
+        ),
+    )
+    for axis, values, title, form in panels:
+        bars = axis.barh(
+            list(names.values()), [values[name] for name in names], color=["#9aa5b1", "#6b8fb5", "#2f6fab", "#444b54"]
+        )
+        axis.bar_label(bars, [form.format(values[name]) for name in names], padding=3, fontsize=8)
+        axis.set_title(title, fontsize=9)
+        axis.set_xlim(0, 1.2 * max(values.values()))
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    with matplotlib.rc_context({"svg.hashsalt": "calibrant"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def keep_part(path: Path, part: str, found: dict[str, Any]) -> None:
+    """Write ``found`` into the record as its part."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    known = {name: number for name, number in versions().items() if name in ("python", "calibrant", "torch")}
+    record[part] = {"machine": machine(), "versions": known, "day": datetime.date.today().isoformat(), **found}
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> None:
+    """Measure one part, print it, and write its record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("keep", "ones", "harm", "canonical", "costs", "picture"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", CalibrantWarning)
+    if options.part == "picture":
+        picture(json.loads(options.record.read_text()), Path("docs/images/keep.svg"))
+        return
+    by_data = {"keep": keep, "ones": ones}
+    by_draws = {"harm": harm, "canonical": canonical, "costs": costs}
+    found = by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
+    if options.record:
+        keep_part(options.record, options.part, found)
+    print(
+        json.dumps(
+            {name: value for name, value in found.items() if name not in ("sets", "settings", "cells")}, indent=1
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""Whether decisions cost what the probabilities foresee: for given costs, and over families of them."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import as_tensor, refuse
+from calibrant._core.constraints import Count, Level, Seed, checked
+from calibrant.data.checks import need_predictions
+from calibrant.data.predictions import Predictions
+from calibrant.statistics._results import Interval
+from calibrant.statistics.means import contributions, mean_interval, spread_of
+
+__all__ = ["CostCalibration", "UtilityCalibration", "check_costs", "cost_calibration", "utility_calibration"]
+
+LARGEST = 1e100  # largest cost: its square, and sums of squares, stay finite
+_ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
+_TERMS = 60  # of the alternating series of the range's tail; the last is below rounding from a range of 0.2 on
+_THRESHOLDS = tuple(one / 10 for one in range(1, 10))
+_MOST_K = 5  # "the label is among the k likeliest", up to this k
+
+
+def check_costs(costs: Any) -> tuple[tuple[float, ...], ...]:
+    """Return costs[true, action] (K, A) as numbers.
+
+    Raises:
+        InputError: If they are not a finite table of two classes and two actions or more.
+    """
+    table = as_tensor(costs, name="costs").double()
+    if table.dim() != 2 or min(table.shape) < 2:
+        raise refuse(
+            "costs of shape (K, A), two or more each", f"shape {tuple(table.shape)}", "pass costs[true, action]"
+        )
+    if not bool(torch.isfinite(table).all()):
+        raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
+    if bool((table.abs() > LARGEST).any()):
+        raise refuse(f"costs of at most {LARGEST:g}", "larger ones", "use a smaller unit")
+    given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
+    return tuple(tuple(float(cost) for cost in row) for row in given)
+
+
+@dataclass(frozen=True)
+class CostCalibration:
+    """The cost that probabilities foresee beside the cost that their decisions have.
+
+    Args:
+        foreseen: Mean over rows of the least expected cost.
+        realised: Mean cost of the decisions.
+        difference: Realised minus foreseen, with its interval.
+        p: Of the difference if the probabilities are calibrated.
+        kuiper: The largest difference over any range of foreseen costs, summed over its rows and divided by all rows.
+        kuiper_p: Of that, if they are; None with groups, whose rows are not independent.
+    """
+
+    foreseen: float
+    realised: float
+    difference: Interval
+    p: float
+    kuiper: float
+    kuiper_p: float | None
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        share = f" ({100 * self.difference.estimate / self.foreseen:+.1f} %)" if self.foreseen > 0 else ""
+        ranges = "" if self.kuiper_p is None else f"; over ranges of foreseen cost p = {self.kuiper_p:.3g}"
+        return (
+            f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.difference}{share}, "
+            f"p = {self.p:.3g} if calibrated{ranges}"
+        )
+
+
+@dataclass(frozen=True)
+class UtilityCalibration:
+    """Cost calibration over a family of costs.
+
+    Args:
+        family: Its name.
+        members: The members' names and figures.
+        worst: Name of the member with the least Kuiper p.
+        p: That p times the number of members, at most 1 (Bonferroni): of the whole family, if calibrated.
+    """
+
+    family: str
+    members: tuple[tuple[str, CostCalibration], ...]
+    worst: str
+    p: float
+
+
+@checked
+def cost_calibration(
+    predictions: Predictions, costs: Any, *, reject: float | None = None, level: Level = 0.95
+) -> CostCalibration:
+    """Compare the cost foreseen by the probabilities with the realised cost of the decisions of least expected cost.
+
+    Decision a_i = argmin_a Σ_k p_ik C_ka foresees f_i, and costs C_{y_i a_i}. If the probabilities are calibrated the differences have
+    mean 0 and variance Σ_k p_ik (C_{k a_i} − f_i)², which p takes as known, with its skewness (Edgeworth's first term). The Kuiper
+    statistic is the range of their cumulative sums in the order of the foreseen cost, against the range of a Brownian motion
+    (Feller 1951): it finds gaps that cancel in the mean. With groups the difference is tested over groups, and ranges are not.
+
+    Args:
+        predictions: Labelled, with all classes, not fitted on.
+        costs: (K, A) costs[true, action]; negative ones are gains.
+        reject: Cost of abstaining, or None.
+        level: Of the difference's interval.
+
+    Raises:
+        InputError: If costs are no finite table with a line for each class.
+        NoIntervalError: For a single row or group.
+
+    Examples:
+        >>> data = Predictions.from_binary_probs([0.9, 0.2] * 100, [1, 0, 1, 1] * 50)
+        >>> found = cost_calibration(data, [[0, 1], [5, 0]])
+        >>> round(found.foreseen, 3), round(found.realised, 3)
+        (0.45, 0.25)
+
+    References:
+        Zhao et al. 2021, Calibrating predictions to decisions; arXiv 2510.25458 (utility calibration); Feller 1951.
+    """
+    data = need_predictions(predictions, metric="the calibration of costs")
+    return _compared(data, *decided_costs(data, costs, reject=reject), level)
+
+
+def decided_costs(data: Predictions, costs: Any, *, reject: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,).
+
+    Args:
+        data: With all classes.
+        costs: (K, A) costs[true, action].
+        reject: Cost of abstaining, or None.
+
+    Raises:
+        InputError: If costs are no finite table with a line for each class.
+    """
+    table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
+    if len(table) != data.classes:
+        raise refuse(
+            f"costs of {data.classes} classes, as predictions", f"{len(table)} lines", "give each class a line"
+        )
+    if reject is not None:
+        table = torch.cat([table, table.new_full((len(table), 1), float(reject))], dim=1)
+    p = _probabilities(data)
+    foreseen, action = (p @ table).min(dim=1)
+    return p, table.T[action], foreseen
+
+
+@checked
+def utility_calibration(
+    predictions: Predictions,
+    *,
+    family: Literal["top-k", "thresholds", "random"] = "random",
+    members: Count = 20,
+    seed: Seed = 0,
+    level: Level = 0.95,
+) -> UtilityCalibration:
+    """Test the calibration of costs over a family of them.
+
+    Args:
+        predictions: Labelled, with all classes, not fitted on.
+        family: "top-k": a cost of 1 where the label is not among the k likeliest, k = 1 … 5; "thresholds": acting on one class from
+            .1, .2 … .9 on, costs t and 1 − t for the two errors; "random": (K, K) costs uniform in [0, 1], 0 for the true class.
+        members: How many random ones.
+        seed: Of these.
+        level: Of the intervals.
+
+    Examples:
+        >>> data = Predictions.from_binary_probs([0.9, 0.2] * 100, [1, 0, 1, 1] * 50)
+        >>> found = utility_calibration(data, family="thresholds")
+        >>> found.worst, found.p < 0.01
+        ('class 1 from 0.1', True)
+    """
+    data = need_predictions(predictions, metric="the calibration of costs")
+    p, classes = _probabilities(data), data.classes
+    found: list[tuple[str, CostCalibration]] = []
+    if family == "top-k":
+        ranks = p.argsort(dim=1, descending=True).argsort(dim=1)
+        for k in range(1, min(_MOST_K, classes - 1) + 1):
+            own = (ranks >= k).double()
+            found.append((f"top {k}", _compared(data, p, own, (p * own).sum(dim=1), level)))
+    elif family == "thresholds":
+        for event in range(1 if classes == 2 else 0, classes):
+            for t in _THRESHOLDS:
+                # not acting on the event costs 1 − t, acting without it t: to act is cheaper from probability t on
+                costs = torch.zeros(classes, 2, dtype=torch.float64)
+                costs[:, 1], costs[event] = t, torch.tensor([1 - t, 0.0], dtype=torch.float64)
+                found.append((f"class {event} from {t:g}", cost_calibration(data, costs, level=level)))
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        for number in range(members):
+            costs = torch.rand(classes, classes, generator=generator, dtype=torch.float64).fill_diagonal_(0.0)
+            found.append((f"random {number}", cost_calibration(data, costs, level=level)))
+    least = [one.p if one.kuiper_p is None else one.kuiper_p for _, one in found]
+    worst = min(range(len(found)), key=least.__getitem__)
+    return UtilityCalibration(family, tuple(found), found[worst][0], min(1.0, least[worst] * len(found)))
+
+
+def _probabilities(data: Predictions) -> Tensor:
+    return data.log_probs.exp() if data.given_probs is None else data.given_probs.double()
+
+
+def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level: float) -> CostCalibration:
+    """Return the figures of decisions whose costs by true class are ``own`` (N, K) and that foresee ``foreseen`` (N,)."""
+    realised = own.gather(1, data.need_labels()[:, None])[:, 0]
+    centred = own - foreseen[:, None]
+    gap = realised - foreseen
+    gap = torch.where(gap.abs() <= _ROUNDING * own.abs().amax(), 0.0, gap)  # where all costs are equal
+    weight = torch.ones_like(gap) if data.weights is None else data.weights.double()
+    counted = weight if data.weight_kind != "sampling" else weight.square()
+    # central moments of Σ w gap if calibrated; a row counted n times is n rows, one that stands for n is one
+    variance = float(counted @ (p * centred.square()).sum(dim=1))
+    third = float((counted if data.weight_kind != "sampling" else weight**3) @ (p * centred**3).sum(dim=1))
+    total, mass = float(weight @ gap), float(weight.sum())
+    interval = mean_interval(gap, groups=data.groups, level=level, weight=data.weights)
+    path = torch.cat([gap.new_zeros(1), _last_of_ties(foreseen, weight * gap)])
+    spread = float(path.max() - path.min())
+    if data.groups is None:
+        tested, ranged = (
+            _edgeworth(total, variance, third),
+            range_tail(spread / math.sqrt(variance)) if variance > 0 else 1.0,
+        )
+    else:
+        tested, ranged = _over_groups(gap, data.groups, data.weights), None
+    mean = float(weight @ foreseen) / mass
+    return CostCalibration(mean, mean + total / mass, interval, tested, spread / mass, ranged)
+
+
+def _last_of_ties(order: Tensor, steps: Tensor) -> Tensor:
+    """Return the cumulative ``steps`` in ascending ``order``, at the last row of each value: equal rows have no order."""
+    place = order.argsort(stable=True)
+    ranked, path = order[place], steps[place].cumsum(0)
+    return path[torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)])]
+
+
+def _edgeworth(total: float, variance: float, third: float) -> float:
+    """Return the two-sided p of a sum with this variance and third moment: P(Z ≤ z) = Φ(z) − γ (z² − 1) φ(z) / 6."""
+    if total == 0 or variance <= 0:
+        return float(total == 0)
+    z, skewness = total / math.sqrt(variance), third / math.pow(variance, 1.5)
+    below = (
+        0.5 * math.erfc(-z / math.sqrt(2)) - skewness * (z * z - 1) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / 6
+    )
+    return min(1.0, 2 * max(0.0, min(below, 1 - below)))
+
+
+def _over_groups(gap: Tensor, groups: Tensor, weight: Tensor | None) -> float:
+    """Return the two-sided p of Student's t over groups."""
+    from scipy.special import stdtr
+
+    spread = spread_of(contributions(gap, groups, weight))
+    mean = float(gap.mean() if weight is None else gap @ weight.double() / weight.sum())
+    return (
+        2 * float(stdtr(max(spread.units - 1, 1), -abs(mean) / spread.error)) if spread.error > 0 else float(mean == 0)
+    )
+
+
+def range_tail(ratio: float) -> float:
+    """Return P(R > ratio) of the range R of a Brownian motion on [0, 1].
+
+    The integral of Feller's (1951) density 8 Σ_k (−1)^{k−1} k² φ(k r): 8 Σ_k (−1)^{k−1} k (1 − Φ(k r)).
+
+    Examples:
+        >>> round(range_tail(2.4977), 3)
+        0.05
+    """
+    if ratio < 0.5:  # P > 1 − 1e-8, where the series needs ever more terms
+        return 1.0
+    terms = ((1.0 if k % 2 else -1.0) * k * math.erfc(k * ratio / math.sqrt(2)) for k in range(1, _TERMS))
+    return min(1.0, max(0.0, 4 * sum(terms)))
