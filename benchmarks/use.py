@@ -3,6 +3,7 @@
     python -m benchmarks.use keep --data ../shared/data --record docs/results/use.json      # decisions and rankings kept
     python -m benchmarks.use ones --data ../shared/data --record docs/results/use.json      # exact ones against the best clipping
     python -m benchmarks.use harm --draws 20 --record docs/results/use.json                 # calibrated models, every setting
+    python -m benchmarks.use sensitivity --data ../shared/data --record docs/results/use.json   # constants halved and doubled
     python -m benchmarks.use canonical --draws 100 --record docs/results/use.json
     python -m benchmarks.use costs --draws 200 --record docs/results/use.json               # size and power of the tests of costs
     python -m benchmarks.use picture --record docs/results/use.json                         # docs/images/keep.svg
@@ -17,6 +18,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from calibrant.calibrators import (
     FocalTemperatureScaling,
     GroupScaling,
 )
+from calibrant.calibrators.auto import auto
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluate import cost_calibration
 from calibrant.metrics import ECE, CanonicalError
@@ -73,6 +76,19 @@ SETTINGS: dict[str, Callable[[], Calibrator]] = {
     "GroupScaling": GroupScaling,
     "BoostedScaling": BoostedScaling,
 }
+# of auto.Constants, those that decide quality without zeros, features or a corrected top label
+QUALITY = (
+    "rate",
+    "errors",
+    "identity_odds",
+    "few_errors",
+    "two_classes",
+    "least",
+    "prior",
+    "matrix_strength",
+    "matrix_ridge",
+    "by_chance",
+)
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -316,6 +332,34 @@ def picture(record: dict[str, Any], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
+def sensitivity(data: Path, rows: int = 300) -> dict[str, Any]:
+    """Return, on every third set of the half that chose the constants, how much the mean log-loss moves where one is halved or doubled."""
+    chosen = [
+        (name, split) for name, split in sets(data) if half_of(name) == "chosen" and not name.startswith("cifar100")
+    ][::3]
+
+    def mean_loss(constants: auto.Constants) -> float:
+        auto.CONSTANTS = constants
+        losses = []
+        for _, (z, y, test, labels) in chosen:
+            order = torch.from_numpy(np.random.default_rng(0).permutation(len(y))[:rows])
+            losses.append(float(cross_entropy(AutoCalibrator().fit(z[order], y[order])(test), labels)))
+        return float(np.mean(losses))
+
+    usual = auto.CONSTANTS
+    base, moved = mean_loss(usual), {}
+    for name in QUALITY:
+        value = getattr(usual, name)
+        halved, doubled = (type(value)(value * factor) for factor in (0.5, 2))
+        moved[name] = {"value": value} | {
+            key: mean_loss(replace(usual, **{name: other})) / base - 1
+            for key, other in (("halved", halved), ("doubled", doubled))
+        }
+        print(name, moved[name], flush=True)
+    auto.CONSTANTS = usual
+    return {"rows": rows, "which": [name for name, _ in chosen], "mean_loss": base, "constants": moved}
+
+
 def keep_part(path: Path, part: str, found: dict[str, Any]) -> None:
     """Write ``found`` into the record as its part."""
     record = json.loads(path.read_text()) if path.exists() else {}
@@ -327,7 +371,7 @@ def keep_part(path: Path, part: str, found: dict[str, Any]) -> None:
 def main() -> None:
     """Measure one part, print it, and write its record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("keep", "ones", "harm", "canonical", "costs", "picture"))
+    parser.add_argument("part", choices=("keep", "ones", "harm", "canonical", "costs", "picture", "sensitivity"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--record", type=Path)
@@ -337,7 +381,7 @@ def main() -> None:
     if options.part == "picture":
         picture(json.loads(options.record.read_text()), Path("docs/images/keep.svg"))
         return
-    by_data = {"keep": keep, "ones": ones}
+    by_data = {"keep": keep, "ones": ones, "sensitivity": sensitivity}
     by_draws = {"harm": harm, "canonical": canonical, "costs": costs}
     found = by_data[options.part](options.data) if options.part in by_data else by_draws[options.part](options.draws)
     if options.record:

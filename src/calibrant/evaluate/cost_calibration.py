@@ -66,13 +66,15 @@ class CostCalibration:
         """Return it as JSON data."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    @property
+    def short(self) -> str:
+        """The difference, in per cent of what was foreseen, and how likely it is by chance."""
         share = f" ({100 * self.difference.estimate / self.foreseen:+.1f} %)" if self.foreseen > 0 else ""
         ranges = "" if self.kuiper_p is None else f"; over ranges of foreseen cost p = {self.kuiper_p:.3g}"
-        return (
-            f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.difference}{share}, "
-            f"p = {self.p:.3g} if calibrated{ranges}"
-        )
+        return f"{self.difference}{share}, p = {self.p:.3g} if calibrated{ranges}"
+
+    def __str__(self) -> str:
+        return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.short}"
 
 
 @dataclass(frozen=True)
@@ -241,10 +243,10 @@ def _edgeworth(total: float, variance: float, third: float) -> float:
     if total == 0 or variance <= 0:
         return float(total == 0)
     z, skewness = total / math.sqrt(variance), third / math.pow(variance, 1.5)
-    below = (
-        0.5 * math.erfc(-z / math.sqrt(2)) - skewness * (z * z - 1) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / 6
-    )
-    return min(1.0, 2 * max(0.0, min(below, 1 - below)))
+    normal = 0.5 * math.erfc(-z / math.sqrt(2))
+    below = normal - skewness * (z * z - 1) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / 6
+    below = below if 0 < below < 1 else normal  # far out the expansion says nothing
+    return min(1.0, 2 * min(below, 0.5 * math.erfc(z / math.sqrt(2)) if below == normal else 1 - below))
 
 
 def _over_groups(gap: Tensor, groups: Tensor, weight: Tensor | None) -> float:

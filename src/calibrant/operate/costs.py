@@ -50,7 +50,7 @@ class CostReport:
         shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.shares.items())
         lines = [
             f"cost of a row        {self.expected_cost} on {self.rows:,} rows; the probabilities expected {self.foreseen_cost:.4g}",
-            f"foreseen cost        {self.calibration}",
+            f"beyond the expected  {self.calibration.short}",
             f"best single action   {self.fixed_action}: {self.fixed_cost:.4g}",
             f"actions              {shares}",
         ]

@@ -53,7 +53,7 @@ class Constants:
     """All that is set by hand.
 
     Those of the first two parts decide quality: they were fixed on one half of the real sets, split by model family, and evaluated on
-    the other (``benchmarks.auto``); what each does when halved and doubled is a record, too (``benchmarks.sensitivity``). Those of
+    the other (``benchmarks.auto``); what each does when halved and doubled is a record, too (``benchmarks.use sensitivity``). Those of
     the last part say how long a fit may take, and change no candidate's worth.
 
     Args:
