@@ -315,7 +315,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
         (
             axes[1],
             {name: 100 * value for name, value in part["ece_where_few_change"].items()},
-            f"mean ECE in %, {part['sets_where_few_change']} sets with < 5 % of decisions changed",
+            f"mean ECE in %, {part['sets_where_few_change']} sets\nwith < 5 % of decisions changed",
             "{:.2f}",
         ),
     )
