@@ -11,7 +11,7 @@ from calibrant._core.check import as_tensor, refuse
 from calibrant._core.constraints import Count, Level, Seed, checked
 from calibrant.data.checks import need_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.statistics._results import Interval
+from calibrant.statistics.interval import Interval
 from calibrant.statistics.means import contributions, mean_interval, spread_of
 
 __all__ = ["CostCalibration", "UtilityCalibration", "check_costs", "cost_calibration", "utility_calibration"]
