@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Sizes = Callable[[np.random.Generator], int]
 
 BINS = 15
+ALLOWED = {"gate": 0.025, "no": 0.025, "limit": 0.025}  # how often a promise may be broken, 5 % for the others
 GATED = {"accuracy": "minimum", "brier": "maximum", "ece": "maximum"}
 
 
@@ -422,14 +423,37 @@ def run(promise: str, ns: list[int], *, replicates: int, only: str, record: Path
                         file.write(json.dumps(found) + "\n")
 
 
+def table(lines: Iterable[str]) -> str:
+    """Return a record as a table: for each promise its cells, how often it shows something, and where it breaks most."""
+    cells = [json.loads(line) for line in lines]
+    rows = ["| promise | cells | shown | broken in | worst cell | beyond + 2 s.e. | + 3 s.e. |", "|" + " --- |" * 7]
+    for promise in dict.fromkeys(one["promise"] for one in cells):
+        mine = [one for one in cells if one["promise"] == promise]
+        allowed = ALLOWED.get(promise.split("-")[0], 0.05)
+        error = [(allowed * (1 - allowed) / one["replicates"]) ** 0.5 for one in mine]
+        beyond = [sum(one["broken"] > allowed + k * e for one, e in zip(mine, error, strict=True)) for k in (2, 3)]
+        worst = max(mine, key=lambda one: one["broken"])
+        shown, broken = (float(np.mean([one[key] for one in mine])) for key in ("shown", "broken"))
+        place = f"{100 * worst['broken']:.1f} %: {worst['population']}, n = {worst['n']:,}"
+        rows.append(
+            f"| {promise} | {len(mine)} | {100 * shown:.0f} % | {100 * broken:.1f} % | {place} | {beyond[0]} | {beyond[1]} |"
+        )
+    return "\n".join(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("promise", choices=sorted(PROMISES))
+    parser.add_argument(
+        "promise", choices=[*sorted(PROMISES), "table"], help="what to simulate, or the record as a table"
+    )
     parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--only", default="", help="part of the names of populations")
     parser.add_argument("--record", type=Path, help="file of JSON lines, which a later run continues")
     chosen = parser.parse_args()
+    if chosen.promise == "table":
+        print(table(chosen.record.read_text().splitlines()))
+        return
     ns = [int(n) for n in chosen.n.split(",")]
     run(chosen.promise, ns, replicates=chosen.replicates, only=chosen.only, record=chosen.record)
 

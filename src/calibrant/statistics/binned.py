@@ -12,9 +12,9 @@ is an upper bound. A bin in which all decisions are correct (or wrong) has an es
 rate is therefore (y_b + z²/2 · w_b) / (n_b + z² w_b) with the bin's fraction of rows w_b, as in Wilson's interval.
 
 *Ends.* low = corrected − z √Σ s_b², but 0 unless the plug-in exceeds the (1 + level)/2 quantile of its null distribution, that
-of a calibrated model: at δ = 0, where the error is not differentiable, this test has coverage (1 + level)/2 by construction.
-high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that is larger: the correction is too large where
-|δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
+of a calibrated model, and at most ``STEEPEST`` times what it exceeds it by: at δ = 0, where the error is not differentiable, this
+test has coverage (1 + level)/2 by construction. high = corrected + LIFT · (plug-in − corrected) + z √Σ s_b², or the plug-in if that
+is larger: the correction is too large where |δ_b| ≈ s_b, and LIFT, chosen by simulation, reverses a part of it.
 
 *Many bins.* The error of the correction is proportional to the correction, a sum over bins, while the half-width grows only
 with the root of the number of bins. Where the noise is spread over more than about 25 bins and the correction exceeds half of the
@@ -49,6 +49,9 @@ __all__ = [
 ]
 
 LIFT = 0.15
+# Largest slope of the lower end beyond the gate. With a jump there, a model that is off by little would be missed as often as its
+# plug-in exceeds the gate; with slope 1 the end would be valid by the triangle inequality alone, and low where a model is far off.
+STEEPEST = 3.0
 MOST_BINS = 25.0  # effective number of bins in the noise, (Σ s)² / Σ s², up to which the correction may have any size
 MOST_CHANCE = 0.5  # with more bins: largest correction, or expected gap of sparse bins, as a fraction of the half-width
 FEW_EVENTS = 2.0  # a bin with a smaller n a (1 − a) is sparse: its gap is far from normal
@@ -233,7 +236,8 @@ def interval_ends(found: BinnedEstimate, gate: Tensor, *, level: float = 0.95) -
         level: Nominal coverage.
     """
     half = normal_quantile((1 + level) / 2) * found.error
-    low = torch.where(found.plug_in > gate, (found.corrected - half).clamp_min(0), 0.0)
+    beyond = STEEPEST * (found.plug_in - gate)
+    low = torch.where(beyond > 0, torch.minimum(found.corrected - half, beyond).clamp_min(0), 0.0)
     return low, torch.maximum(found.centre + half, found.plug_in)
 
 
