@@ -11,7 +11,6 @@ import torch
 from benchmarks.mechanisms import Floats, Ints, Population
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.metrics.debiased import few_bins_decide, square_error
-from calibrant.metrics.top_label import ERRORS_A_BIN
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
 from calibrant.statistics.interval import share_interval
 from calibrant.statistics.means import FEWEST, mean_interval
@@ -116,7 +115,7 @@ def estimate_of(name: str, samples: Samples, table: BinTable) -> tuple[Any, Any]
     if name == "TopLabelECE":
         wrong = samples.rows - samples.right.sum(axis=1)
         filled = (table.count > 0).sum(dim=1).numpy()
-        refused = refused | samples.few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled * ERRORS_A_BIN))
+        refused = refused | samples.few | (np.minimum(wrong, samples.rows - wrong) < np.ceil(filled / 2))
     return estimate, refused
 
 

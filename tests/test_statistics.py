@@ -356,6 +356,22 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
         torch.testing.assert_close(gap_variance(one + other)[0], exact)
 
 
+def test_sampling_weights_of_any_scale_give_one_interval_and_one_row_none() -> None:
+    data = model(0.3, rows=60)
+    weights = torch.linspace(0.1, 2, 60, dtype=torch.float64)
+    for metric in (NLL(), Brier(), Accuracy()):
+        ends = []
+        for scale in (1.0, 1e140, 1e-140):
+            scaled = Predictions(data.logits, labels=data.labels, weights=weights * scale, weight_kind="sampling")
+            found = interval(metric, scaled)
+            ends.append((found.low, found.high))
+        assert ends[1] == pytest.approx(ends[0], rel=1e-9)
+        assert ends[2] == pytest.approx(ends[0], rel=1e-9)
+    alone = torch.full((60,), 1e-12, dtype=torch.float64).scatter(0, torch.tensor([0]), 1.0)
+    with pytest.raises(NoIntervalError, match="worth two of equal weight"):
+        interval(NLL(), Predictions(data.logits, labels=data.labels, weights=alone, weight_kind="sampling"))
+
+
 def test_the_error_of_a_model_that_was_always_right_is_bounded_by_its_rows() -> None:
     found = interval(ECE(), BinaryPairs.from_probs([0.999] * 300, [1] * 300))
     assert found.low == 0
@@ -369,9 +385,10 @@ def test_the_level_if_calibrated_of_grouped_rows_is_wider_and_known_for_bins_alo
     y = (torch.rand(1000, generator=generator) < torch.sigmoid(torch.logit(p) + 2 * shift)).long()
     grouped = BinaryPairs.from_decisions(p, y, groups=torch.arange(100).repeat_interleave(10))
     assert null_band(ECE(), grouped).high > 1.15 * null_band(ECE(), BinaryPairs.from_probs(p, y)).high
-    for metric in (SmoothECE(), AURC()):
+    decided = BinaryPairs.from_decisions(p, y, groups=grouped.groups)
+    for metric, pairs in ((SmoothECE(), grouped), (AURC(), decided)):
         with pytest.raises(NoIntervalError, match="got groups"):
-            null_band(metric, grouped)
+            null_band(metric, pairs)
 
 
 def test_the_classwise_interval_of_two_classes_counts_its_evidence_once() -> None:

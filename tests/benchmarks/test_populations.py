@@ -67,3 +67,9 @@ def test_a_promise_that_cannot_hold_is_seen_to_break() -> None:
     liar = populations.Population("wrong", np.array([[0.1, 0.9]]), np.array([[0.1, 0.9]]), np.array([1.0]))
     vars(liar)["right"] = np.array([0.5])  # a truth that its samples do not have
     assert populations.cell("interval-accuracy", liar, 400, replicates=3, seed=1)["broken"] == 1.0
+
+
+def test_the_page_shows_the_record() -> None:
+    root = Path(__file__).parents[2]
+    lines = (root / "benchmarks" / "records" / "populations.jsonl").read_text().splitlines()
+    assert populations.table(lines) in (root / "docs" / "uncertainty.md").read_text()

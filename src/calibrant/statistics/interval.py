@@ -393,6 +393,10 @@ class MeanSums:
         References:
             Clopper & Pearson 1934; Fay & Feuer 1997 (weighted sums); Zou & Donner 2008 (variance estimates recovery).
         """
+        if self.rows.units < 2:
+            raise NoIntervalError(
+                "rows that are worth two of equal weight", f"{self.rows.units:.3g}", "measure on more data"
+            )
         total = self.rows.mean - least.mean
         spread = least.spread()
         half = spread.error * student_quantile((1 + level) / 2, max(spread.units - 1, 1))
@@ -408,7 +412,8 @@ class MeanSums:
         most, squares, low = self.most / mass, self.squares / mass**2, 0.0
         if total > 0 and squares > 0:
             size = squares / total
-            low = size * units * float(betaincinv(total / size, units - total / size + 1, tail))
+            # unequal weights can give more effective events than rows
+            low = size * units * float(betaincinv(total / size, max(units - total / size, 0) + 1, tail))
         high, size = units * most, (squares + most**2) / max(total + most, 1e-300)
         if 0 < (count := (total + most) / size if size else 0.0) < units + 1:
             high = size * units * float(betaincinv(count, units - count + 1, 1 - tail))

@@ -120,37 +120,42 @@ class Powers:
         sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4; for counted rows, and rows that count once, w^k is w for every k, as a
             count of n stands for n rows.
         sampled: Whether w are sampling weights.
+        unit: What sampling weights are divided by, a power of 2: their fourth power must not leave the range of numbers.
     """
 
     sums: Tensor
     sampled: bool
+    unit: float = 1.0
 
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
         """Return the sums of ``rows`` (N,)."""
         x, sampled = rows.double(), weight is not None and weight.is_floating_point()
         w = torch.ones_like(x) if weight is None else weight.double().to(x.device)
+        unit = 2.0 ** math.floor(math.log2(float(w.max()))) if sampled else 1.0
         powers = torch.stack([x.pow(j) for j in range(5)], dim=1)
-        weights = torch.stack([w.pow(k if sampled else 1) for k in range(1, 5)])
-        return cls((weights @ powers).cpu(), sampled)
+        weights = torch.stack([(w / unit).pow(k if sampled else 1) for k in range(1, 5)])
+        return cls((weights @ powers).cpu(), sampled, unit)
 
     def __add__(self, other: "Powers") -> "Powers":
-        return Powers(self.sums + other.sums, self.sampled)
+        unit, order = max(self.unit, other.unit), torch.arange(1.0, 5.0, dtype=torch.float64)[:, None]
+        mine, theirs = (one.sums * (one.unit / unit) ** order for one in (self, other))
+        return Powers(mine + theirs, self.sampled, unit)
 
     @property
     def mass(self) -> float:
         """Σ w."""
-        return float(self.sums[0, 0])
+        return float(self.sums[0, 0]) * self.unit
 
     @property
     def mean(self) -> float:
         """Σ w x / Σ w."""
-        return float(self.sums[0, 1]) / self.mass
+        return float(self.sums[0, 1] / self.sums[0, 0])
 
     @property
     def units(self) -> float:
         """Rows, or with sampling weights those of equal weight that would vary as much, (Σw)² / Σw²."""
-        return self.mass**2 / float(self.sums[1, 0]) if self.sampled else self.mass
+        return float(self.sums[0, 0] ** 2 / self.sums[1, 0]) if self.sampled else self.mass
 
     def central(self, k: int, power: int) -> float:
         """Return Σ w^k (x − mean)^power, by the binomial theorem."""
@@ -159,7 +164,7 @@ class Powers:
 
     def total(self, power: int) -> float:
         """Return Σ (w / Σw)^power (x − mean)^power: of the rows' contributions to the mean."""
-        found = self.central(power, power) / self.mass**power
+        found = self.central(power, power) / float(self.sums[0, 0]) ** power
         return max(found, 0.0) if power % 2 == 0 else found
 
     def spread(self) -> Spread:
@@ -175,7 +180,7 @@ class Powers:
         found = spread_of(self.units, square, self.total(3))
         if not self.sampled or not square:
             return found
-        independent = self.central(1, 2) / self.mass / self.units
+        independent = self.central(1, 2) / float(self.sums[0, 0]) / self.units
         # √(2 / degrees) = √Σ c⁴ / Σ c²
         ratio = min(independent / square, 1 + REACH * math.sqrt(self.total(4)) / square)
         return Spread(found.error * math.sqrt(max(ratio, 1.0)), found.skew, found.units)

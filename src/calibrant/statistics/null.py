@@ -101,9 +101,9 @@ def null_draws(
         seed: Same seed, same values.
     """
     check_sampling(draws=draws, seed=seed)
-    predictions = need_rows(predictions, what=metric)
     if not callable(metric) or isinstance(metric, type | nn.Module):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
+    predictions = need_rows(predictions, what=metric)
     if isinstance(metric, HasNull):
         return metric.null_draws(predictions, draws=draws, seed=seed).cpu().double()
     need_independent(predictions, what=metric)
