@@ -1,5 +1,9 @@
 """``apply`` gives a table back as it was, with calibrated columns beside its scores or instead of them."""
 
+import bz2
+import csv
+import gzip
+import io
 import json
 from pathlib import Path
 
@@ -42,6 +46,72 @@ def test_cells_come_back_with_their_characters(home: Path, run: Run) -> None:
     assert all(after.startswith(before + ",") for before, after in zip(old, new, strict=True))
     found = np.array([[float(cell) for cell in line.rsplit(",", 3)[1:]] for line in new[1:]])
     np.testing.assert_allclose(found, expected(), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.csv.gz", "s.tsv", "s.csv.bz2"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_dialect_comes_back_as_it_was(name: str, encoding: str, home: Path, run: Run) -> None:
+    """Semicolons, decimal commas, ids with zeros, a formula, quotes and line ends in cells, in any encoding and compression."""
+    text = (
+        'id;p_cat;p_dog;p_eel;note\n007;0,7;0,2;0,1;=1+1\n010;0,2;0,5;0,3;"two\nlines; ""x"""\n011;0,1;0,1;0,8;1,10\n'
+    )
+    pack = {".gz": gzip, ".bz2": bz2}.get(Path(name).suffix)
+    content = text.encode(encoding)
+    Path(name).write_bytes(content if pack is None else pack.compress(content))
+    done = run("apply", "c.safetensors", name, "-o", f"o{name[1:]}")
+    assert done.exit_code == 0, done.stderr
+    written = Path(f"o{name[1:]}").read_bytes()
+    written = written if pack is None else pack.decompress(written)
+    assert written[:2] == content[:2]
+    old, new = (
+        list(csv.reader(io.StringIO(one.decode(encoding), newline=""), delimiter=";")) for one in (content, written)
+    )
+    assert [row[:5] for row in new] == old
+    found = np.array([[float(cell.replace(",", ".")) for cell in row[5:]] for row in new[1:]])
+    np.testing.assert_allclose(found, expected(), atol=1e-12)
+
+
+def test_a_class_that_begins_as_a_formula_does_is_no_formula(home: Path, run: Run) -> None:
+    Path("s.csv").write_text("p_=A1,p_-1,p_b\n.7,.2,.1\n.2,.5,.3\n.1,.1,.8\n")
+    assert run("apply", "c.safetensors", "s.csv", "--as", "label", "-o", "o.csv").exit_code == 0
+    assert [line.split(",")[3] for line in Path("o.csv").read_text().splitlines()[1:]] == ["'=A1", "-1", "b"]
+
+
+def test_a_workbook_comes_back_with_its_formulas(home: Path, run: Run) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="optional package 'openpyxl' is not installed")
+    book = openpyxl.Workbook()
+    for row in [
+        ["id", "p_cat", "p_dog", "p_eel", "sum"],
+        *([f"0{n}", *row, f"=SUM(B{n + 2})"] for n, row in enumerate(PROBS.tolist())),
+    ]:
+        book.active.append(row)
+    book.save("s.xlsx")
+    assert run("apply", "c.safetensors", "s.xlsx", "-o", "o.xlsx").exit_code == 0
+    rows = [list(row) for row in openpyxl.load_workbook("o.xlsx").active.iter_rows(values_only=True)]
+    assert [row[:5] for row in rows] == [list(row) for row in book.active.iter_rows(values_only=True)]
+    np.testing.assert_allclose(np.array([row[5:] for row in rows[1:]], dtype=float), expected(), atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_json_comes_back_in_its_layout(layout: str, home: Path, run: Run) -> None:
+    rows = [{"id": n, "at": {"x": [n]}, "probs": row} for n, row in enumerate(PROBS.tolist())]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    Path("s.json").write_text(json.dumps(rows if layout == "rows" else columns))
+    assert run("apply", "c.safetensors", "s.json", "-o", "o.json").exit_code == 0
+    found = json.loads(Path("o.json").read_text())
+    new = found.pop("probs_calibrated") if layout == "columns" else [row.pop("probs_calibrated") for row in found]
+    np.testing.assert_allclose(new, expected(), atol=1e-12)
+    assert found == (rows if layout == "rows" else columns)
+
+
+def test_a_table_of_a_row_for_each_class_is_refused_with_the_command_that_turns_it(home: Path, run: Run) -> None:
+    lines = [f"{n},{name},{p}" for n, row in enumerate(PROBS.tolist()) for name, p in zip("abc", row, strict=True)]
+    Path("l.csv").write_text("\n".join(["id,class,prob", *lines]))
+    done = run("apply", "c.safetensors", "l.csv", "-o", "o.csv")
+    assert done.exit_code == 2
+    assert "run: calibrant convert l.csv wide.csv" in done.stderr
+    assert run("convert", "l.csv", "wide.csv").exit_code == 0
+    assert run("apply", "c.safetensors", "wide.csv", "-o", "o.csv").exit_code == 0
 
 
 def test_columns_instead_labels_and_the_top(home: Path, run: Run) -> None:

@@ -53,3 +53,25 @@ def test_what_cannot_be_read_is_refused_with_the_command_that_reads_it(home: Pat
     assert done.exit_code == 2
     command = done.stderr.strip().partition("run: calibrant ")[2]
     assert run(*shlex.split(command)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "names", "said"),
+    [
+        ("predict", ["cat", "dog"], "cat dog", ""),
+        ("predict", ["cat", "dog"], "dog cat", "expected 'predict' as the class of the largest score"),
+        ("acc", [1, 0], "cat dog", ""),
+        ("acc", [0, 1], "cat dog", "expected 'acc' as whether the largest score is the label"),
+        ("guess", ["x", "y"], "dog cat", ""),  # of other names: says nothing
+    ],
+)
+def test_what_a_file_says_twice_must_agree(
+    column: str, values: list[str], names: str, said: str, home: Path, run: Run
+) -> None:
+    Path("names.txt").write_text("\n".join(names.split()))
+    Path("s.csv").write_text(f"a,b,y,{column}\n.9,.1,cat,{values[0]}\n.25,.75,cat,{values[1]}\n")
+    done = run("inspect", "s.csv", "--columns", "a,b", "--kind", "probs", "--label", "y", "--class-names", "names.txt")
+    assert (done.exit_code == 2) == bool(said), done.output
+    assert said in done.stderr
+    if not said:
+        assert "labels: cat in 2 rows, dog in 0 rows" in done.stdout or names == "dog cat"

@@ -114,9 +114,12 @@ def apply(
 def _suffix_for(path: str, output: str) -> str:
     """Return the suffix of what is written to stdout; a file's own name says its format, and must be one that is written."""
     from calibrant.data.formats import WRITABLE
+    from calibrant.data.formats.layout import suffix_of
 
     if output != STREAM and not Path(output).is_dir():
-        check_suffix(output, WRITABLE, what="calibrated predictions")
+        same = suffix_of(Path(output)) == suffix_of(Path(path))  # .json too: a table comes back in its own format
+        if not same and suffix_of(Path(output)) not in WRITABLE:
+            check_suffix(output, WRITABLE, what="calibrated predictions")
     suffix = Path(path).suffix
     return suffix if suffix in WRITABLE else ".npz"
 
@@ -124,13 +127,15 @@ def _suffix_for(path: str, output: str) -> str:
 def _table_of(path: str, target: str, inputs: Inputs, *, named: Any) -> ScoreTable | None:
     """Return the table that comes back with new columns; None for arrays, and for columns that Calibrant calls logits."""
     from calibrant.data.formats import TABLES, read_score_table
+    from calibrant.data.formats.layout import suffix_of
 
-    if Path(target).suffix.lower() not in TABLES:
+    if suffix_of(Path(target)) not in TABLES:
         return None
     table = read_score_table(Path(path), inputs.layout)
     options = ("what", "replace_scores", "suffix")
     chosen = any((origin := named(one)) is not None and origin.name == "COMMANDLINE" for one in options)
-    if table is None or (table.kind == "logits" and inputs.columns is None and not chosen):
+    own = table is not None and table.columns[0].startswith("logits")
+    if table is None or (table.kind == "logits" and own and inputs.columns is None and not chosen):
         return None
     return table
 

@@ -54,6 +54,8 @@ def _reading(source: Source, inputs: Inputs) -> dict[str, Any]:
         "file": source.shown,
         "command": f"calibrant evaluate {source.argument}",
         "classes": list(named.class_names),
+        "matched": dict(named.receipt),
+        "joined": named.joined,
         "other": sorted(name for name in named.arrays if named.arrays[name].ndim == 1),
         "splits": [{"split": name, **_of_split(data, named.class_names)} for name, data in splits.items()],
     }
@@ -96,4 +98,8 @@ def _print(one: dict[str, Any]) -> None:
             typer.echo(f"    {cells} → {row['label']}" if cells else f"    {row['confidence']:.4g} → {row['correct']}")
     if one["classes"]:
         typer.echo(f"  classes: {', '.join(one['classes'][:12])}{' …' if len(one['classes']) > 12 else ''}")
+    if one["matched"]:
+        typer.echo(
+            f"  labels: {', '.join(f'{name} in {count:,} rows' for name, count in [*one['matched'].items()][:12])}"
+        )
     typer.echo(f"  run: {one['command']}")

@@ -1,8 +1,8 @@
 """Any file as arrays under the names that say what they hold: ``logits`` or ``probs``, ``labels``, ``conf``, ``pred``."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from calibrant._core.files import Array, read_text
 from calibrant._core.paths import as_path, check_source, shown
 from calibrant.data.formats import proposal
 from calibrant.data.formats.columns import Classes, arrays_of_table, is_text
+from calibrant.data.formats.evidence import refuse_contradictions
 from calibrant.data.formats.join import Labels, align, is_key
 from calibrant.data.formats.kinds import are_percentages, refuse_log_probs, refuse_other_kinds
 from calibrant.data.formats.labels import encode_labels, encode_pair, encode_positive, refuse_unnamed_positive
@@ -44,6 +45,7 @@ class Named:
         class_names: The names of the classes, where the file or the layout gives them.
         matched: Whether labels were text, matched to names.
         joined: How the labels of another file were laid beside the rows, in words; empty without such a file.
+        receipt: How often each class's name stood among labels that are text, in the order of the classes.
         proposed: As what a file is read whose names are not Calibrant's own, in words; empty for others.
     """
 
@@ -53,6 +55,7 @@ class Named:
     matched: bool = False
     joined: str = ""
     proposed: str = ""
+    receipt: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unnamed_label(self) -> str | None:
@@ -138,8 +141,11 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     )
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     refuse_other_kinds(arrays, layout, place)
+    if suffix_of(place) in TABLES:  # the order of columns is open to doubt, that of an array's axis is not
+        refuse_contradictions(arrays, classes, names, place)
+    receipt = _receipt(text, arrays, matched)
     arrays, off = _normalized(arrays, layout, place)
-    return Named(_by_split(arrays), off, names or matched, bool(text), joined)
+    return Named(_by_split(arrays), off, names or matched, bool(text), joined, receipt=receipt)
 
 
 def read_columns(named: Named, names: Sequence[str], *, split: str, file: str) -> dict[str, Array]:
@@ -338,6 +344,15 @@ def _encoded(arrays: dict[str, Array], layout: Layout, classes: Classes, place: 
         elif stem + "conf" not in arrays:
             found[name] = encode_labels(values, layout, classes, place)
     return found
+
+
+def _receipt(text: list[Array], arrays: dict[str, Array], names: tuple[str, ...]) -> dict[str, int]:
+    """Return how many labels were matched to each class's name."""
+    coded = [arrays[name] for name in _labels_of(arrays)] if text and names else []
+    if not coded or any(values.dtype.kind not in "iu" for values in coded):
+        return {}
+    counts = sum(np.bincount(values.reshape(-1), minlength=len(names)) for values in coded)
+    return dict(zip(names, np.asarray(counts).tolist(), strict=True))
 
 
 def _single_stem(arrays: dict[str, Array]) -> str | None:

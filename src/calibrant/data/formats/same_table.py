@@ -3,21 +3,20 @@
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._core.files import Array, read_text
+from calibrant._core.files import Array
 from calibrant._core.paths import atomic_write, shown
 from calibrant.data.formats.columns import arrays_of_table, numbers_of, score_columns
-from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name
+from calibrant.data.formats.layout import LABELS, TABLES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, named_of, understand
-from calibrant.data.formats.tables import read_table
-from calibrant.data.formats.writing import write_table
+from calibrant.data.formats.tables import content_of, dialect_of, need_openpyxl, read_table
+from calibrant.data.formats.writing import compressed, without_formula, write_table
 from calibrant.errors import InputError
-
-_TEXT = {".csv": ",", ".tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def read_score_table(path: Path, layout: Layout) -> ScoreTable | None:
         FileFormatError: If the file is broken.
         InputError: If its scores cannot be read as ``layout`` says.
     """
-    if path.suffix.lower() not in TABLES or path.is_dir():
+    if suffix_of(path) not in TABLES or path.is_dir():
         return None
     layout = replace(layout, label=None, labels=None, on=None, positive=None)
     whole = read_table(path)
@@ -62,8 +61,14 @@ def read_score_table(path: Path, layout: Layout) -> ScoreTable | None:
     table, layout, _ = understand(whole.select(kept), layout, path)
     layout = replace(layout, label=None, positive=None)
     columns = score_columns(table.column_names, layout, path)
-    if columns is None or not set(columns) <= set(kept):
+    if columns is None:
         return None
+    if not set(columns) <= set(kept):
+        raise InputError(
+            f"one row a prediction in {shown(path)}",
+            "one row a class",
+            f"run: calibrant convert {shlex.quote(shown(path))} wide.csv, and name wide.csv",
+        )
     opened, classes = arrays_of_table(table, layout, path)
     arrays = named_of(path, opened, classes, layout).arrays
     kind = next((kind for kind in ("logits", "probs") if kind in arrays), None)
@@ -123,30 +128,35 @@ def write_same_table(given: ScoreTable, target: Path, columns: Mapping[str, Sequ
     Raises:
         InputError: If rows of text cannot be told apart as they were read.
     """
-    old, new = given.path.suffix.lower(), target.suffix.lower()
+    old, new = suffix_of(given.path), suffix_of(target)
     gone = set(given.columns) if instead else set()
-    if old == new and old in _TEXT:
-        _write_text(given, target, columns, gone, _TEXT[old])
-    elif old == new == ".jsonl":
-        _write_lines(given, target, columns, gone)
-    else:
-        import pyarrow as pa
+    same = {
+        **dict.fromkeys((".csv", ".tsv"), _write_text),
+        ".jsonl": _write_lines,
+        ".json": _write_json,
+        ".xlsx": _write_sheet,
+    }
+    if old == new and old in same:
+        same[old](given, target, columns, gone)
+        return
+    import pyarrow as pa
 
-        table = given.table
-        for name, values in columns.items():
-            made = pa.array(values)
-            if name in table.column_names:
-                table = table.set_column(table.column_names.index(name), name, made)
-            else:
-                table = table.append_column(name, made)
-        spare = [name for name in gone if name not in columns]
-        write_table(target, table.drop_columns(spare))
+    table = given.table
+    for name, values in columns.items():
+        made = pa.array(values)
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, made)
+        else:
+            table = table.append_column(name, made)
+    write_table(target, table.drop_columns([name for name in gone if name not in columns]))
 
 
-def _write_text(
-    given: ScoreTable, target: Path, columns: Mapping[str, Sequence[Any]], gone: set[str], delimiter: str
-) -> None:
-    rows = [row for row in csv.reader(read_text(given.path).splitlines(keepends=True), delimiter=delimiter) if row]
+def _write_text(given: ScoreTable, target: Path, columns: Mapping[str, Sequence[Any]], gone: set[str]) -> None:
+    """Write text in the dialect that it was read in: delimiter, decimal sign, encoding and mark of the byte order."""
+    dialect = dialect_of(given.path)
+    text = content_of(given.path).decode(dialect.encoding)
+    mark, text = ("\ufeff" if text.startswith("\ufeff") else ""), text.removeprefix("\ufeff")
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter) if row]
     header, body = rows[0], rows[1:]
     if len(body) != given.table.num_rows or header != given.table.column_names:
         raise InputError(
@@ -162,24 +172,76 @@ def _write_text(
     def _stays(name: str) -> bool:
         return name not in gone or name in columns
 
-    with atomic_write(target) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    def _new(name: str, place: int) -> str:
+        value = columns[name][place]
+        written = json.dumps(value) if isinstance(value, list) else without_formula(str(value))
+        return written.replace(".", dialect.decimal) if isinstance(value, float) else written
+
+    with atomic_write(target) as file, compressed(file, target) as packed:
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
         writer.writerow(cells(header, str))
+        packed.write((mark + out.getvalue()).encode(dialect.encoding))
         for place, row in enumerate(body):
-            writer.writerow(cells(row, lambda name, place=place: _cell(columns[name][place])))  # type: ignore[misc]
-        text.flush()
-        text.detach()
+            out = io.StringIO()
+            csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n").writerow(
+                cells(row, lambda name, place=place: _new(name, place))  # type: ignore[misc]
+            )
+            # the codec "utf-16" would begin every row with a mark of its own
+            packed.write(out.getvalue().encode(dialect.encoding if dialect.encoding == "utf-8" else "utf-16-le"))
 
 
-def _cell(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, list) else str(value)
+def _with(row: dict[str, Any], place: int, columns: Mapping[str, Sequence[Any]], gone: set[str]) -> dict[str, Any]:
+    """Return a row of JSON with its new cells."""
+    kept = {name: cell for name, cell in row.items() if name not in gone or name in columns}
+    return kept | {name: values[place] for name, values in columns.items()}
 
 
 def _write_lines(given: ScoreTable, target: Path, columns: Mapping[str, Sequence[Any]], gone: set[str]) -> None:
-    rows = [json.loads(line) for line in read_text(given.path).split("\n") if line.strip()]
-    with atomic_write(target) as file:
+    rows = [json.loads(line) for line in content_of(given.path).decode().split("\n") if line.strip()]
+    with atomic_write(target) as file, compressed(file, target) as packed:
         for place, row in enumerate(rows):
-            kept = {name: cell for name, cell in row.items() if name not in gone or name in columns}
-            kept |= {name: values[place] for name, values in columns.items()}
-            file.write(json.dumps(kept, ensure_ascii=False).encode() + b"\n")
+            packed.write(json.dumps(_with(row, place, columns, gone), ensure_ascii=False).encode() + b"\n")
+
+
+def _write_json(given: ScoreTable, target: Path, columns: Mapping[str, Sequence[Any]], gone: set[str]) -> None:
+    """Write rows as objects or columns as lists as they were; other layouts as rows."""
+    try:
+        found = json.loads(content_of(given.path).decode("utf-8-sig"))
+    except json.JSONDecodeError:  # lines in a file called .json
+        _write_lines(given, target, columns, gone)
+        return
+    if isinstance(found, dict) and all(
+        isinstance(cells, list) and len(cells) == given.table.num_rows for cells in found.values()
+    ):
+        made: Any = {name: cells for name, cells in found.items() if name not in gone or name in columns} | dict(
+            columns
+        )
+    else:
+        objects = isinstance(found, list) and all(isinstance(row, dict) for row in found)
+        rows = found if objects else given.table.to_pylist()
+        made = [_with(row, place, columns, gone) for place, row in enumerate(rows)]
+    with atomic_write(target) as file, compressed(file, target) as packed:
+        packed.write(json.dumps(made, ensure_ascii=False, default=str).encode())
+
+
+def _write_sheet(given: ScoreTable, target: Path, columns: Mapping[str, Sequence[Any]], gone: set[str]) -> None:
+    """Write the workbook with new cells in its first sheet; what else is in it stays, formulas as they are."""
+    book = need_openpyxl().load_workbook(given.path)
+    sheet = book.worksheets[0]
+    rows = [row for row in sheet.iter_rows() if any(cell.value is not None for cell in row)]
+    header = ["" if cell.value is None else str(cell.value) for cell in rows[0]]
+    if len(rows) - 1 != given.table.num_rows or header != given.table.column_names:
+        raise InputError(f"{given.table.num_rows:,} rows in {shown(given.path)}", f"{len(rows) - 1:,}", "write .csv")
+    places = {name: at + 1 for at, name in enumerate(header)}
+    for name, values in columns.items():
+        at = places.setdefault(name, max(places.values()) + 1)
+        for row, value in zip(rows, [name, *values], strict=True):
+            cell = sheet.cell(row[0].row, at)
+            cell.value = json.dumps(value) if isinstance(value, list) else value
+            if isinstance(value, str):
+                cell.data_type = "s"  # a name that begins with = is no formula
+    for name in sorted((gone - set(columns)) & places.keys(), key=places.__getitem__, reverse=True):
+        sheet.delete_cols(places[name])
+    with atomic_write(target) as file:
+        book.save(file)

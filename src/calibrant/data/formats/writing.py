@@ -1,7 +1,9 @@
 """Named arrays in any format, written whole or not at all, and tables converted batch by batch."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,12 +12,12 @@ import numpy as np
 from calibrant._core.files import Array, write_arrays
 from calibrant._core.paths import as_path, atomic_write, check_folder, shown
 from calibrant.data.formats.columns import arrays_of_table, is_text
-from calibrant.data.formats.layout import SCORES, Layout, stem_and_name
+from calibrant.data.formats.layout import COMPRESSED, SCORES, Layout, stem_and_name, suffix_of
 from calibrant.data.formats.reading import SPLIT, named_of, understand
 from calibrant.data.formats.tables import batches_of
 from calibrant.errors import FileFormatError, InputError, Remedy
 
-_TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
+_TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 WRITABLE = (".npz", ".safetensors", ".pt", *_TABLES)
 
 
@@ -29,7 +31,7 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
         InputError: For arrays that the format cannot hold.
     """
     place = as_path(path)
-    suffix = place.suffix.lower()
+    suffix = suffix_of(place)
     if not suffix:
         _write_npy_folder(place, arrays)
     elif suffix in _TABLES:
@@ -47,10 +49,30 @@ def write_named(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
         )
 
 
+@contextmanager
+def compressed(file: IO[bytes], path: Path) -> Iterator[Any]:
+    """Give a file that compresses what is written to it, as the end of its name says."""
+    import pyarrow as pa
+
+    codec = COMPRESSED.get(path.suffix.lower())
+    if codec is None:
+        yield file
+    else:
+        twin = os.fdopen(os.dup(file.fileno()), "wb")  # Arrow closes what it writes to
+        with twin, pa.CompressedOutputStream(pa.PythonFile(twin, "w"), codec) as packed:
+            yield packed
+
+
+def without_formula(text: str) -> str:
+    """Return text that a spreadsheet shows and does not evaluate: an apostrophe stands before what begins as a formula does."""
+    number = re.fullmatch(r"[-+]?[\d.,]+(e[-+]?\d+)?", text, re.IGNORECASE)
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text[:1] and not number else text
+
+
 def write_table(path: Path, table: Any) -> None:
     """Write an Arrow table in the format of the path's suffix, with its columns as they are."""
-    with atomic_write(path) as file:
-        write = _table_writer(path.suffix.lower(), file, table.schema, path)
+    with atomic_write(path) as file, compressed(file, path) as packed:
+        write = _table_writer(suffix_of(path), packed, table.schema, path)
         write(table)
         write(None)
 
@@ -62,12 +84,12 @@ def convert_tables(source: Path, target: Path, layout: Layout) -> tuple[int, flo
         FileFormatError: If the source is broken, or the target's format is no table.
         InputError: If the rows cannot be read as ``layout`` says, or labels that are text name no classes.
     """
-    suffix = target.suffix.lower()
+    suffix = suffix_of(target)
     rows, offs = 0, []
-    with atomic_write(target, inputs=[source]) as file:
+    with atomic_write(target, inputs=[source]) as file, compressed(file, target) as packed:
         write: Callable[[Any], None] | None = None
         for table, off in _converted(source, layout, suffix):
-            write = write or _table_writer(suffix, file, table.schema, target)
+            write = write or _table_writer(suffix, packed, table.schema, target)
             write(table)
             rows += table.num_rows
             offs += [] if off is None else [off]
@@ -128,8 +150,11 @@ def _columns(arrays: Mapping[str, Array], suffix: str, place: Path) -> dict[str,
         if name in ("logits", "probs"):
             values = two_columns(values, name)
         if values.ndim == 1:
-            columns[name] = pa.array(values.tolist() if values.dtype == object else values)
-        elif suffix in (".csv", ".tsv"):
+            cells = values.tolist() if values.dtype == object else values
+            if suffix in (".csv", ".tsv") and is_text(values) and suffix_of(place) not in (".csv", ".tsv"):
+                cells = [without_formula(one) for one in values.tolist()]
+            columns[name] = pa.array(cells)
+        elif suffix in (".csv", ".tsv", ".xlsx"):
             columns |= {
                 f"{name}_{place}": pa.array(np.ascontiguousarray(values[:, place])) for place in range(values.shape[1])
             }
@@ -179,6 +204,8 @@ def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Cal
 
     if suffix == ".jsonl":
         return _json_writer(file, place)
+    if suffix == ".xlsx":
+        return _sheet_writer(file)
     writer: Any
     if suffix == ".parquet":
         import pyarrow.parquet
@@ -199,6 +226,34 @@ def _table_writer(suffix: str, file: IO[bytes], schema: Any, place: Path) -> Cal
             writer.write_table(table.cast(schema))
 
     return write
+
+
+def _sheet_writer(file: IO[bytes]) -> Callable[[Any], None]:
+    from calibrant.data.formats.tables import need_openpyxl
+
+    openpyxl = need_openpyxl()
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet()
+    begun: list[bool] = []
+
+    def write(table: Any) -> None:
+        if table is None:
+            book.save(file)
+            return
+        for row in [*([] if begun else [table.column_names]), *zip(*table.to_pydict().values(), strict=True)]:
+            cells = [openpyxl.cell.WriteOnlyCell(sheet, _plain_cell(value)) for value in row]
+            for cell in cells:
+                cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type  # text is never a formula
+            sheet.append(cells)
+        begun.append(True)
+
+    return write
+
+
+def _plain_cell(value: Any) -> Any:
+    import json
+
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else value
 
 
 def _json_writer(file: IO[bytes], place: Path) -> Callable[[Any], None]:
