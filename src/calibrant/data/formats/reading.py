@@ -141,7 +141,7 @@ def named_of(place: Path, arrays: dict[str, Array], classes: Classes, layout: La
     )
     arrays = _encoded(arrays, replace(layout, class_names=names), classes, place)
     refuse_other_kinds(arrays, layout, place)
-    if suffix_of(place) in TABLES:  # the order of columns is open to doubt, that of an array's axis is not
+    if layout.columns:  # their order is open to doubt, that of an array's axis is not
         refuse_contradictions(arrays, classes, names, place)
     receipt = _receipt(text, arrays, matched)
     arrays, off = _normalized(arrays, layout, place)
