@@ -207,6 +207,7 @@ def judge_audit(
     raw = 1 / (1 + np.exp(-log_odds.mean(axis=1)))
     if other is None and scores.shape[1] == 1:
         raw = scores[:, 0]
+    # Judges are averaged in log-odds: a sure judge counts for more than an undecided one.
     slope, fitted = _recalibrated(log_odds, value, seen)
     rounds = _Rows(raw, fitted, value, seen, chance, target == "population", labels.shape[1] > 1)
     names, parts = _parts(systems, rows)
@@ -262,6 +263,7 @@ class _Rows:
         inclusion = even if self.chance is None else self.chance[chosen]
         copies = _COPIES if self.endless or self.annotated else 1.0  # of rows: the chance of each falls by as much
         drawn = Drawn(np.zeros(len(chosen), np.int64), inclusion / copies, round(count * copies))
+        # What a person may say bounds the residuals, so that the interval stays wide where no disagreement was seen.
         ends = np.zeros(len(chosen)), np.ones(len(chosen))
         return terms_of(value[chosen], expected[chosen], ends, drawn, float(expected[members].mean()))
 
@@ -271,6 +273,7 @@ class _Rows:
         if self.endless:
             from scipy.special import ndtri
 
+            # Which questions the log has is chance too: the variance of their expectations adds to that of the labels.
             spread = -float(ndtri(alpha / 2)) * float(expected.std()) / math.sqrt(len(expected))
             low, high = (terms.centre + math.copysign(math.hypot(end - terms.centre, spread), side)
                          for end, side in ((low, -1), (high, 1)))  # fmt: skip
@@ -367,6 +370,7 @@ def _ranking(figures: Mapping[str, _System], labels: int, rows: int) -> Ranking:
             # The half-width falls as 1 / √labels.
             needed = math.inf if middle == 0 else labels * (below / middle) ** 2
             more[a, b] = None if needed > rows else max(FEWEST, math.ceil(needed) - labels)
+    # A rank is possible unless a decided pair excludes it; all pairs hold together, so all ranks do.
     worse = [b for _, b in better]
     above_of = [a for a, _ in better]
     ranks = {name: (1 + worse.count(name), len(order) - above_of.count(name)) for name in order}
@@ -406,10 +410,12 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
     agreement = rows.interval(rows.terms(everything, value=agreed, expected=expected), expected, 1 - LEVEL)
     value, fitted = rows.value[rows.seen], rows.fitted[rows.seen]
     varies = value.std() > 0 and fitted.std() > 0
+    # A judge that people contradict is turned round by its slope, so that ρ of the recalibrated one is not negative.
     correlation = max(0.0, float(np.corrcoef(value, fitted)[0, 1])) if varies else 0.0
     ece = None
     if np.isin(rows.value, (0.0, 1.0)).all():
         chosen = np.flatnonzero(rows.seen)
+        # The mean judge as it is, not recalibrated: its own error is asked for.
         drawn = np.full(len(chosen), len(chosen) / len(rows.raw)) if rows.chance is None else rows.chance[chosen]
         pairs = BinaryPairs.from_probs(
             torch.from_numpy(rows.raw), torch.zeros(len(rows.raw), dtype=torch.int64)

@@ -154,7 +154,7 @@ class Pool:
         chosen = torch.from_numpy(rows)
         if not isinstance(self.model, InShards):
             return replace(self, model=self.model[chosen], other=None if self.other is None else self.other[chosen])
-        # Read in ascending order, each shard that holds a row once.
+        # Ascending, so that each shard that holds a row is read once; the order of ``rows`` is put back at the end.
         order, parts, first = np.argsort(rows, kind="stable"), [], 0
         ascending = rows[order]
         for shard in self.model.shards:

@@ -142,6 +142,7 @@ def plan_audit(
         if enough or count == len(source) or labels * math.sqrt(2) > _MOST:
             break
         labels *= math.sqrt(2)
+    # Var f = E s² + Var m: the prediction explains the second part, ρ² of the whole.
     within, between = float((outlook.spread**2).mean()), float(outlook.mean.var())
     limit = math.sqrt(within / (within + between)) if within + between > 0 else 0.0
     found, without = (
@@ -158,6 +159,7 @@ def _half_widths(
     chosen = draw(inclusion, outlook.mean, rng)
     random = np.sort(rng.choice(len(pool), count, replace=False))
     widths = []
+    # Both audits see labels from the same probabilities; the even one knows nothing of them, and predicts 0 of every row.
     for rows, chance, helped in ((chosen, inclusion[chosen], True), (random, np.full(count, count / len(pool)), False)):
         seen = pool.values(figure, rows, _labels(pool, rows, rng))
         drawn = Drawn(np.zeros(count, np.int64), chance, len(pool))
