@@ -82,6 +82,11 @@ def test_other_files_are_refused(make: object, text: str, message: str, tmp_path
     assert message in str(caught.value)
 
 
+def test_a_single_line_without_a_line_break_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"response": "Paris", "exact_match": 0.5}')
+    assert read_uqlm(tmp_path / "x.jsonl").responses[0].scores == {"exact_match": 0.5}
+
+
 def test_a_pickled_manager_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "x.man").write_bytes(b"\x80\x04N.")
     with pytest.raises(CalibrantError, match=r"got a pickled manager; write json.dumps"):

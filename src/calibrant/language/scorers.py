@@ -60,6 +60,9 @@ def read_uqlm(path: str | os.PathLike[str]) -> Log:
         }
         if len({len(values) for values in columns.values()}) > 1:
             raise refuse_file(name, "lists of equal length", "others", "write the results again")
+    elif place.suffix == ".jsonl":
+        rows = [line for _, line in lines_of(place, what="results of uqlm")]
+        columns = {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
     else:
         columns = {}
         for batch in batches_of(place):

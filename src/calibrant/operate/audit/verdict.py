@@ -108,8 +108,9 @@ class Audit:
         missing = (
             f"; {self.unlabelled:,} drawn rows have no label and count as left out by chance" if self.unlabelled else ""
         )
+        batches = "1 batch" if self.looks == 1 else f"{self.looks} batches"
         return "\n".join(
-            [*rows, *map(str, self.lines), f"{self.labels:,} labels in {self.looks} batches, 95 % intervals{missing}"]
+            [*rows, *map(str, self.lines), f"{self.labels:,} labels in {batches}, 95 % intervals{missing}"]
         )
 
 
