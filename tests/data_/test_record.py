@@ -104,3 +104,13 @@ def test_an_accuracy_is_one_of_decisions() -> None:
     assert Accuracy()(decided) == 0.5
     assert isinstance(predictions.top_label(), Decisions)
     assert Accuracy() in default_metrics(decided)
+
+
+def test_metrics_of_one_object_do_not_change_each_other() -> None:
+    """In float64 the log-loss once overwrote the largest logits that the next metric reads."""
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(20_000, 10, generator=generator, dtype=torch.float64)
+    data = Predictions.from_logits(z, z.argmax(dim=1), weights=torch.ones(20_000), weight_kind="sampling")
+    fresh = Predictions.from_logits(z, z.argmax(dim=1))
+    assert NLL()(data) == pytest.approx(NLL()(fresh), abs=1e-12)
+    assert Brier()(data) == pytest.approx(Brier()(fresh), abs=1e-12)

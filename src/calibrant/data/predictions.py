@@ -280,7 +280,9 @@ class Predictions(Record):
             return -self.given_probs.gather(1, labels)[:, 0].double().log()
         sums = self.float64_sums
         if sums is not None and sums.at_label is not None:
-            return sums.top.double().sub_(sums.at_label).add_(sums.others.log1p())
+            return (sums.top.double() - sums.at_label).add_(
+                sums.others.log1p()
+            )  # ``double()`` may be the sums themselves
         return self.log_norm - self.logits.gather(1, labels)[:, 0].double()
 
     def top_label(self) -> Decisions:
