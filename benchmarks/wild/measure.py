@@ -11,7 +11,7 @@ import torch
 from benchmarks.wild.scores import Scored
 from calibrant import Predictions, calibrators
 from calibrant.calibrators import AutoCalibrator, Calibrator
-from calibrant.calibrators.auto.auto import with_floor
+from calibrant.calibrators.auto.auto import with_levels
 from calibrant.errors import CalibrantError, DuplicateRowsWarning
 from calibrant.evaluate import compare
 from calibrant.metrics import ECE, NLL
@@ -68,8 +68,8 @@ def measured(scored: Scored, names: Sequence[str] = tuple(METHODS)) -> tuple[dic
     auto = AutoCalibrator()
     best, figure, leak = _through(auto, val, test)
     floored = [val, test]
-    if auto.floor.dim() == 0:
-        floored = [replace(one, logits=with_floor(one.logits, auto.floor)) for one in (val, test)]
+    if auto.floor.numel():
+        floored = [replace(one, logits=with_levels(one.logits, auto.floor)) for one in (val, test)]
     figures, answers = {AUTO: figure}, {AUTO: best}
     for name in names:
         fit_on, on = (val, test) if name in ("none", TOP) else floored

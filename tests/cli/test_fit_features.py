@@ -86,10 +86,6 @@ def test_groups_of_a_streamed_folder_are_refused_and_the_help_says_so(tmp_path: 
     assert one.exit_code == 2
     assert "got --by for" in one.stderr
     assert " ".join(one.stderr.split()).endswith("which is streamed; leave it out")
-    if command == "evaluate":
-        two = run(*words, "--draws", "50")
-        assert "got --draws and --by for" in two.stderr
-        assert " ".join(two.stderr.split()).endswith("which is streamed; leave them out")
     said = " ".join(run(command, "--help").stdout.replace("│", " ").split())
     assert "Not for a streamed folder" in said
 

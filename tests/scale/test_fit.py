@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +198,7 @@ def test_several_labels_are_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_FIRST", 1000), ("_FEWEST", 200), ("_SELECTED", 4000)):
-        monkeypatch.setattr(auto, name, value)
+    monkeypatch.setattr(auto, "CONSTANTS", replace(auto.CONSTANTS, first=1000, fewest=200, selected=4000))
     compared: list[int] = []
     original = auto.cross_fitted
 

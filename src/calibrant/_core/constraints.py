@@ -373,6 +373,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Return a public function or method whose arguments are checked, at each call, against what its annotations declare.
 
     Examples:
+        >>> from calibrant._core.constraints import NonNegative, checked
         >>> @checked
         ... def half(number: NonNegative) -> float:
         ...     return number / 2

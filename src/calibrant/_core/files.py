@@ -5,9 +5,11 @@ against the memory of this machine, before anything is unpacked.
 """
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -165,29 +167,37 @@ def read_sealed(path: str | os.PathLike[str], *, format: str, what: str) -> tupl
 def one_writer(path: str | os.PathLike[str], *, wait: float = 60.0) -> Iterator[None]:
     """Keep other processes from changing ``path`` between the reading of its content and the writing of the next.
 
-    Beside it stands an empty hidden file, whose lock the system takes back when a process ends, however it ends.
+    The lock is on the folder, so that no file is left beside the state, and the system takes it back when a process ends,
+    however it ends. Windows knows no such lock: there, who writes at the same time must take turns.
 
     Raises:
-        FileFormatError: If another process has it for ``wait`` seconds, or there is no place for the lock.
+        FileFormatError: If another process has it for ``wait`` seconds, or there is no such folder.
     """
-    from filelock import FileLock, Timeout
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
 
-    place = as_path(path)
-    lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=wait)
+    place, end = as_path(path), time.monotonic() + wait
     try:
-        lock.acquire()
-    except Timeout as error:
-        raise FileFormatError(
-            f"{shown(place)} free to be written", f"another process in it for {wait:g} s", "wait for that, and repeat"
-        ) from error
+        folder = os.open(place.parent, os.O_RDONLY)
     except OSError as error:
         raise FileFormatError(
-            "a folder that can be written", f"{error.strerror or reason_of(error)!r} beside {shown(place)}", "check it"
+            "a folder to write in", f"{error.strerror or reason_of(error)!r} for {shown(place.parent)}", "check it"
         ) from error
     try:
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > end:
+                    expected, got = f"{shown(place)} free to be written", f"another process in it for {wait:g} s"
+                    raise FileFormatError(expected, got, "wait for that, and repeat") from error
+                time.sleep(0.02)
         yield
     finally:
-        lock.release()
+        os.close(folder)
 
 
 def _seal(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 # calibrant.data.formats.WRITABLE, for a help that waits for nothing
-SUFFIXES = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl")
+SUFFIXES = (".npz", ".safetensors", ".pt", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
 @with_groups

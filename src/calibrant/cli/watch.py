@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import calibrant
-from calibrant._core.files import one_writer
 from calibrant._core.paths import atomic_write
 from calibrant.cli._application import with_groups
 from calibrant.cli._io import check_outputs, console, print_json, readable
@@ -96,6 +95,7 @@ def watch(
 
         calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
     """
+    from calibrant._core.files import one_writer
     from calibrant.operate import Monitor
 
     _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)

@@ -12,7 +12,7 @@ from calibrant._core.constraints import Count, Level, Seed, checked
 from calibrant.data.checks import need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.statistics.interval import Interval
-from calibrant.statistics.means import contributions, mean_interval, spread_of
+from calibrant.statistics.means import contributions, mean_interval
 
 __all__ = ["CostCalibration", "UtilityCalibration", "check_costs", "cost_calibration", "utility_calibration"]
 
@@ -116,6 +116,7 @@ def cost_calibration(
         NoIntervalError: For a single row or group.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9, 0.2] * 100, [1, 0, 1, 1] * 50)
         >>> found = cost_calibration(data, [[0, 1], [5, 0]])
         >>> round(found.foreseen, 3), round(found.realised, 3)
@@ -171,6 +172,7 @@ def utility_calibration(
         level: Of the intervals.
 
     Examples:
+        >>> from calibrant import Predictions
         >>> data = Predictions.from_binary_probs([0.9, 0.2] * 100, [1, 0, 1, 1] * 50)
         >>> found = utility_calibration(data, family="thresholds")
         >>> found.worst, found.p < 0.01
@@ -253,7 +255,7 @@ def _over_groups(gap: Tensor, groups: Tensor, weight: Tensor | None) -> float:
     """Return the two-sided p of Student's t over groups."""
     from scipy.special import stdtr
 
-    spread = spread_of(contributions(gap, groups, weight))
+    spread = contributions(gap, groups, weight).spread
     mean = float(gap.mean() if weight is None else gap @ weight.double() / weight.sum())
     return (
         2 * float(stdtr(max(spread.units - 1, 1), -abs(mean) / spread.error)) if spread.error > 0 else float(mean == 0)

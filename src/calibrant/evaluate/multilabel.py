@@ -222,7 +222,7 @@ def panel_of_sums(
 
     Examples:
         >>> from calibrant import MultiLabelPredictions
-        >>>         >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
+        >>> data = MultiLabelPredictions.from_probs([[0.8, 0.3], [0.6, 0.3]], [[1, 0], [1, 1]])
         >>> round(panel_of_sums(LabelSums.of(data[:1]) + LabelSums.of(data[1:]))[0].value, 4)
         0.5737
     """
