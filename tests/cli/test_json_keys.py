@@ -9,6 +9,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "data" / "before-1.0"
 BEFORE = json.loads((HOME / "commands.json").read_text())
+SAID_OTHERWISE = {"keep_argmax=False": "keep=None"}  # in texts, as the changelog says
 
 
 def keys_of(value: Any, path: str = "") -> set[str]:
@@ -19,6 +20,15 @@ def keys_of(value: Any, path: str = "") -> set[str]:
     if isinstance(value, list):
         return {one for inner in value for one in keys_of(inner, f"{path}/*")}
     return set()
+
+
+def empty_lists(value: Any, path: str = "") -> set[str]:
+    """Return the paths of lists without members, such as the gains of a report whose errors are too few to test one."""
+    inner = (
+        value.items() if isinstance(value, dict) else (("*", one) for one in value) if isinstance(value, list) else ()
+    )
+    found = {one for name, member in inner for one in empty_lists(member, f"{path}/{name}")}
+    return found | ({path} if value == [] else set())
 
 
 def assert_same(found: Any, expected: Any, path: str = "") -> None:
@@ -32,6 +42,10 @@ def assert_same(found: Any, expected: Any, path: str = "") -> None:
             assert_same(found[number], value, f"{path}/{number}")
     elif isinstance(expected, float) and isinstance(found, float | int):
         assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), path
+    elif isinstance(expected, str):
+        for before, now in SAID_OTHERWISE.items():
+            expected = expected.replace(before, now)
+        assert found == expected, path
     else:
         assert found == expected, path
 
@@ -53,6 +67,7 @@ def test_a_command_says_in_json_what_it_said(
     assert done.exit_code == before["exit"], done.output
     written = scratch / "report.json"
     shown = json.loads(written.read_text() if written.exists() else done.stdout)
-    assert set(before["keys"]) - keys_of(shown) == set()
+    there, empty = keys_of(shown), tuple(f"{path}/" for path in empty_lists(shown))
+    assert {key for key in set(before["keys"]) - there if not key.startswith(empty)} == set()
     if before["values"] is not None:
         assert_same(shown, before["values"])
