@@ -196,6 +196,8 @@ def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: 
             make_loss(recipe.loss, reduction=recipe.training.reduction)
     for recipe in {cell.setting: cell.recipe for cell in cells}.values():
         assert recipe.data["name"] in DATA_SETS
+        if recipe.model["type"] == "BertClassifier":
+            continue  # made of weights that only the hub or a folder has: tests/study/test_bert.py
         with torch.device("meta"):
             make_model(recipe.model, sizes={"classes": 10, "inputs": 3072, "vocabulary": 100})
     whole = load_study(name, scale="paper")

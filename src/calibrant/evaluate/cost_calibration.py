@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import as_tensor, refuse
-from calibrant._core.constraints import Count, Level, Seed, checked
+from calibrant._core.constraints import Count, Level, Real, Seed, checked
 from calibrant.data.checks import need_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.statistics.interval import Interval
@@ -96,7 +96,7 @@ class UtilityCalibration:
 
 @checked
 def cost_calibration(
-    predictions: Predictions, costs: Any, *, reject: float | None = None, level: Level = 0.95
+    predictions: Predictions, costs: Any, *, reject: Real | None = None, level: Level = 0.95
 ) -> CostCalibration:
     """Compare the cost foreseen by the probabilities with the realised cost of the decisions of least expected cost.
 
@@ -129,7 +129,8 @@ def cost_calibration(
     return _compared(data, *decided_costs(data, costs, reject=reject), level)
 
 
-def decided_costs(data: Predictions, costs: Any, *, reject: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+@checked
+def decided_costs(data: Predictions, costs: Any, *, reject: Real | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,).
 
     Args:

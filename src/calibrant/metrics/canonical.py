@@ -68,10 +68,15 @@ class CanonicalError(Metric):
             data: Labelled, with all classes.
         """
         predictions = need_predictions(data, metric=self)
-        p, direction = self._directions(predictions)
-        at_label = direction.gather(1, predictions.need_labels()[:, None])[:, 0]
+        each = predictions.repeated
+        p, direction = self._directions(each)
+        at_label = direction.gather(1, each.need_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
-        return found
+        if predictions.weights is None or each is predictions:
+            return found
+        # the copies of a row may lie in several blocks: its value is their mean, and 0 where it has none
+        row = torch.repeat_interleave(torch.arange(len(predictions), device=found.device), predictions.weights)
+        return found.new_zeros(len(predictions)).index_add(0, row, found) / predictions.weights.clamp_min(1)
 
     def limit(self, data: Data, *, level: Level = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
@@ -80,15 +85,14 @@ class CanonicalError(Metric):
             data: Labelled, with all classes.
             level: In (0, 1).
         """
-        predictions = need_predictions(data, metric=self)
+        predictions = need_predictions(data, metric=self).repeated
         p, direction = self._directions(predictions)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
         weight = predictions.weights
         once = torch.ones_like(spread) if weight is None else weight.double()
-        square = once if predictions.weight_kind == "frequency" else once.square()
         quantile = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
-        return quantile * math.sqrt(float(square @ spread.clamp_min(0.0))) / float(once.sum())
+        return quantile * math.sqrt(float(once.square() @ spread.clamp_min(0.0))) / float(once.sum())
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""

@@ -203,6 +203,10 @@ def error_interval(
     _need_table(table)
     if not check_row_tensor(null, name="null").shape[0]:
         raise refuse("null as a tensor (draws,)", shown(null), "make it with null_draws")
+    if spread is not None:
+        spread = check_row_tensor(spread, name="spread", rows=table.count.shape[-1]).double()
+    if error is not None:
+        error = check_number(error, name="error", low=0)
     found = corrected_error(table, spread=spread)
     found = replace(found, error=table_error(table, level=level) if error is None else torch.as_tensor(error))
     # the gate: for a plug-in below the 97.5 % limit if calibrated the lower end is 0, because calibration is not rejected; this

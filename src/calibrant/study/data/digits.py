@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from calibrant._core.check import check_count
+from calibrant._core.constraints import Natural, Seed, checked
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study.data._split import Fold, TensorSplit
 
@@ -32,7 +33,8 @@ class DigitOptions:
     validation: int = 400
 
 
-def digits(*, seed: int, fold: int, **options: Any) -> Fold:
+@checked
+def digits(*, seed: Seed, fold: Natural, **options: Any) -> Fold:
     """Return one fold of the digits.
 
     Every image is in the test set of exactly one fold; training and validation images are drawn from the others with ``seed``.

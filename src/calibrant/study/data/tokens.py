@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count
+from calibrant._core.constraints import Count, Natural, Seed, checked
 from calibrant._core.files import reason_of
 from calibrant.errors import FileFormatError, InputError, MissingExtraError
 from calibrant.study.data._labelled_text import read_texts
@@ -68,15 +69,16 @@ def sst_tokens(
     return _tokenised(parts, tokenizer, length, classes=2)
 
 
+@checked
 def newsgroups_tokens(
     *,
-    seed: int,
-    fold: int,
+    seed: Seed,
+    fold: Natural,
     folder: str,
     tokenizer: str,
-    length: int = 256,
-    validation: int = 900,
-    train: int | None = None,
+    length: Count = 256,
+    validation: Natural = 900,
+    train: Count | None = None,
 ) -> Fold:
     """Return 20 Newsgroups (bydate) as tokens; validation texts are drawn from the training ones.
 
