@@ -92,7 +92,7 @@ def schemas() -> dict[str, Any]:
     builders: dict[str, SchemaBuilder] = {}
     for line, answer in answers():
         name = "-".join(line.split()[: 2 if line.startswith("study") else 1])
-        builder = builders.setdefault(name, SchemaBuilder())
+        builder = builders.setdefault(name, SchemaBuilder("https://json-schema.org/draft/2020-12/schema"))
         if name.startswith("decide"):
             builder.add_schema(
                 {"type": "object", "properties": {"shares": {"type": "object", "patternProperties": {r"^\d+$": {}}}}}
