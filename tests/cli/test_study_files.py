@@ -103,7 +103,6 @@ FAULTS: dict[str, str] = {
     "name path": _with('name = "mine"', 'name = "../x"'),
     "name empty": _with('name = "mine"', 'name = ""'),
     "name number": _with('name = "mine"', "name = 3"),
-    "title missing": TEXT.replace('title = "Two losses on handwritten digits"\n', "", 1),
     "published typo": TEXT + '\n[[published]]\nobjective = "Focal 3"\nmeasure = "ece"\nvalue = "3"\n',
     "published unknown objective": TEXT + '\n[[published]]\nobjective = "F"\nmeasure = "ece"\nvalue = 3.0\n',
     "published measure": TEXT + '\n[[published]]\nobjective = "Focal 3"\nmeasure = "ec"\nvalue = 3.0\n',

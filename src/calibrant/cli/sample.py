@@ -129,7 +129,8 @@ class Opened:
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
         large = logits_bytes(path) > LARGE and not typed(context, [*options, "ignore_index"])
         if inputs.logits is None and (large or is_streamed(path)):
-            refuse_typed(context, [*options, "class_dim", "ignore_index"], where=f"{source.shown}, which is streamed")
+            unused = [*options, "class_dim", "ignore_index", *([] if names_used else ["class_names"])]
+            refuse_typed(context, unused, where=f"{source.shown}, which is streamed")
             parts = parts_of(path, None, context)
             parts = parts if len(parts) == 1 and not typed(context, ["split"]) else parts_of(path, split, context)
             names = tuple(read_names(inputs.class_names)) if inputs.class_names else ()

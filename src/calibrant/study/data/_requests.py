@@ -1,7 +1,7 @@
 """Checks of the options of data sets, before a file is read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -74,6 +74,9 @@ def options_from(record: type[Record], options: Mapping[str, Any], *, name: str)
     known = [item.name for item in fields(cast(Any, record))]
     if unknown := [key for key in options if key not in known]:
         raise InputError(f"options {', '.join(known)} of data set {name!r}", f"{unknown[0]!r}", "correct it")
+    needed = [item.name for item in fields(cast(Any, record)) if item.default is item.default_factory is MISSING]
+    if missing := [key for key in needed if key not in options]:
+        raise InputError(f"{missing[0]} of data set {name!r}", "none", f"pass {missing[0]}")
     return record(**options)
 
 
