@@ -11,8 +11,7 @@ import torch
 
 from calibrant.metrics import ECE
 from calibrant.statistics.means import MOST_SKEW, Spread, mean_test
-from calibrant.statistics.paired import holm
-from calibrant.statistics.paired_squares import PairedGaps
+from calibrant.statistics.paired import PairedGaps, holm
 
 ROWS, ATOMS, BINS, SEED, LEVEL, DRAWS = (300, 1000, 10_000), 600, 15, 20261124, 0.05, 300
 MOST_ROWS = 2_000_000  # drawn at once

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from calibrant import Predictions
 from calibrant.binning import EqualWidth
-from calibrant.evaluate._partition import columns_of, parts_of
+from calibrant.evaluate._group_sums import columns_of, parts_of
 
 BINS, MINIMUM, EVENTS, DRAWS = 15, 100, 5.0, 500  # of a group's ECE, as in evaluate.subgroups; resamples of the rows
 Floats = NDArray[np.float64]

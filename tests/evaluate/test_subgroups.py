@@ -11,7 +11,7 @@ from scipy import stats
 from calibrant import BinaryPairs, Events, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
-from calibrant.evaluate._partition import _coded
+from calibrant.evaluate._group_sums import _coded
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 

@@ -8,7 +8,7 @@ import torch
 from calibrant import BinaryPairs, Predictions
 from calibrant.errors import InputError
 from calibrant.operate import net_benefit, thresholds
-from calibrant.operate.costs import read_costs
+from calibrant.operate.decide import read_costs
 
 
 def rows(count: int = 4000, *, seed: int = 0) -> Predictions:

@@ -29,7 +29,7 @@ from calibrant.calibrators import (
 from calibrant.errors import FileFormatError, InputError, NotFittedError
 from calibrant.operate import Monitor
 from calibrant.operate.evidence import gather
-from calibrant.operate.pages import to_html, to_prometheus
+from calibrant.operate.formats import to_html, to_prometheus
 
 
 def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0) -> Predictions:

@@ -18,7 +18,7 @@ from calibrant.operate import (
     plan,
     thresholds,
 )
-from calibrant.operate.pages import to_html, to_prometheus
+from calibrant.operate.formats import to_html, to_prometheus
 
 COSTS = [[0, 1, 2], [3, 0, 1], [1, 1, 0]]
 

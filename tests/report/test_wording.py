@@ -7,10 +7,10 @@ from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Bin, Diagram
+from calibrant.report.advice import verdict_of
 from calibrant.report.model import Model
 from calibrant.report.section import Section, diagnose
 from calibrant.report.tables import Row
-from calibrant.report.verdict import verdict_of
 from calibrant.report.wording import bin_sentence
 
 

@@ -25,7 +25,7 @@ from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.auto.auto import Evidence
-    from calibrant.evaluate.labels import LabelTable
+    from calibrant.evaluate.multilabel import LabelTable
     from calibrant.report.tables import Row
 
 

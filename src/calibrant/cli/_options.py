@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
     from calibrant.language import Log
-    from calibrant.operate.costs import Costs
+    from calibrant.operate.decide import Costs
 
 
 PANEL = "What a file holds"
@@ -393,7 +393,7 @@ def costs_in(file: str) -> Costs:
     Raises:
         FileFormatError: As ``read_costs``.
     """
-    from calibrant.operate.costs import read_costs
+    from calibrant.operate.decide import read_costs
 
     with readable(file) as path:
         return read_costs(path, file=file)

@@ -17,8 +17,7 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
-    from calibrant.operate.costs import Costs
-    from calibrant.operate.decide import CostRule
+    from calibrant.operate.decide import CostRule, Costs
 
 
 NONE_QUALIFIES = 3
@@ -137,7 +136,7 @@ def _say(found: Any, *, as_json: bool) -> None:
 
 def _weighed(rule: CostRule, costs: Costs, data: Predictions, curve: Path | None) -> Any:
     """Return the report on a rule of costs, and draw the net benefit where ``curve`` says."""
-    from calibrant.operate.costs import weigh
+    from calibrant.operate.decide import weigh
 
     if curve is not None and data.classes != 2:
         raise InputError("two classes for --curve", f"{data.classes}", "leave it out")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from calibrant._core.files import Array
     from calibrant.data.formats import Named
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.operate.costs import Costs
+    from calibrant.operate.decide import Costs
     from calibrant.report import Model, Table
     from calibrant.report.labels import LabelReport
     from calibrant.report.section import Section

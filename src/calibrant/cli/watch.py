@@ -139,7 +139,7 @@ def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, refer
 
 
 def _write(monitor: Monitor, *, prometheus: Path | None, html: Path | None, name: str) -> None:
-    from calibrant.operate.pages import to_html, to_prometheus
+    from calibrant.operate.formats import to_html, to_prometheus
 
     texts = ((prometheus, to_prometheus(monitor, model=name)), (html, to_html(monitor, title=name)))
     for place, text in texts:

@@ -2,8 +2,7 @@
 
 from calibrant.evaluate.compare import compare
 from calibrant.evaluate.cost_calibration import cost_calibration, utility_calibration
-from calibrant.evaluate.labels import label_table
-from calibrant.evaluate.multilabel import multilabel_panel, panel_of_sums
+from calibrant.evaluate.multilabel import label_table, multilabel_panel, panel_of_sums
 from calibrant.evaluate.panel import default_metrics, panel, panel_by
 from calibrant.evaluate.recalibration import calibration_line, optimal_ece, refinement
 from calibrant.evaluate.subgroups import subgroups

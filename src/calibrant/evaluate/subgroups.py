@@ -20,11 +20,12 @@ from calibrant.evaluate._group_sums import (
     EventRows,
     Floats,
     GroupSums,
+    columns_of,
     covariance_of,
     gap_spread,
     largest_drawn,
+    parts_of,
 )
-from calibrant.evaluate._partition import columns_of, parts_of
 from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
 from calibrant.statistics.interval import normal_quantile
 from calibrant.statistics.means import need_groups, skewed_ends

@@ -3,21 +3,17 @@
 from calibrant.data.checks import need_predictions, need_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.accuracy import Accuracy, Error
-from calibrant.metrics.calibration_error import ACE, ECE, MCE
+from calibrant.metrics.calibration_error import ACE, ECE, MCE, SweepECE, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
 from calibrant.metrics.classwise import ClasswiseECE
 from calibrant.metrics.cumulative import KSError, KuiperError, SpiegelhalterZ, TwoBinError
 from calibrant.metrics.debiased import DebiasedECE, SquaredECE, SquaredGaps
-from calibrant.metrics.decomposition import CalibrationLoss, RefinementLoss
 from calibrant.metrics.kernel import SKCE, KernelECE
 from calibrant.metrics.multicalibration import MulticalibrationError
 from calibrant.metrics.ood import RocCurve, ood_auroc, ood_roc
-from calibrant.metrics.proper import NLL, Brier
+from calibrant.metrics.proper import NLL, Brier, CalibrationLoss, Entropy, RefinementLoss, SplitNLL, entropy_rows
 from calibrant.metrics.selective import AURC, RiskCoverage, risk_coverage
 from calibrant.metrics.smooth import SmoothECE
-from calibrant.metrics.split import Entropy, SplitNLL, entropy_rows
-from calibrant.metrics.sweep import SweepECE
-from calibrant.metrics.top_label import TopLabelECE
 
 __all__ = [
     "ACE",

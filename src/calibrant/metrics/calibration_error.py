@@ -1,19 +1,83 @@
-"""Binned calibration errors of the top label: ECE, MCE, ACE."""
+"""Binned calibration errors of the top label: ECE, MCE, ACE, the sweep's, and within each predicted class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Draws, Level, Seed
-from calibrant.binning import BinTable
-from calibrant.data.checks import Rows
-from calibrant.errors import NoIntervalError
+from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch, split_starts
+from calibrant.binning.row_sums import confidence_for
+from calibrant.data.checks import Data, Rows
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.functional.formulas import unweighted_errors
-from calibrant.metrics._base import Norm
-from calibrant.metrics._binned import BinnedMetric, GapMetric
+from calibrant.metrics._base import AnyBinning, Norm, SketchMetric, SumMetric
+from calibrant.metrics._binned import BinnedMetric, GapMetric, null_tables
+from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.interval import Interval
+from calibrant.statistics.means import need_groups
 
-__all__ = ["ACE", "ECE", "MCE"]
+__all__ = ["ACE", "ECE", "MCE", "SweepECE", "TopLabelECE"]
+
+
+@dataclass(frozen=True)
+class SweepECE(SketchMetric):
+    """Equal-mass ECE with one bin fewer than the smallest number of bins whose accuracies are not monotonic.
+
+    A calibration curve should be monotonic; more bins fit noise. Less biased than a fixed number of bins. Equal confidences
+    share one bin, so the value does not depend on row order.
+
+    Args:
+        norm: 1, or 2 for (Σ_b |B_b|/N · gap_b²)^½.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> round(SweepECE()(BinaryPairs.from_probs([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])), 4)
+        0.2
+
+    References:
+        Roelofs et al. 2022, Algorithm 1.
+    """
+
+    norm: Norm = 1
+
+    cite = "Roelofs et al. 2022"
+
+    def value(self, state: MassSketch) -> float:
+        """Return the error of a state."""
+        zero = state.sum_p.new_zeros(1)
+        rows = torch.cat([state.count.new_zeros(1), state.count.cumsum(0)])
+        sum_p, sum_y = (torch.cat([zero, sums.cumsum(0)]) for sums in (state.sum_p, state.sum_y))
+        total = int(rows[-1]) if state.squares is None else state.rows
+        best = _cut(rows, 1, total)
+        for bins in range(2, total + 1):
+            cut = _cut(rows, bins, total)
+            rates = sum_y[cut].diff() / rows[cut].diff()
+            if bool(
+                (rates.diff() < 0).any()
+            ):  # Algorithm 1 ends at the last count of bins whose accuracies still increase
+                break
+            best = cut
+        count = rows[best].diff()
+        gap = (sum_p[best].diff() - sum_y[best].diff()) / count
+        return float((count / rows[-1] * gap.abs() ** self.norm).sum() ** (1 / self.norm))
+
+
+def _cut(rows: Tensor, bins: int, total: int) -> Tensor:
+    """Return the positions in the cumulative counts ``rows`` at which non-empty equal-mass bins begin, and the end.
+
+    Args:
+        rows: (M + 1,) cumulative int64 counts, or cumulative float64 sampling weights, which are scaled to end at ``total``.
+        bins: Number of bins.
+        total: Number of rows.
+    """
+    starts = split_starts(total, bins).to(rows.device)
+    if rows.is_floating_point():
+        starts = (starts.double() - 1e-9 * total) * (float(rows[-1]) / total)
+    last = torch.tensor([rows.shape[0] - 1], device=rows.device)
+    cut: Tensor = torch.unique(torch.cat([torch.searchsorted(rows, starts), last]))
+    return cut
 
 
 @dataclass(frozen=True)
@@ -104,3 +168,88 @@ class ACE(BinnedMetric):
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
         return unweighted_errors(table)
+
+
+@dataclass(frozen=True)
+class TopLabelTable:
+    """Bins of every predicted class: a table of K · B bins; addition takes the larger K of both parts."""
+
+    table: BinTable
+
+    def __add__(self, other: "TopLabelTable") -> "TopLabelTable":
+        size = max(self.table.count.shape[0], other.table.count.shape[0])
+        return TopLabelTable(_padded(self.table, size) + _padded(other.table, size))
+
+
+@dataclass(frozen=True)
+class TopLabelECE(SumMetric[TopLabelTable], GapMetric):
+    """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
+
+    Stronger than ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With K · B
+    bins the plug-in estimate is more biased than that of ECE: compare it with the value expected if calibrated.
+
+    Args:
+        binning: Bins of the confidence; equal-mass bins are made within each predicted class.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> pairs = BinaryPairs.from_top_label([0.75, 0.75], [0, 1], [0, 0])
+        >>> TopLabelECE()(pairs)
+        0.5
+
+    References:
+        Gupta & Ramdas 2022, Eq. 5.
+    """
+
+    binning: AnyBinning = field(default=EqualWidth(15))
+
+    notion = "top-label"
+    cite = "Gupta & Ramdas 2022"
+
+    def cells(self, data: Rows) -> BinnedRows:
+        """Return the rows in the bins of their predicted class."""
+        predicted, weight = data.predicted, data.weights
+        if predicted is None:
+            raise InputError("pairs with predicted classes", "bare pairs", "make them with from_top_label")
+        classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
+        p, bins = confidence_for(self.binning, data), self.binning.bins
+        index = torch.empty_like(predicted)
+        if isinstance(self.binning, EqualMass):
+            for k in torch.unique(predicted).tolist():
+                rows = predicted == k
+                index[rows] = self.binning.assign(p[rows], weight=None if weight is None else weight[rows])
+        else:
+            index = self.binning.assign(p)
+        index = torch.where(index >= 0, index + predicted * bins, -1)
+        return BinnedRows(index, p, data.correct, classes * bins, weight)
+
+    def state(self, data: Data) -> TopLabelTable:
+        """Return the bin table.
+
+        Raises:
+            InputError: For equal-mass bins, whose edges within each class depend on all data.
+        """
+        if isinstance(self.binning, EqualMass):
+            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
+        return TopLabelTable(self.cells(data).table())
+
+    def value(self, state: TopLabelTable) -> float:
+        """Return the error of a state."""
+        return state.table.error()
+
+    def __call__(self, data: Data) -> float:
+        """Return the value on ``data``, a Python float."""
+        return self.cells(data).table().error()
+
+    def null_draws(self, data: Rows, *, draws: int, seed: int) -> Tensor:
+        """Return the metric (draws,) of outcomes drawn from the confidences."""
+        need_groups(data.groups, what=self)
+        return null_tables(self.cells(data), data.groups, draws=draws, seed=seed).errors()
+
+
+def _padded(table: BinTable, size: int) -> BinTable:
+    def pad(values: Tensor) -> Tensor:
+        return torch.nn.functional.pad(values, (0, size - values.shape[0]))
+
+    squares = None if table.squares is None else pad(table.squares)
+    return BinTable(pad(table.count), pad(table.sum_p), pad(table.sum_y), table.total, squares)

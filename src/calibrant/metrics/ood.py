@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant._core.constraints import checked
 from calibrant.data.checks import MeasuredRows
 from calibrant.data.predictions import Predictions
-from calibrant.metrics.split import entropy_rows
+from calibrant.metrics.proper import entropy_rows
 
 __all__ = ["RocCurve", "ood_auroc", "ood_roc"]
 

@@ -1,23 +1,28 @@
-"""Proper scores: negative log-likelihood and Brier score."""
+"""Scores of the probabilities: log-loss, Brier score and entropy, over all or some rows, and what of them is calibration."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from calibrant._core.constraints import checked
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
+from calibrant.binning import BinTable
 from calibrant.binning.row_sums import plain_scores
 from calibrant.data.checks import Data, need_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.errors import ZeroProbabilityWarning
+from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.functional.formulas import brier_rows
-from calibrant.metrics._base import MeanMetric, MeanState
+from calibrant.metrics._base import MeanMetric, MeanState, SumMetric
+from calibrant.metrics._binned import BinnedMetric
 from calibrant.statistics.interval import Excess
 
-__all__ = ["NLL", "Brier"]
+__all__ = ["NLL", "Brier", "CalibrationLoss", "Entropy", "RefinementLoss", "SplitNLL", "entropy_rows"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +111,188 @@ def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: C
         square = torch.where(logs > -inf, logs.exp() * above.square(), 0.0).sum(dim=1)
         parts.append(torch.stack([least(logs), square, above.amax(dim=1)]))
     return Excess(*torch.cat(parts, dim=1))
+
+
+Where = Literal["all", "correct", "wrong"]
+
+
+@dataclass(frozen=True)
+class _SplitMean(SumMetric[MeanState]):
+    """A mean over all rows, or over the correctly or incorrectly classified rows only."""
+
+    where: Where
+
+    bounds = (0.0, inf)
+    needs_classes = True
+
+    @abstractmethod
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the terms (N,) of the mean."""
+
+    def state(self, data: Data) -> MeanState:
+        """Return sum and count of the chosen rows."""
+        predictions = need_predictions(data, metric=self)
+        terms, weight = self.terms(predictions), predictions.weights
+        if self.where != "all":
+            chosen = predictions.correct == (self.where == "correct")
+            terms, weight = terms[chosen], None if weight is None else weight[chosen]
+        return MeanState.of(terms, weight)
+
+    def value(self, state: MeanState) -> float:
+        """Return the mean."""
+        if state.count == 0:
+            raise InputError(f"at least one {self.where} row", "none", "use where='all'")
+        return state.total / state.count
+
+
+@dataclass(frozen=True)
+class SplitNLL(_SplitMean):
+    """Mean −log p of the label over the correctly or over the incorrectly classified rows.
+
+    Args:
+        where: "correct" or "wrong" ("all" is ``NLL``).
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> round(SplitNLL("wrong")(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])), 4)
+        1.3133
+
+    References:
+        Mukhoti et al. 2020, Figure 1.
+    """
+
+    where: Where = "wrong"
+
+    notion = "proper score"
+    cite = "Mukhoti et al. 2020"
+
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the negative log-probability of the label (N,)."""
+        return NLL().rows(predictions)
+
+
+@dataclass(frozen=True)
+class Entropy(_SplitMean):
+    """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
+
+    It should be high over incorrectly and low over correctly classified rows; ``better`` is "lower", as for all rows.
+
+    Args:
+        where: "all", "correct" or "wrong" rows.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> round(Entropy()(Predictions.from_probs([[0.5, 0.5]], [0])), 4)
+        0.6931
+
+    References:
+        Mukhoti et al. 2020, Figure 1.
+    """
+
+    where: Where = "all"
+
+    notion = "sharpness"
+    cite = "Shannon 1948"
+
+    def terms(self, predictions: Predictions) -> Tensor:
+        """Return the entropy of each row (N,)."""
+        return entropy_rows(predictions)
+
+
+@checked
+def entropy_rows(predictions: Predictions) -> Tensor:
+    """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
+
+    Args:
+        predictions: Logits or probabilities over all classes.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> entropy_rows(Predictions.from_probs([[1.0, 0.0]]))
+        tensor([0.], dtype=torch.float64)
+    """
+    need_predictions(predictions, metric="the entropy")
+    parts = []
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
+        if predictions.given_probs is not None:
+            p = predictions.given_probs[rows].double()
+            parts.append(-torch.xlogy(p, p).sum(dim=1))
+        else:
+            log_p = predictions.logits[rows].double() - predictions.log_norm[rows, None]
+            p = log_p.exp()
+            parts.append(-torch.where(p > 0, p * log_p, 0.0).sum(dim=1))
+    return torch.cat(parts).clamp_min_(0).add_(0.0)  # −0 becomes 0
+
+
+Score = Literal["brier", "log"]
+
+
+@dataclass(frozen=True)
+class ScorePart(BinnedMetric):
+    """A part of the Brier score or of the log-loss of the confidence."""
+
+    score: Score = "brier"
+
+
+@dataclass(frozen=True)
+class CalibrationLoss(ScorePart):
+    """Σ_b |B_b|/N · d(a_b, c_b): squared difference (brier) or Kullback–Leibler divergence (log) of accuracy from confidence.
+
+    Its sum with ``RefinementLoss`` is the score of the confidences as probabilities of a correct decision (a binary event),
+    after each confidence has been replaced by its bin's mean. ``evaluate.refinement`` decomposes without bins.
+
+    Args:
+        binning: As in ``ECE``.
+        score: "brier" or "log" (nats; +inf if a bin of mean confidence 0 or 1 has another accuracy).
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> round(CalibrationLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5)), 4)
+        0.09
+
+    References:
+        Murphy 1973; Bröcker 2009.
+    """
+
+    bounds = (0.0, float("inf"))
+    cite = "Murphy 1973"
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the loss (…) of tables (…, B)."""
+        if self.score == "brier":
+            return (table.weight * table.gap.square()).sum(dim=-1)
+        rate, mean = table.rate, (table.sum_p / table.filled).clamp(0, 1)
+        divergence = _cross(rate, mean) - _cross(rate, rate)
+        return (table.weight * torch.where(table.count > 0, divergence, 0.0)).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class RefinementLoss(ScorePart):
+    """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes within bins.
+
+    Args:
+        binning: As in ``ECE``.
+        score: As in ``CalibrationLoss``.
+
+    Examples:
+        >>> from calibrant import BinaryPairs
+        >>> RefinementLoss()(BinaryPairs.from_probs([0.8] * 10, [1] * 5 + [0] * 5))
+        0.25
+
+    References:
+        Murphy 1973; Bröcker 2009.
+    """
+
+    notion = "refinement"
+    cite = "Murphy 1973"
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the loss (…) of tables (…, B)."""
+        rate = table.rate
+        left = rate * (1 - rate) if self.score == "brier" else _cross(rate, rate)
+        return (table.weight * left).sum(dim=-1)
+
+
+def _cross(rate: Tensor, mean: Tensor) -> Tensor:
+    """Return −a log c − (1 − a) log(1 − c), with 0 log 0 = 0."""
+    return -torch.xlogy(rate, mean) - torch.xlogy(1 - rate, 1 - mean)

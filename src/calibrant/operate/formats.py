@@ -1,13 +1,16 @@
-"""The result of ``check`` as JUnit XML, Markdown, and GitHub annotations."""
+"""Results for other programs: a check as JUnit XML, Markdown and GitHub annotations, a monitor as Prometheus text and an HTML page."""
 
+import math
 from collections.abc import Iterator
+from html import escape
 from xml.etree import ElementTree as ET
 
 from calibrant._core.check import check_flag, check_kind, check_text
 from calibrant.operate.check import Check, Line
+from calibrant.operate.monitor import LEVEL, Monitor
+from calibrant.operate.watched import Block, show_time
 
-__all__ = ["annotations", "to_junit", "to_markdown"]
-
+__all__ = ["annotations", "to_html", "to_junit", "to_markdown", "to_prometheus"]
 _MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
 
 
@@ -111,3 +114,147 @@ def _escape(text: str) -> str:
 
 def _property(text: str) -> str:
     return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
+
+
+def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
+    """Return the status in Prometheus's text format.
+
+    Args:
+        monitor: The monitor.
+        model: The label "model" of every line. Every monitored group has a line with the labels "column" and "value".
+
+    Examples:
+        >>> from calibrant.operate import Monitor
+        >>> from calibrant import Predictions
+        >>> text = to_prometheus(Monitor(Predictions.from_binary_probs([0.9] * 100, [1] * 90 + [0] * 10)))
+        >>> text.splitlines()[2]
+        'calibrant_alarm{model="model"} 0'
+    """
+    status = _checked(monitor).status
+    name = _label(check_text(model, name="model"))
+    lines = []
+    for metric, kind, meaning, value in (
+        ("alarm", "gauge", "1 from the first alarm on", int(monitor.alarm)),
+        ("evidence", "gauge", "How many times likelier the labels are under a change", status.evidence),
+        ("labels_total", "counter", "Labels seen", status.rows),
+        ("recent_confidence", "gauge", "Mean confidence since the likeliest change", status.confidence),
+        ("recent_accuracy", "gauge", "Accuracy since the likeliest change", status.accuracy),
+    ):
+        full = f"calibrant_{metric}"
+        lines += [f"# HELP {full} {meaning}", f"# TYPE {full} {kind}", f'{full}{{model="{name}"}} {value:.10g}']
+    if monitor.groups:
+        full = "calibrant_group_changed"
+        lines += [f"# HELP {full} 1 where a group has evidence of its own of a change", f"# TYPE {full} gauge"]
+    for column, group in monitor.groups:
+        changed = any(f"{column} = {group} ({sense})" in status.groups for sense in ("overconfident", "underconfident"))
+        lines.append(f'{full}{{model="{name}",column="{_label(column)}",value="{_label(group)}"}} {int(changed)}')
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
+    """Return a self-contained HTML page: the verdict, what changed, what to do, and the timeline.
+
+    Args:
+        monitor: The monitor.
+        title: The heading.
+    """
+    status, blocks = _checked(monitor).status, monitor.timeline
+    rows = [
+        ("labels", f"{status.rows:,}"),
+        ("evidence now", f"{status.evidence:.3g}"),
+        ("evidence at most", f"{status.peak:.3g}"),
+        ("labels since the likeliest change", f"{status.changed_rows:,}"),
+        ("their mean confidence", f"{status.confidence:.4f}"),
+        ("their accuracy", f"{status.accuracy:.4f} ({status.accuracy_low:.4f} to {status.accuracy_high:.4f})"),
+        ("confidences since then", status.direction),
+        ("classes that changed", ", ".join(map(str, status.classes)) or "none with evidence of its own"),
+        *([("groups that changed", ", ".join(status.groups) or "none with evidence of its own")] if monitor.by else []),
+    ]
+    table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    gaps = [(block.confidence - block.right) / block.rows for block in blocks]
+    logs = [block.evidence / math.log(10) for block in blocks]
+    return _PAGE.format(
+        title=escape(check_text(title, name="title")),
+        verdict=escape(str(status)),
+        advice=escape(status.advice),
+        kind=status.verdict,
+        table=table,
+        gap=_chart("Mean confidence − accuracy, block by block", gaps, blocks, line=0.0, points=True),
+        evidence=_chart(
+            "Evidence of a change, log₁₀; an alarm above the line", logs, blocks, line=LEVEL / math.log(10)
+        ),
+    )
+
+
+def _checked(monitor: Monitor) -> Monitor:
+    return check_kind(monitor, Monitor, name="monitor", remedy="make it with calibrant.operate.Monitor(reference)")
+
+
+def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: float, points: bool = False) -> str:
+    if not values:
+        return f"<h2>{escape(title)}</h2><p>No labels yet.</p>"
+    low, high = min([*values, line]), max([*values, line])
+    margin = (high - low) * 0.08 or 0.01
+    low, high = low - margin, high + margin
+    ends, total = [], 0
+    for block in blocks:
+        total += block.rows
+        ends.append(total)
+
+    def x(at: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - 8) * at / total
+
+    def y(value: float) -> float:
+        return 8 + (_HEIGHT - _BOTTOM - 8) * (high - value) / (high - low)
+
+    places = [(x(end), y(value)) for end, value in zip(ends, values, strict=True)]
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+    dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places) if points else ""
+    ticks = "".join(
+        f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+        for value in (low + margin, line, high - margin)
+        if value == line or abs(y(value) - y(line)) > 14
+    )
+    start, end = ("0 labels", f"{total:,} labels")
+    if blocks[0].first is not None and blocks[-1].last is not None:
+        start, end = show_time(blocks[0].first), show_time(blocks[-1].last)
+    return (
+        f"<h2>{escape(title)}</h2>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y(line):.1f}" y2="{y(line):.1f}"/>'
+        f'<polyline points="{path}"/>{dots}{ticks}'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">{escape(start)}</text>'
+        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" text-anchor="end">{escape(end)}</text></svg>'
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --paper: #fff; --line: #3451b2; --bad: #c62a2f }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #edeef0; --soft: #a0a5ad; --paper: #14161a; --line: #8da4ef; --bad: #ff9592 }} }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 48rem;
+  margin: 2rem auto; padding: 0 1rem }}
+h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1rem; margin-top: 2rem }}
+.alarm {{ border-left: 4px solid var(--bad); padding-left: 1rem }} .quiet {{ border-left: 4px solid var(--line); padding-left: 1rem }}
+svg {{ width: 100%; height: auto }} svg text {{ font-size: 12px; fill: var(--soft) }}
+polyline {{ fill: none; stroke: var(--line); stroke-width: 2 }} circle {{ fill: var(--line) }}
+.limit {{ stroke: var(--bad); stroke-dasharray: 5 4 }}
+th {{ text-align: left; font-weight: normal; color: var(--soft); padding-right: 2rem }}
+</style>
+<h1>{title}</h1>
+<p class="{kind}">{verdict}</p>
+<p><strong>What to do:</strong> {advice}.</p>
+<table>{table}</table>
+{gap}
+{evidence}
+</html>
+"""

@@ -18,8 +18,7 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.operate.bounds import Moments, mean_ends, share_ends
-from calibrant.operate.evidence import Curve, Evidence, gather, since_change
-from calibrant.operate.groups import groups_in
+from calibrant.operate.evidence import Curve, Evidence, gather, groups_in, since_change
 from calibrant.operate.rows import even_rows, need_classes, need_independent, need_source, out_of_fold
 from calibrant.operate.watched import Block, State, Status, appended, in_order, load_state, marks, save_state, show_time
 

@@ -21,8 +21,7 @@ from calibrant._core.notebook import to_html
 from calibrant._core.paths import shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
-from calibrant.operate.evidence import NO_CURVE, NODES, Curve, names_of
-from calibrant.operate.groups import Group
+from calibrant.operate.evidence import NO_CURVE, NODES, Curve, Group, names_of
 from calibrant.operate.rows import Data
 
 __all__ = ["Block", "State", "Status", "appended", "in_order", "load_state", "marks", "save_state", "show_time"]

@@ -1,10 +1,10 @@
 """Reports for people: tables and figures in one self-contained HTML, Markdown or JSON file."""
 
+from calibrant.report.advice import MARGIN, Verdict
 from calibrant.report.model import Claims, Model, Table
 from calibrant.report.render import write_report
 from calibrant.report.streamed import diagnose_streamed
 from calibrant.report.tables import measure
-from calibrant.report.verdict import MARGIN, Verdict
 
 __all__ = [
     "MARGIN",

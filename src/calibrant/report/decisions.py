@@ -6,8 +6,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.evaluate.cost_calibration import CostCalibration
 from calibrant.operate import abstain
 from calibrant.operate.abstain import Abstention
-from calibrant.operate.costs import weigh
-from calibrant.operate.decide import CostRule
+from calibrant.operate.decide import CostRule, weigh
 from calibrant.report.model import Table
 
 __all__ = ["answer_table", "cost_table"]

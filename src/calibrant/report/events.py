@@ -22,9 +22,9 @@ from calibrant.operate.bounds import Moments, mean_ends
 from calibrant.operate.decide import NetBenefit
 from calibrant.plot.corp import IsotonicDiagram, isotonic_of_cells
 from calibrant.plot.diagrams import Diagram, diagram_from, event_pairs
+from calibrant.report.advice import points
 from calibrant.report.model import Table
 from calibrant.report.tables import Row
-from calibrant.report.verdict import points
 from calibrant.statistics.interval import Interval, normal_quantile, wilson
 from calibrant.statistics.null import CELLS
 

@@ -13,15 +13,13 @@ from calibrant.calibrators import MultiLabelCalibrator
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Events
 from calibrant.evaluate import label_table, multilabel_panel
-from calibrant.evaluate.labels import LabelTable
-from calibrant.evaluate.multilabel import MultiLabelRow
+from calibrant.evaluate.multilabel import LabelTable, MultiLabelRow
 from calibrant.plot.diagrams import Diagram, diagram_of
-from calibrant.report.advice import Advice
+from calibrant.report.advice import MARGIN, Advice, Verdict, points
 from calibrant.report.figures import PLACEHOLDERS, dot_titles, inline_svg, panel_figure
 from calibrant.report.model import Picture, Table
 from calibrant.report.render import WORDY, check_format, environment, finished, versions
 from calibrant.report.tables import json_record
-from calibrant.report.verdict import MARGIN, Verdict, points
 from calibrant.report.wording import HOW_TO_READ_LABELS, TO_DO_LABELS
 
 PANELS = 6  # labels with a diagram of their own

@@ -23,10 +23,10 @@ from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.errors import InputError
 from calibrant.plot.arguments import check_label
+from calibrant.report.advice import MARGIN
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
 from calibrant.report.section import MOST_ROWS, Section, diagnose
-from calibrant.report.verdict import MARGIN
 from calibrant.report.wording import GLOSSARY, LIMITS
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}

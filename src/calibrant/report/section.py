@@ -16,12 +16,21 @@ from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, ClasswiseECE
 from calibrant.plot.diagrams import Bin, Diagram, diagram_from, diagram_of, event_pairs, is_event
 from calibrant.plot.risk import Curve, risk_curve
-from calibrant.report.advice import Advice, Gain, advice_of, gains_of
+from calibrant.report.advice import (
+    MARGIN,
+    Advice,
+    Gain,
+    Verdict,
+    advice_of,
+    check_margin,
+    find_row,
+    gains_of,
+    verdict_of,
+)
 from calibrant.report.events import Cells, EventFigures, EventSection, percents
 from calibrant.report.groups_report import Audit, audit_of, group_findings
 from calibrant.report.model import Model, Subject, Table, fingerprint
 from calibrant.report.tables import Row, measure
-from calibrant.report.verdict import MARGIN, Verdict, check_margin, find_row, verdict_of
 from calibrant.report.wording import (
     HOW_TO_READ,
     HOW_TO_READ_AN_EVENT,

@@ -26,13 +26,12 @@ from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, DebiasedECE, Metri
 from calibrant.plot.arguments import check_label, check_names
 from calibrant.plot.diagrams import diagram_from
 from calibrant.plot.risk import POINTS, Curve
-from calibrant.report.advice import NOTHING, Gain
+from calibrant.report.advice import MARGIN, NOTHING, Gain, check_margin
 from calibrant.report.events import Cells, mass_table
 from calibrant.report.groups_report import Audit, audit, unread
 from calibrant.report.model import Subject, fingerprint, name_of_class
 from calibrant.report.section import BINS, CLASSES, Binned, Figures, Section, class_bins, equal_edges, section_of
 from calibrant.report.tables import Row, in_percent, label_of
-from calibrant.report.verdict import MARGIN, check_margin
 from calibrant.scale.checkpoint import calibrator_identity, check_calibrator
 from calibrant.scale.execute import Executor, check_execution, in_turn
 from calibrant.scale.passes import ParquetSource, Passes

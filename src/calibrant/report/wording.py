@@ -4,9 +4,9 @@ from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.plot.diagrams import Bin, Diagram
+from calibrant.report.advice import find_row
 from calibrant.report.model import Model, Subject
 from calibrant.report.tables import Row
-from calibrant.report.verdict import find_row
 
 HOW_TO_READ = (
     (
