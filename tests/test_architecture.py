@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,50 +138,37 @@ def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return [one.arg for one in given if one.arg not in {"self", "cls"}]
 
 
-def show(path: Path) -> str:
-    return path.relative_to(SOURCE / "calibrant").as_posix()
+def wide_faults(parts: tuple[str, ...], text: str) -> list[str]:
+    """Return the functions with many arguments, which belong into a dataclass."""
+    place = "/".join(parts[1:]) + ".py"
+    return [
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and len(arguments_of(node)) > MAX_ARGUMENTS
+        and (place, node.name) not in LONG_SIGNATURES
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_a_module_imports_only_from_layers_before_its_own(path: Path) -> None:
-    assert order_faults(parts_of(path), path.read_text()) == []
+def type_faults(parts: tuple[str, ...], text: str) -> list[str]:
+    """Return what is overridden or written behind the types: a base class is made abstract, values go to the constructor."""
+    return re.findall(r"type: ignore\[override\]|__dict__(?:\[.*\] = |\.update\()", text)
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_a_module_imports_no_private_name_of_another_family(path: Path) -> None:
-    assert private_faults(parts_of(path), path.read_text()) == []
+RULES = (order_faults, private_faults, heavy_faults, wide_faults, type_faults)
+
+
+@pytest.mark.parametrize("faults_of", RULES, ids=lambda rule: rule.__name__)
+def test_no_module_breaks_a_rule(faults_of: Callable[[tuple[str, ...], str], list[str]]) -> None:
+    found = {parts_of(path): faults_of(parts_of(path), path.read_text()) for path in FILES}
+    assert len(found) > 100
+    assert {name: faults for name, faults in found.items() if faults} == {}
 
 
 def test_a_private_import_is_found_and_one_at_home_is_not() -> None:
     text = "from calibrant.metrics._base import Metric\nfrom calibrant import _check\nfrom calibrant._core.check import refuse"
     assert len(private_faults(("calibrant", "report", "sums"), text)) == 1
     assert private_faults(("calibrant", "metrics", "proper"), text) == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
-    assert heavy_faults(parts_of(path), path.read_text()) == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_signatures_stay_short(path: Path) -> None:
-    functions = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    wide = {node.name for node in functions if len(arguments_of(node)) > MAX_ARGUMENTS}
-    unlisted = {name for name in wide if (show(path), name) not in LONG_SIGNATURES}
-    assert unlisted == set(), "group arguments of these functions in a dataclass"
-
-
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_nothing_is_overridden_or_written_behind_the_types(path: Path) -> None:
-    text = path.read_text()
-    assert "type: ignore[override]" not in text, "make the base class abstract there"
-    assert re.search(r"__dict__(\[.*\] = |\.update\()", text) is None, (
-        "pass known values to the constructor, as Predictions takes them"
-    )
 
 
 @pytest.mark.parametrize(
