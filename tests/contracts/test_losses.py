@@ -83,8 +83,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_it_keeps_the_contract_that_others_are_held_to(name: str) -> None:
-    check_loss(make(name))
-    check_loss(make(name, reduction="sum"))
+    for reduction in ("mean", "sum", *(["none"] if name in BY_ROW else [])):
+        check_loss(make(name, reduction=reduction))
 
 
 def test_a_loss_of_a_third_party_keeps_the_contract() -> None:
@@ -120,11 +120,6 @@ def test_its_configuration_makes_it_again(name: str, common: dict[str, Any]) -> 
     assert name == "AdaFocalLoss" or torch.equal(again(logits, labels), loss(logits, labels))  # its γ are state
 
 
-def test_its_representation_shows_what_is_not_the_default(name: str) -> None:
-    assert "reduction='sum'" in repr(make(name, reduction="sum"))
-    assert "reduction='mean'" not in repr(make(name))
-
-
 def test_a_loss_that_keeps_an_argument_under_another_name_is_found() -> None:
     class Renamed(losses.RowLoss):
         def __init__(self, epsilon: float = 1.0) -> None:
@@ -152,17 +147,6 @@ def test_a_loss_that_breaks_the_contract_is_found(fault: str) -> None:
         check_loss(Broken())
 
 
-@pytest.mark.parametrize("name", BY_ROW)
-def test_reductions_are_those_of_cross_entropy(name: str) -> None:
-    logits, labels = sample(12, CLASSES)
-    labels[3] = -100
-    terms = make(name, reduction="none")(logits, labels)
-    assert terms.shape == labels.shape
-    assert terms[3] == 0
-    assert torch.allclose(make(name, reduction="sum")(logits, labels), terms.sum(), rtol=1e-6)
-    assert torch.allclose(make(name)(logits, labels), terms.sum() / 11, rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", sorted(WHOLE_BATCH))
 def test_losses_of_the_whole_batch_refuse_terms_a_sample(name: str) -> None:
     with pytest.raises(InputError, match="'none'"):
@@ -186,15 +170,6 @@ def test_all_ignored_is_nan_as_in_torch(name: str) -> None:
     assert math.isnan(make(name)(logits, ignored).item())
     if name in BY_ROW:
         assert torch.equal(make(name, reduction="none")(logits, ignored), torch.zeros(4))
-
-
-def test_inner_dimensions_are_more_rows(name: str) -> None:
-    logits, labels = sample(3, CLASSES, 2, 4)
-    flat = logits.movedim(1, -1).reshape(-1, CLASSES)
-    assert torch.allclose(make(name)(logits, labels), make(name)(flat, labels.reshape(-1)), rtol=1e-5)
-    if name in BY_ROW:
-        loss = make(name, reduction="none")
-        assert torch.allclose(loss(logits, labels), loss(flat, labels.reshape(-1)).reshape(3, 2, 4), rtol=1e-5)
 
 
 def test_one_row_may_come_without_its_axis(name: str) -> None:
@@ -242,21 +217,13 @@ def test_target_probabilities_work_or_are_refused(name: str) -> None:
         make(name, weight=torch.ones(CLASSES))(logits, soft)
 
 
-def test_classes_may_be_renamed(name: str) -> None:
-    logits, labels = sample(12, CLASSES)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    renamed = torch.argsort(order)[labels]
-    assert torch.allclose(make(name)(logits, labels), make(name)(logits[:, order], renamed), rtol=1e-5)
-    gradients = gradient(make(name), logits, labels)[:, order], gradient(make(name), logits[:, order], renamed)
-    assert torch.allclose(*gradients, atol=1e-6)
-
-
-def test_samples_may_come_in_any_order(name: str) -> None:
+def test_samples_and_classes_may_come_in_any_order(name: str) -> None:
     logits, labels = sample(12, CLASSES)
     logits[6] = logits[2]  # equal confidences
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(make(name)(logits, labels), make(name)(logits[order], labels[order]), rtol=1e-5)
-    gradients = gradient(make(name), logits, labels)[order], gradient(make(name), logits[order], labels[order])
+    order, rows = torch.tensor([3, 0, 4, 1, 2]), torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    moved, renamed = logits[rows][:, order], torch.argsort(order)[labels[rows]]
+    assert torch.allclose(make(name)(logits, labels), make(name)(moved, renamed), rtol=1e-5)
+    gradients = gradient(make(name), logits, labels)[rows][:, order], gradient(make(name), moved, renamed)
     assert torch.allclose(*gradients, atol=1e-6)
 
 
@@ -264,20 +231,6 @@ def test_a_constant_added_to_a_row_changes_nothing(name: str) -> None:
     logits, labels = sample(12, CLASSES)
     same = torch.allclose(make(name)(logits, labels), make(name)(logits + 4.0, labels), rtol=1e-5)
     assert same == (name not in MOVED_BY_A_SHIFT)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_values_and_gradients_are_finite_at_every_margin(name: str, dtype: torch.dtype) -> None:
-    margins = torch.tensor([0.0, 1e-3, 1, 6, 8, 9, 16, 17, 18, 40, 88, 100, 104, 120, 700, 745, 1e3, 1e4])
-    right = torch.zeros(len(margins), 3).index_copy_(1, torch.tensor([0]), margins[:, None])
-    logits = torch.cat([right, right]).to(dtype)
-    labels = torch.cat([torch.zeros(len(margins)), torch.ones(len(margins))]).long()
-    value = make(name)(logits, labels)
-    assert value.isfinite()
-    assert value.dtype == torch.promote_types(dtype, torch.float32)
-    grad = gradient(make(name), logits, labels)
-    assert grad.isfinite().all()
-    assert grad.dtype == dtype
 
 
 def test_excluded_classes_take_no_part(name: str) -> None:
@@ -374,7 +327,7 @@ def test_repr_shows_the_configuration(name: str) -> None:
     assert text.startswith(name + "(")
     assert "reduction='sum'" in text
     assert "ignore_index=7" in text
-    assert "=" not in text.split("(", 1)[0]
+    assert "reduction=" not in repr(make(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "Weighted"])  # its terms have them
