@@ -69,14 +69,6 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
     assert float((answer(tmp_path / "c.onnx", logits[:1]).softmax(dim=1) - expected[:1]).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize("name", ONE_CLASS)
-def test_every_calibrator_traces(name: str) -> None:
-    calibrator = fitted(name)
-    logits = sample(30, seed=1)[0]
-    traced = torch.export.export(calibrator, (logits[:2],), dynamic_shapes=({0: torch.export.Dim("rows")},))
-    assert float((traced.module()(logits).softmax(dim=1) - calibrator(logits).softmax(dim=1)).abs().max()) < 1e-6
-
-
 def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
     from calibrant.adapters.onnx import export
 
@@ -103,8 +95,19 @@ print(json.dumps([json.loads(facts["class_names"]), [one.tolist() for one in fou
 """
 
 
-@pytest.mark.parametrize("kind", ["logits", "probs"])
-@pytest.mark.parametrize("rule", [None, "costs", "abstain"])
+SERVED = [("logits", "costs"), ("probs", "abstain")]  # each starts a process; the others are slow
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    SERVED
+    + [
+        pytest.param(kind, rule, marks=pytest.mark.slow)
+        for kind in ("logits", "probs")
+        for rule in (None, "costs", "abstain")
+        if (kind, rule) not in SERVED
+    ],
+)
 def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, tmp_path: Path) -> None:
     from calibrant.adapters.onnx import export_served
     from calibrant.operate import Deployed, abstain, thresholds
@@ -130,7 +133,7 @@ def test_a_service_answers_the_same_without_torch(kind: str, rule: str | None, t
         assert actions == [made(new).tolist()]
 
 
-@pytest.mark.parametrize("kind", ["logits", "probs"])
+@pytest.mark.parametrize("kind", [pytest.param("logits", marks=pytest.mark.slow), "probs"])
 def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tmp_path: Path) -> None:
     import onnxruntime
 

@@ -258,7 +258,7 @@ def test_a_kept_decision_costs_less_than_candidates_that_keep_it(data: Path) -> 
     assert kept < loss(EnsembleTemperatureScaling(prior=0.5).fit(z, y)(new), labels) - 0.3  # of one that keeps it
 
 
-@pytest.mark.parametrize("keep", ["argmax", "order"])
+@pytest.mark.parametrize("keep", ["argmax", pytest.param("order", marks=pytest.mark.slow)])
 def test_a_kept_decision_is_saved_streamed_and_exported(keep: Any, tmp_path: Path) -> None:
     z, y = sample(300)
     made = AutoCalibrator(keep=keep, candidates=[StructuredVectorScaling()])
