@@ -6,32 +6,34 @@ from collections.abc import Sequence
 
 from calibrant._core.constraints import checked
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
-from calibrant.calibrators.affine.dirichlet import DirichletCalibration
+from calibrant.calibrators.affine.fit import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.prior_shift import PriorShift
 from calibrant.calibrators.affine.rank_scaling import RankScaling
-from calibrant.calibrators.affine.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
 from calibrant.calibrators.auto.auto import AutoCalibrator
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.base import saved
 from calibrant.calibrators.base.calibrator import (
     Calibrator as Calibrator,  # the base class to write methods on; no method itself
 )
+from calibrant.calibrators.base.calibrator import Identity
 from calibrant.calibrators.base.convex import ConvexCalibrator as ConvexCalibrator  # likewise
-from calibrant.calibrators.base.identity import Identity
 from calibrant.calibrators.features.adaptive_temperature import AdaptiveTemperatureScaling
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.feature_scaling import FeatureScaling
 from calibrant.calibrators.features.group_scaling import GroupScaling
-from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
-from calibrant.calibrators.focal.focal import FocalCalibration
-from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.focal.focal_temperature import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.focal.temperature import TemperatureScaling
-from calibrant.calibrators.focal.temperature_mixture import TemperatureMixture
+from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling, TemperatureMixture
 from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration
-from calibrant.calibrators.one_vs_rest.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.one_vs_rest.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest.scaling_binning import ScalingBinning
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration

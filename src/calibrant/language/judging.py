@@ -19,7 +19,7 @@ from torch import Tensor
 from calibrant._core.arguments import check_mapping
 from calibrant._core.check import as_array, as_tensor, refuse, shown
 from calibrant._core.constraints import checked
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Derivatives, newton
 from calibrant.data.predictions import BinaryPairs
 from calibrant.errors import InputError
 from calibrant.operate import Sample, audit

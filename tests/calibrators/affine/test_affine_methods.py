@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from calibrant._core import minimise
-from calibrant._core.minimise import lbfgs
-from calibrant._core.newton import Derivatives, newton
+from calibrant._core.minimise import Derivatives, lbfgs, newton
 from calibrant.calibrators import (
     DirichletCalibration,
     MatrixScaling,

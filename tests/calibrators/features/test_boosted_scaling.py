@@ -13,7 +13,7 @@ from calibrant import Predictions, load, save_predictions
 from calibrant.calibrators import BoostedScaling, Chain, TemperatureScaling
 from calibrant.calibrators.features import boosted_scaling
 from calibrant.calibrators.features.boosted_scaling import CodedColumn, Grower, coded, decoded, edges_of
-from calibrant.calibrators.features.groups import fit_everyone
+from calibrant.calibrators.features.group_scaling import fit_everyone
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import NLL
 from calibrant.rows import MemoryRows

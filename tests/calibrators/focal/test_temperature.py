@@ -168,7 +168,7 @@ def test_an_excluded_label_is_refused() -> None:
 
 
 def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
-    from calibrant.calibrators.focal.presets import PRESETS
+    from calibrant.calibrators.focal.focal_search import PRESETS
 
     expected = vectors["ts_grids"]["expected"]
     mukhoti = PRESETS["mukhoti"].temperatures
@@ -184,7 +184,7 @@ def test_the_presets_are_the_papers_grids(vectors: Vectors) -> None:
 
 @pytest.mark.parametrize("preset", ["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"])
 def test_a_preset_takes_the_best_of_its_grid(preset: str) -> None:
-    from calibrant.calibrators.focal.presets import PRESETS
+    from calibrant.calibrators.focal.focal_search import PRESETS
 
     generator = torch.Generator().manual_seed(2)
     logits = 3 * torch.randn(300, 5, generator=generator, dtype=torch.float64)

@@ -21,26 +21,29 @@ from calibrant._core.numerics import in_row_chunks, increasing_root, rank_in
 from calibrant._core.warn import warn_user
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.affine.bias_scaling import BiasScaling
+from calibrant.calibrators.affine.fit import (
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from calibrant.calibrators.affine.kernel_scaling import KernelScaling
 from calibrant.calibrators.affine.rank_scaling import RankScaling
-from calibrant.calibrators.affine.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.affine.vector_and_matrix import MatrixScaling, VectorScaling
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.auto.cross_fitting import Scores, Sums, cross_fitted, held_out, quietly, undecided
 from calibrant.calibrators.auto.projection import Keep, break_ties, project
-from calibrant.calibrators.base.calibrator import Calibrator
+from calibrant.calibrators.base.calibrator import Calibrator, Identity
 from calibrant.calibrators.base.chunks import not_narrow, with_logits, wrong_mass
 from calibrant.calibrators.base.folds import sampled
-from calibrant.calibrators.base.identity import Identity
 from calibrant.calibrators.base.simplex import MixtureChunk, fit_mixture_weights
 from calibrant.calibrators.features.boosted_scaling import BoostedScaling
 from calibrant.calibrators.features.columns import check_names, names_of
 from calibrant.calibrators.features.group_scaling import GroupScaling
-from calibrant.calibrators.focal.ensemble_temperature import EnsembleTemperatureScaling
 from calibrant.calibrators.focal.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.focal.log_temperature import fit_log_temperature, narrowed
+from calibrant.calibrators.focal.temperature_mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
-from calibrant.calibrators.one_vs_rest.logistic import BetaCalibration, PlattScaling
+from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling
 from calibrant.calibrators.one_vs_rest.scores import mean_bins, pool_ties
 from calibrant.calibrators.one_vs_rest.spline import SplineCalibration
 from calibrant.data.checks import check_costs

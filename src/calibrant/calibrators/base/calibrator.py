@@ -24,6 +24,8 @@ from calibrant.data.record import Features, fitting_weights, need_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Chunk, MemoryRows, RowSource
 
+__all__ = ["Identity"]
+
 # What everything that is fitted on validation data shares: configuration, learned state in buffers, one-file saving.
 
 
@@ -400,3 +402,28 @@ def _joined_hashes(left: Tensor, right: Tensor) -> Tensor:
 def _part(chunk: Chunk) -> tuple[Tensor, ...]:
     blocks = (chunk.where(slice(start, start + _BLOCK)) for start in range(0, len(chunk), _BLOCK))
     return reduce(joined, (part_of(_hashes(block)) for block in blocks))
+
+
+class Identity(Calibrator):
+    """Return the logits unchanged: the baseline, and the right choice when no gain can be shown.
+
+    Examples:
+        >>> import torch
+        >>> z = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> Identity().fit(z, torch.tensor([0, 1]))(z)
+        tensor([[2., 0.],
+                [0., 1.]])
+    """
+
+    preserves_argmax = True
+
+    def _fit(self, rows: RowSource) -> None:
+        return
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return logits
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Return ones and zeros."""
+        ones = torch.ones(int(self.classes), dtype=torch.float64)
+        return ones, torch.zeros_like(ones)

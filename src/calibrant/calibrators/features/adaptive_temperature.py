@@ -27,7 +27,7 @@ from calibrant.calibrators.features.columns import (
     from_table,
     need_column,
 )
-from calibrant.calibrators.features.design import Hinges, fit_by_design, sums_by_design
+from calibrant.calibrators.features.feature_scaling import Hinges, fit_by_design, sums_by_design
 from calibrant.calibrators.focal.temperature import TemperatureScaling
 from calibrant.data.record import Features, join_columns
 from calibrant.rows import Chunk, RowSource

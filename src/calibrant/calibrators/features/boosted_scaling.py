@@ -25,7 +25,7 @@ from calibrant.calibrators.features.columns import (
     names_of,
     to_buffer,
 )
-from calibrant.calibrators.features.groups import EVIDENCE, fit_everyone
+from calibrant.calibrators.features.group_scaling import EVIDENCE, fit_everyone
 from calibrant.data.record import Features
 from calibrant.rows import Chunk, RowSource
 

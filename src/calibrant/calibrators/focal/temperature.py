@@ -12,14 +12,23 @@ from calibrant._core.numerics import scale_logits
 from calibrant.binning import Binning
 from calibrant.calibrators.base.calibrator import Tempered
 from calibrant.calibrators.focal.focal_grid import FocalGrid
-from calibrant.calibrators.focal.focal_search import Search, smallest_temperature, warn_at_end
+from calibrant.calibrators.focal.focal_search import (
+    PRESETS,
+    Grid,
+    Search,
+    check_binning,
+    check_grid,
+    check_weights_count,
+    resolve,
+    smallest_temperature,
+    warn_at_end,
+)
 from calibrant.calibrators.focal.log_temperature import (
     Passes,
     certified_root,
     fit_log_temperature,
     near_minimum,
 )
-from calibrant.calibrators.focal.presets import PRESETS, Grid, check_binning, check_grid, check_weights_count, resolve
 from calibrant.rows import RowSource
 
 __all__ = ["TemperatureScaling"]

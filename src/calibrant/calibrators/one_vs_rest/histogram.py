@@ -11,7 +11,7 @@ from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import TIE, Binning, EqualMass, EqualWidth, split_starts
 from calibrant.calibrators.base.calibrator import Calibrator
-from calibrant.calibrators.focal.presets import check_binning, check_weights_count
+from calibrant.calibrators.focal.focal_search import check_binning, check_weights_count
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["HistogramBinning"]

@@ -14,7 +14,7 @@ from calibrant._core.constraints import NonNegative
 from calibrant._kernels.threads import one_thread_if_small
 from calibrant.calibrators.base.calibrator import Calibrator, Learned
 from calibrant.calibrators.features.columns import as_bytes, from_bytes
-from calibrant.calibrators.one_vs_rest.logistic import PlattScaling
+from calibrant.calibrators.one_vs_rest.maps import PlattScaling
 from calibrant.data.leakage import WHOLE, hash_rows, part_of, sketch_of_hashes, sketch_of_part
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.data.predictions import Predictions
