@@ -33,7 +33,7 @@ EVERYDAY = ("Accuracy", "NLL", "Brier", "ECE")
 FEWEST = 30  # samples of a cell behind a ratio of lengths
 ERRORS = 10  # wrong decisions, below which 0.1.0 took the absence of errors for certainty
 
-MEANS = "Student's t with Hall's correction; few errors: bounds from the probabilities"
+MEANS = "Student's t with Hall's correction; few errors: bounds"
 FOLDED = "folded-normal inversion"
 
 
@@ -109,9 +109,7 @@ KEPT = (
         "intervals",
         ("Accuracy",),
     ),
-    Promise(
-        "`NLL`: interval", MEANS, "losses within what the probabilities allow", ("interval-nll",), "intervals", ("NLL",)
-    ),
+    Promise("`NLL`: interval", MEANS, "plausible losses", ("interval-nll",), "intervals", ("NLL",)),
     Promise("`Brier`: interval", "as `NLL`", "as `NLL`", ("interval-brier",), "intervals", ("Brier",)),
     Promise("`ECE`: interval", FOLDED, "gaps of bins nearly normal", ("interval-ece",), "intervals", ("ECE",)),
     Promise("`ECE`, equal mass: interval", FOLDED, "this sample's bins", (), "intervals", ("ECE, equal mass",)),
@@ -141,8 +139,8 @@ KEPT = (
     ),
     Promise(
         "rows in groups: interval",
-        "t, bias-reduced variance, Satterthwaite's degrees of freedom",
-        "independent groups, worth ten equal ones",
+        "t, bias-reduced variance",
+        "ten independent groups",
         (),
         "groups",
     ),
@@ -162,7 +160,7 @@ KEPT = (
     ),
     Promise(
         "`compare` at 5 %",
-        "paired t; sign test; simulated test of `SquaredGaps`; Holm",
+        "paired t; sign test; `SquaredGaps`; Holm",
         "20 errors of each model",
         named_promises("compare-"),
         "tests",
@@ -177,14 +175,14 @@ KEPT = (
     Promise("`no_worse`, 2.5 %", "paired t, and bounds by betting", "as `compare`", named_promises("no-worse-")),
     Promise(
         "`Monitor` alarms without drift, 5 %",
-        "mixture of likelihood ratios, a martingale (Ville 1939)",
+        "a martingale (Ville 1939)",
         "reference rows not fitted on",
         named_promises("monitor"),
     ),
     Promise(
         "`estimate`, 95 %",
-        "the reference's errors, weighted to the window's scores",
-        "labels given scores unchanged, or changed by at most δ",
+        "reference errors, weighted to the window's scores",
+        "labels given scores change by at most δ",
         named_promises("estimate-"),
     ),
 )
@@ -382,59 +380,34 @@ def tables(cells: list[Cell]) -> str:
 
 
 def summary(record: list[Cell], registry: list[Cell]) -> str:
-    """Return the page's generated part: a row per promise, the cells above two standard errors, and what was not simulated."""
-    rows, above, worse = [], [], 0
+    """Return the page's generated part: a row per promise, and what was not simulated."""
+    rows, worse = [], 0
     for promise in KEPT:
         parts = [(mark, found) for mark, found in zip(("", "†"), promise.cells(record, registry), strict=True) if found]
-        worst = [(mark, max(found, key=lambda cell: cell.broken)) for mark, found in parts]
+        every = [(mark, cell) for mark, found in parts for cell in found]
+        mark, worst = max(every, key=lambda pair: pair[1].broken, default=("", None))
         rows.append(
             [
                 promise.name,
                 promise.method,
                 promise.assumption,
-                "<br>".join(f"{mark}{percent(cell.broken)}: {cell.place}" for mark, cell in worst) or "none simulated",
+                f"{mark}{percent(worst.broken)}: {worst.place}" if worst else "none simulated",
                 "<br>".join(f"{mark}{len(found)} / {sum(cell.above() for cell in found)}" for mark, found in parts)
                 or "–",
                 "<br>".join(f"{mark}{100 * sum(c.offered for c in found) / len(found):.0f} %" for mark, found in parts),
             ]
         )
-        broken = [(mark, cell) for mark, found in parts for cell in found if cell.above()]
-        if broken:
-            places = "; ".join(
-                f"{mark}{cell.place} ({percent(cell.broken)} of {cell.samples:,})" for mark, cell in broken
-            )
-            above.append([promise.name, percent(broken[0][1].allowed), places])
         worse += sum(cell.above(3) for _, found in parts for cell in found)
     done = {cell["promise"] for cell in registry}
     absent = ", ".join(f"`{name}`" for name in PROMISES if name not in done) or "nothing"
     return "\n\n".join(
         [
             table(["promise", "method", "assumption", "worst cell: broken in", "cells / above", "shown"], rows),
-            f"**Cells above** their limit and two standard errors of the simulation; {worse or 'none'} are above three.",
-            table(["promise", "limit", "cells (broken in, samples)"], above),
-            f"**Not simulated on the registry yet:** {absent}.",
-            lengths_and_power(record),
+            (
+                f"{worse or 'None'} of these cells lie three standard errors above their limit. **Not simulated on the registry yet:** "
+                f"{absent}."
+            ),
         ]
-    )
-
-
-def lengths_and_power(record: list[Cell]) -> str:
-    """Return the sentences on lengths beside version 0.1.0's intervals, and on the power of the test of squares."""
-    long = length_rows(named(record, "lengths"), named(record, "longer"), {})
-    ratios = ", ".join(f"{name} {mean}" for name, _, mean, *_ in long)
-    power = list(power_rows(named(record, "tests"), named(record, "former")))
-    spans = []
-    for accuracy in (".75", ".93"):
-        mine = [
-            [float(share.removesuffix(" %")) for share in row[1:3]] for row in power if f"accuracy {accuracy}" in row[0]
-        ]
-        if not mine:
-            continue
-        now, then = (f"{min(part):.0f} to {max(part):.0f} %" for part in zip(*mine, strict=True))
-        spans.append(f"{now} of pairs of accuracy {accuracy} (0.1.0's test of the ECE: {then})")
-    return (
-        f"†**Lengths** are on average these multiples of version 0.1.0's: {ratios}. **Power** with 1,000 rows, ECE .04 against 0: the "
-        f"test of `SquaredGaps` finds {' and '.join(spans)}."
     )
 
 

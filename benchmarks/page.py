@@ -64,7 +64,7 @@ def verdict(record: dict[str, Any]) -> str:
     """Return what a row shows, in a few words."""
     found = rivals(record)
     if not found:
-        return "no library to compare with"
+        return "no rival"
     ratio = found[0]["ratio"][0]
     if clearly_behind(record):
         return f"behind: {REASONS.get(key_of(record), 'not explained yet')}"

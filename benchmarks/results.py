@@ -54,6 +54,7 @@ MARKS = {
     "not comparable": ("|", "#BBBBBB"),
     "not run": (".", "#DDDDDD"),
 }
+DECIDED = tuple(MARKS)[:4]
 GAMMAS = {
     1.0: ("o", "#0072B2"),
     2.0: ("s", "#E69F00"),
@@ -63,14 +64,17 @@ GAMMAS = {
 }
 LOSSES = "| objective | loss | CIFAR-10: error | ECE | T | ECE at T | digits: error | ECE | T | ECE at T |"  # of choose-a-loss.md
 CROSS = ("error", "ece", "temperature")  # of cross-entropy, shown of every record
-BRACKETS = (
-    "In brackets after a claim: its place, measure and margin; after data: the test error, or ± how far errors lie apart. The last "
-    "number says on how many data sets it was not run (grey points of the picture)."
+LEADING = 10
+CLAIM_HEAD = ["data", "verdict", "effect", "would be seen", "adjusted p", "units"]
+NOTE = (
+    "A claim is followed by its place, measure and margin. Effects are first minus last: percentage points of errors, temperatures "
+    "and log-losses as they are. A claim that is missing on data was not run there.\n"
 )
-FILTER = (
-    "<input placeholder='Filter: shows, digits, Wang …' aria-label='filter the table' "
-    "oninput=\"for(const r of document.querySelectorAll('#claims tbody tr'))"
-    'r.hidden=!r.textContent.toLowerCase().includes(this.value.toLowerCase())">'
+FILTER = (  # a row stays with its claim's line, and a paper opens while something is sought
+    "<input placeholder='Filter: shows, digits, Table 2 …' aria-label='filter the claims' oninput=\""
+    "const q=this.value.toLowerCase(),has=e=>e.textContent.toLowerCase().includes(q);"
+    "for(const d of document.querySelectorAll('details.claims')){d.open=!!q;for(const b of d.querySelectorAll('tbody')){"
+    'const [h,...r]=b.rows,all=has(h);r.forEach(e=>e.hidden=!all&&!has(e));h.hidden=!all&&r.every(e=>e.hidden)}}">'
 )
 
 
@@ -140,15 +144,14 @@ def page_of(folder: Path) -> str:
     short = said["short"]
     picture = f"# Results of the studies\n\n![verdict, effect and power on each claim by data set]({CLAIMS_FIGURE})\n"
     claims = _claims(by_paper(claim_index(records)), short)
-    return "\n".join([picture, said["intro"], claims, regime, faithful, said["runs"], *made, ""])
+    return "\n".join([picture, said["intro"], claims, regime, faithful, said["verdicts"], said["runs"], *made, ""])
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]], *, name: str = "") -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]) -> str:
     """Return an HTML table of groups of rows, a line per group; cells are escaped, and end where the next begins."""
     head = "".join(f"<th>{html.escape(cell)}" for cell in header)
     lines = ["".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in group) for group in rows]
-    begin = f'<table id="{name}">' if name else "<table>"
-    return "\n".join([f"{begin}<thead><tr>{head}</thead><tbody>", *filter(None, lines), "</tbody></table>\n"])
+    return "\n".join([f"<table><thead><tr>{head}</thead><tbody>", *filter(None, lines), "</tbody></table>\n"])
 
 
 def by_paper(lines: Sequence[ClaimLine]) -> list[ClaimLine]:
@@ -158,13 +161,9 @@ def by_paper(lines: Sequence[ClaimLine]) -> list[ClaimLine]:
 
 
 def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
-    """Return the data with what was not run there, a paragraph per claim, and a row per claim and place that was tested."""
+    """Return what was counted, the leading claims, the data with what was not run there, and each paper's claims, folded."""
     claims = list(dict.fromkeys((line.claim, line.paper, line.place) for line in lines))
     groups = [[line for line in lines if (line.claim, line.paper, line.place) == claim] for claim in claims]
-    rows = [
-        [_row(number, line, short) for line in mine if line.verdict != "not run"]
-        for number, mine in enumerate(groups, start=1)
-    ]
     counts = ", ".join(f"{name} {sum(line.verdict == name for line in lines)}" for name in MARKS)
     decidable = [line for line in lines if line.decidable]
     decided = sum(line.verdict not in ("not told apart", "not run") for line in decidable)
@@ -173,25 +172,43 @@ def _claims(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
         [[short[place.name], place.name, str(missing[place]), place.command, place.cost] for place in same]
         for _, same in groupby(places(), key=lambda place: place.command)
     ]
-    paragraphs: list[str] = []  # as HTML, because a Markdown list would begin anew at 1 under each paper
-    for number, mine in enumerate(groups, start=1):
-        paper = mine[0].paper
-        if number == 1 or paper != groups[number - 2][0].paper:
-            paragraphs += ["</ol>"] * bool(paragraphs) + [f"\n### {paper[0].upper()}{paper[1:]}\n\n<ol>"]
-        paragraphs.append(f'<li value="{number}">{_paragraph(mine, short)}')
-    header = ["claim", "paper", "data", "verdict", "effect", "would be seen", "adjusted p", "units"]
+    numbered = list(enumerate(groups, start=1))
+    papers: list[str] = []
+    for paper, mine in groupby(numbered, key=lambda each: each[1][0].paper):
+        bodies = [(number, _body(number, group, short)) for number, group in mine]
+        summary = f"{paper[0].upper()}{paper[1:]}: claims {bodies[0][0]} to {bodies[-1][0]}"
+        head = "".join(f"<th>{cell}" for cell in CLAIM_HEAD)
+        papers += [f'<details class="claims"><summary>{html.escape(summary)}</summary><table><thead><tr>{head}</thead>']
+        papers += [body for _, body in bodies] + ["</table></details>"]
     total = f"{len(claims)} claims, {len(lines)} pairs of claim and data: {counts}. {decided} of {len(decidable)} decidable are decided."
     return "\n".join(
         [
-            f"## Claims\n\n{total}\n",
+            f"## Ten claims\n\nThose decided on most data sets; numbers as below.\n\n{_leading(numbered)}\n",
+            f"## All claims\n\n{total}\n",
             table(["short", "data", "claims not run", "command", "cost"], data),
-            BRACKETS,
-            *paragraphs,
-            "</ol>",
-            "\nEffects are first minus last: percentage points of errors, temperatures and log-losses as they are.\n",
-            f"{FILTER}\n{table(header, rows, name='claims')}",
+            NOTE,
+            FILTER,
+            *papers,
+            "",
         ]
     )
+
+
+def _leading(numbered: Sequence[tuple[int, Sequence[ClaimLine]]]) -> str:
+    """Return the claims that are decided on most data sets, each comparison once, with how its data decide it."""
+    tested = [(number, mine) for number, mine in numbered if mine[0].data != "theory"]
+    order = sorted(tested, key=lambda each: -sum(line.verdict in DECIDED for line in each[1]))
+    chosen: dict[Any, str] = {}
+    for number, mine in order:
+        same = frozenset(line.comparison for line in mine if line.verdict in DECIDED)
+        if len(chosen) < LEADING and not any(same <= other or other <= same for other in chosen):
+            counts = [
+                (verdict, sum(line.verdict == verdict for line in mine)) for verdict in (*DECIDED, "not told apart")
+            ]
+            said = ", ".join(f"{verdict} on {count}" for verdict, count in counts if count)
+            claim = f"{mine[0].claim} ({_author(mine[0].paper)}, {mine[0].place})"
+            chosen[same] = f"- **{claim[0].upper()}{claim[1:]}**: {said}. [{number}]"
+    return "\n".join(chosen.values())
 
 
 def _author(paper: str) -> str:
@@ -199,34 +216,24 @@ def _author(paper: str) -> str:
     return paper.removeprefix("the ").split()[0]
 
 
-def _row(number: int, line: ClaimLine, short: Mapping[str, str]) -> list[str]:
+def _body(number: int, lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
+    """Return a claim's line with place, measure and margin, and a row per data set on which it was tested."""
+    first = lines[0]
+    theory = first.data == "theory"
+    source = first.place if theory else f"{first.place}; {first.measure} ±{_effect(first, first.margin)}"
+    text = f"{number}. {first.claim} ({source})" + (f": {first.verdict}; {first.note}" if theory else "")
+    rows = [] if theory else [_row(line, short) for line in lines if line.verdict != "not run"]
+    cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
+    return f"<tbody><tr><th colspan={len(CLAIM_HEAD)}>{html.escape(text)}{cells}</tbody>"
+
+
+def _row(line: ClaimLine, short: Mapping[str, str]) -> list[str]:
+    """Return the cells of a claim on one data set, with the test error, or spread of errors, that bars a comparison."""
+    guard = f", {line.note.split()[2].removesuffix(',')}" if line.note else ""
+    spread = guard.replace(", ", ", ±") if line.note.startswith("test errors") else guard
     p = "" if line.p_adjusted is None else f"{line.p_adjusted:.1g}"
     effect, power = _effect(line, line.effect), _effect(line, line.detectable)
-    data = short.get(line.data, line.data)
-    return [str(number), _author(line.paper), data, line.verdict, effect, power, p, str(line.seeds or "")]
-
-
-def _paragraph(lines: Sequence[ClaimLine], short: Mapping[str, str]) -> str:
-    """Return the claim with its place, measure and margin, and each verdict with its data."""
-    first, said = lines[0], []
-    if first.data == "theory":
-        return html.escape(f"{first.claim} ({first.place}): {first.verdict}; {first.note}.")
-    for verdict in MARKS:
-        mine = [line for line in lines if line.verdict == verdict]
-        if verdict == "not run" and mine:
-            said.append(f"not run {len(mine)}")
-        elif mine:
-            said.append(f"<b>{verdict}</b> on {', '.join(short[line.data] + _guard(line.note) for line in mine)}")
-    source = f"{first.place}; {first.measure} ±{_effect(first, first.margin)}"
-    return f"{html.escape(f'{first.claim} ({source})')}: {'; '.join(said)}."
-
-
-def _guard(note: str) -> str:
-    """Return in brackets the test error, or the difference of errors, for which a claim is not comparable."""
-    if not note:
-        return ""
-    figure = note.split()[2].removesuffix(",")
-    return f" (±{figure})" if note.startswith("test errors") else f" ({figure})"
+    return [short[line.data], line.verdict + spread, effect, power, p, str(line.seeds or "")]
 
 
 def _effect(line: ClaimLine, value: float | None) -> str:

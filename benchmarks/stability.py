@@ -65,7 +65,16 @@ def page() -> str:
     for family in FAMILIES:
         parts.append(f"- `calibrant.{family}`: {listed(importlib.import_module(f'calibrant.{family}').__all__)}")
     parts.append("\n## Commands\n")
-    parts += [f"- `{name}`: {listed(options)}" for name, options in commands()]
+    all_options = dict(commands())
+    readers = [
+        options for options in all_options.values() if "--class-dim" in options
+    ]  # what each of these has is said once
+    shared = set.intersection(*map(set, readers))
+    parts.append(f"Commands marked * read tables, and have {listed(shared)}.\n")
+    for name, options in all_options.items():
+        reads = shared <= set(options)
+        own = set(options) - shared if reads else options
+        parts.append(f"- `{name}`{'*' * reads}: {listed(own)}")
     parts.append("\n## Files\n\n| file | format | version | also read |\n| --- | --- | --- | --- |")
     parts += [f"| {' | '.join(row)} |" for row in FILES]
     return "\n".join(parts) + "\n"

@@ -124,12 +124,14 @@ def test_the_page_of_results_is_what_the_records_give() -> None:
     for outcome in ("shows", "not told apart", "not run"):
         assert outcome in page
     assert "```" not in page
-    assert page.count("\n") < 324  # a third of what it was when it held every table
-    sections = {part.partition("\n")[0].lower(): part for part in page.split("\n### ")}
-    for claim in paper_claims():  # no claim without its paragraph, under its paper
+    assert page.count("\n") < 240
+    sections = {part.partition(": claims")[0].lower(): part for part in page.split("<summary>")}
+    for claim in paper_claims():  # no claim without its rows, under its paper
         begin = html.escape(f"{claim.text} ({claim.place}")
-        assert re.search(rf'^<li value="\d+">{re.escape(begin)}', sections[claim.paper.lower()], re.M)
-    numbers = [int(number) for number in re.findall(r'^<li value="(\d+)">', page, re.M)]
+        assert re.search(rf"colspan=6>\d+\. {re.escape(begin)}", sections[html.escape(claim.paper.lower())])
+    numbers = [int(number) for number in re.findall(r"colspan=6>(\d+)\.", page)]
+    tops = re.findall(r"^- \*\*.*\[(\d+)\]$", page, re.M)
+    assert len(set(tops)) == results.LEADING
     assert numbers == list(range(1, len(numbers) + 1))
 
 
