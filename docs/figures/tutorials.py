@@ -8,12 +8,13 @@ import re
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("tutorials/binary", "tutorials/sklearn", "tutorials/subgroups", "gallery")
+PAGES = ("README", "tutorials/binary", "tutorials/sklearn", "tutorials/subgroups", "gallery")
 
 
 def draw(page: str) -> None:
@@ -30,7 +31,21 @@ def draw(page: str) -> None:
         os.chdir(ROOT)
 
 
+def first_picture() -> None:
+    """Draw the picture of README and home, titled by the ECE of their text (bins of equal width; the dots are of equal mass)."""
+    import calibrant
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.metrics import ECE
+    from calibrant.plot import diagram_of
+    from calibrant.report.figures import before_after_figure
+
+    splits = calibrant.load_example("cifar10")
+    after = splits["test"].calibrated_by(TemperatureScaling().fit(splits["val"]))
+    states = [replace(diagram_of(data), ece=ECE()(data)) for data in (splits["test"], after)]
+    before_after_figure(*states).savefig(ROOT / "docs" / "images" / "before-after.png", dpi=150)
+
+
 if __name__ == "__main__":
     mpl.rcParams["svg.hashsalt"] = "calibrant"
     for name in sys.argv[1:] or PAGES:
-        draw(name)
+        first_picture() if name == "README" else draw(name)
