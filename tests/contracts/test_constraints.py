@@ -29,15 +29,12 @@ def declared(family: str) -> Iterator[Declared]:
                 yield f"{where}.{name}", method.__get__(blank), inspect.signature(method), plan
 
 
-ALL = [one for family in hostile.CLEAN for one in declared(family)]
-
-
-@pytest.mark.parametrize(("where", "call", "signature", "plan"), ALL, ids=[one[0] for one in ALL])
-def test_what_is_declared_is_checked(
-    where: str, call: Callable[..., Any], signature: inspect.Signature, plan: Plan
-) -> None:
+def hold(where: str, call: Callable[..., Any], signature: inspect.Signature, plan: Plan) -> None:
+    """Hold that each declared argument is checked, and that its default fits what is declared."""
     for name, constraint in plan.names.items():
         parameter = signature.parameters.get(name)
+        if parameter is not None and parameter.default is not inspect.Parameter.empty:
+            assert constraint.check(parameter.default, name, None) == parameter.default, f"{where}({name})"
         if parameter is not None and parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             continue
         for bad in constraint.refused:
@@ -45,27 +42,18 @@ def test_what_is_declared_is_checked(
                 continue
             with pytest.raises(InputError) as caught:
                 call(**{name: bad})
-            sentence = str(caught.value)
-            assert hostile.SENTENCE.match(sentence), sentence
-            assert "\n" not in sentence
-            assert name in caught.value.expected or name == caught.value.argument, (
-                f"{where}({name}={bad!r}): {sentence}"
-            )
+            sentence = f"{where}({name}={bad!r}): {caught.value}"
+            assert hostile.SENTENCE.match(str(caught.value)), sentence
+            assert "\n" not in str(caught.value), sentence
+            assert name in caught.value.expected or name == caught.value.argument, sentence
 
 
-@pytest.mark.parametrize(("where", "call", "signature", "plan"), ALL, ids=[one[0] for one in ALL])
-def test_a_default_fits_what_is_declared(
-    where: str, call: Callable[..., Any], signature: inspect.Signature, plan: Plan
-) -> None:
-    for name, constraint in plan.names.items():
-        parameter = signature.parameters.get(name)
-        if parameter is not None and parameter.default is not inspect.Parameter.empty:
-            assert constraint.check(parameter.default, name, None) == parameter.default
-
-
-def test_the_families_declare_their_arguments() -> None:
-    found = {where.split(".")[0] for where, *_ in ALL}
-    assert found >= {"losses"}
+@pytest.mark.parametrize("family", hostile.FAMILIES)
+def test_what_is_declared_is_checked(family: str) -> None:
+    found = list(declared(family))
+    assert found or family not in {"losses", "metrics", "calibrators", "statistics", "operate"}
+    for one in found:
+        hold(*one)
 
 
 class Base(metaclass=PublicCalls):
@@ -118,7 +106,6 @@ class TestClasses:
 )
 def test_an_annotation_declares(annotation: Any, good: list[Any], bad: list[Any], message: str) -> None:
     constraint = constraint_of(annotation)
-    assert constraint is not None
     for value in good:
         constraint.check(value, "x", None)
     for value in bad:

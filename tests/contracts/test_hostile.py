@@ -19,18 +19,18 @@ QUICK = {
 }
 
 
-@pytest.mark.parametrize("family", hostile.CLEAN)
+@pytest.mark.parametrize("family", hostile.FAMILIES)
 def test_everything_public_can_be_called(family: str) -> None:
     assert hostile.unknown(family) == []
 
 
-@pytest.mark.parametrize("family", hostile.CLEAN)
+@pytest.mark.parametrize("family", hostile.FAMILIES)
 def test_wrong_arguments_get_one_sentence(family: str) -> None:
     assert [f"{case}: {wrong}" for case, wrong in hostile.faults(family, values=QUICK)] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", hostile.CLEAN)
+@pytest.mark.parametrize("family", hostile.FAMILIES)
 def test_the_whole_matrix_of_wrong_arguments_gets_one_sentence(family: str) -> None:
     assert [f"{case}: {wrong}" for case, wrong in hostile.faults(family)] == []
 

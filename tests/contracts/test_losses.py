@@ -279,6 +279,14 @@ def test_second_derivatives_are_right(name: str, shape: tuple[int, int]) -> None
     assert (product(logits) - numeric).abs().max() <= 1e-4 * numeric.abs().max()
 
 
+# A term of each sample, a penalty of each sample, a penalty of the batch: the others, a second of compiling each, are slow.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[] if n in {"FocalLoss", "LpNormLoss", "MDCALoss"} else pytest.mark.slow, id=n)
+        for n in NAMES
+    ],
+)
 def test_it_compiles_without_graph_breaks(name: str) -> None:
     torch.compiler.reset()
     loss = make(name)
@@ -287,7 +295,6 @@ def test_it_compiles_without_graph_breaks(name: str) -> None:
     assert torch.allclose(compiled(logits, labels), loss(logits, labels), rtol=1e-5)
     leaf = logits.clone().requires_grad_()
     compiled(leaf, labels).backward()
-    assert leaf.grad is not None
     assert torch.allclose(leaf.grad, gradient(loss, logits, labels), atol=1e-6)
 
 

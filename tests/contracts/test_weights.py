@@ -176,7 +176,6 @@ def test_comparisons_of_counted_rows_are_those_of_repeated_rows(grouped: bool) -
 def test_intervals_of_sampled_rows_do_not_depend_on_scale(metric: Metric) -> None:
     data, _ = pairs_of()
     data = replace(data, groups=None)
-    assert data.weights is not None
     w = data.weights.double() * torch.rand(len(data), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     # the limit if calibrated puts rows together whose weights agree within a factor of 1.25, whatever else is added later: by a power
     # of that factor the same rows meet in each cell, and the same random numbers are drawn
@@ -224,7 +223,6 @@ def test_measures_that_fit_take_counts_for_repeated_rows_and_sampling_weights_wh
     found, plain = refinement(data), refinement(rows)
     assert found.total == pytest.approx(plain.total, rel=1e-12)
     assert found.refinement == pytest.approx(plain.refinement, rel=0.02)  # the folds are others
-    assert data.weights is not None
     sampled = [replace(data, weights=data.weights.double() * c, weight_kind="sampling") for c in (0.01, 70.0)]
     assert calibration_line(sampled[0]).slope.high == pytest.approx(calibration_line(sampled[1]).slope.high, rel=1e-9)
     assert refinement(sampled[0]).refinement == pytest.approx(refinement(sampled[1]).refinement, rel=1e-6)
