@@ -1,5 +1,7 @@
 """What every test shares: real data, test vectors, thread pinning, and the list of skips that are allowed."""
 
+import importlib
+import importlib.util
 import itertools
 import json
 import os
@@ -20,6 +22,22 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests take data from folders alone; a hub would only be asked by mistake.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+
+
+def needs(*packages: str) -> list[pytest.MarkDecorator]:
+    """Return what skips tests where an optional package is not installed, for ``pytestmark``; nothing is imported."""
+    reason = "optional package '{}' is not installed".format
+    return [pytest.mark.skipif(importlib.util.find_spec(one) is None, reason=reason(one)) for one in packages]
+
+
+class late:  # noqa: N801 - called as a function is
+    """A module that is imported when a test uses it: what takes seconds to import is no part of collecting the tests."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, member: str) -> Any:
+        return getattr(importlib.import_module(self.name), member)
 
 
 def find_data() -> Path | None:

@@ -1,21 +1,22 @@
 """The Lightning callbacks in a real Trainer: what is logged, what is updated, what a checkpoint keeps."""
 
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
+from tests.conftest import late, needs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import Predictions, losses, metrics
-from calibrant.adapters.lightning import AdaFocalCallback, CalibrationMonitor
 from calibrant.errors import InputError
 
+lightning, adapter = late("lightning"), late("calibrant.adapters.lightning")
 pytestmark = [
+    *needs("lightning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),  # Lightning's advice on workers, accelerators and loggers
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -45,29 +46,35 @@ class Recorder(nn.Module):
         self.updates += 1
 
 
-class Net(lightning.LightningModule):
-    def __init__(self, *, outside: bool = False) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        if outside:
-            object.__setattr__(self, "criterion", Recorder())
-        else:
-            self.criterion = Recorder()
-        self.returns: Any = dict
+@functools.cache
+def network() -> Any:
+    """Return the class of a small network, made when Lightning is first used."""
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
-        result: torch.Tensor = self.criterion(self.layer(batch[0]), batch[1])
-        return result
+    class Net(lightning.LightningModule):
+        def __init__(self, *, outside: bool = False) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            if outside:
+                object.__setattr__(self, "criterion", Recorder())
+            else:
+                self.criterion = Recorder()
+            self.returns: Any = dict
 
-    def validation_step(self, batch: Any, index: int) -> Any:
-        logits = self.layer(batch[0])
-        return {"logits": logits, "labels": batch[1]} if self.returns is dict else self.returns(logits)
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            result: torch.Tensor = self.criterion(self.layer(batch[0]), batch[1])
+            return result
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.5)
+        def validation_step(self, batch: Any, index: int) -> Any:
+            logits = self.layer(batch[0])
+            return {"logits": logits, "labels": batch[1]} if self.returns is dict else self.returns(logits)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.5)
+
+    return Net
 
 
-def trainer(tmp_path: Path, epochs: int, *callbacks: lightning.Callback) -> lightning.Trainer:
+def trainer(tmp_path: Path, epochs: int, *callbacks: Any) -> Any:
     return lightning.Trainer(
         max_epochs=epochs, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=tmp_path, callbacks=list(callbacks), enable_checkpointing=False,
@@ -75,8 +82,9 @@ def trainer(tmp_path: Path, epochs: int, *callbacks: lightning.Callback) -> ligh
 
 
 def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path) -> None:
-    net = Net()
-    run = trainer(tmp_path, 2, CalibrationMonitor(prefix="val"), EarlyStopping("val/refinement", patience=5))
+    net = network()()
+    early = lightning.pytorch.callbacks.EarlyStopping("val/refinement", patience=5)
+    run = trainer(tmp_path, 2, adapter.CalibrationMonitor(prefix="val"), early)
     run.fit(net, loader(), loader())
     logged = {name: value.item() for name, value in run.callback_metrics.items()}
     data = Predictions.collect(net.layer, loader())
@@ -88,13 +96,13 @@ def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path, outside: bool) -> None:
-    first = Net(outside=outside)
-    run = trainer(tmp_path, 2, AdaFocalCallback())
+    first = network()(outside=outside)
+    run = trainer(tmp_path, 2, adapter.AdaFocalCallback())
     run.fit(first, loader(), loader())
     assert first.criterion.updates == 2  # the sanity check before training does not count
     run.save_checkpoint(tmp_path / "a.ckpt")
-    second = Net(outside=outside)
-    again = trainer(tmp_path, 3, AdaFocalCallback())
+    second = network()(outside=outside)
+    again = trainer(tmp_path, 3, adapter.AdaFocalCallback())
     # Lightning loads weights alone from 2.6 on; before, it had no such argument
     whole = {"weights_only": False} if "weights_only" in inspect.signature(again.fit).parameters else {}
     again.fit(second, loader(), loader(), ckpt_path=tmp_path / "a.ckpt", **whole)
@@ -102,18 +110,18 @@ def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: P
 
 
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
-    net = Net()
+    net = network()()
     net.criterion = losses.AdaFocalLoss()  # type: ignore[assignment]
     with pytest.raises(
         InputError, match=r"AdaFocalLoss.update once an epoch, got none in the whole training; give the"
     ):
-        trainer(tmp_path, 1, AdaFocalCallback()).fit(net, loader())
+        trainer(tmp_path, 1, adapter.AdaFocalCallback()).fit(net, loader())
 
 
 def test_a_wrong_attribute_and_wrong_outputs_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"adaptive loss such as AdaFocalLoss\(\) in Net.layer, got Linear"):
-        trainer(tmp_path, 1, AdaFocalCallback("layer")).fit(Net(), loader(), loader())
-    net = Net()
+        trainer(tmp_path, 1, adapter.AdaFocalCallback("layer")).fit(network()(), loader(), loader())
+    net = network()()
     net.returns = lambda logits: {"loss": logits.sum()}
     with pytest.raises(InputError, match=r"expected validation_step to return .* got \['loss'\]"):
-        trainer(tmp_path, 1, CalibrationMonitor()).fit(net, loader(), loader())
+        trainer(tmp_path, 1, adapter.CalibrationMonitor()).fit(net, loader(), loader())

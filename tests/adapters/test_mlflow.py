@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import late, needs
 
 from calibrant import metrics
-from calibrant.adapters.mlflow import log_calibrator, log_panel
 from calibrant.calibrators import TemperatureScaling
 
-mlflow = pytest.importorskip("mlflow", reason="optional package 'mlflow' is not installed")
-
+mlflow, adapter = late("mlflow"), late("calibrant.adapters.mlflow")
 pytestmark = [
+    *needs("mlflow"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
@@ -26,8 +26,8 @@ def test_a_run_keeps_the_panel_the_report_and_the_calibrator(tmp_path: Path, mon
     report.write_text("<html></html>")
     z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
     with mlflow.start_run() as run:
-        log_panel({repr(metrics.ECE()): 0.125}, prefix="test", step=3, report=report)
-        log_calibrator(TemperatureScaling().fit(z, y))
+        adapter.log_panel({repr(metrics.ECE()): 0.125}, prefix="test", step=3, report=report)
+        adapter.log_calibrator(TemperatureScaling().fit(z, y))
     client = mlflow.MlflowClient()
     assert client.get_run(run.info.run_id).data.metrics == {"test/ECE_binning_EqualWidth_bins_15___norm_1": 0.125}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == {"report.html", "calibrator.safetensors"}

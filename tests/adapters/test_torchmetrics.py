@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.conftest import late, needs
 from torch import multiprocessing
-from torchmetrics import MetricCollection
 
 from calibrant import Predictions, metrics
-from calibrant.adapters.torchmetrics import StreamedMetric
 from calibrant.binning import EqualMass
 from calibrant.errors import InputError
+
+torchmetrics, adapter = late("torchmetrics"), late("calibrant.adapters.torchmetrics")
+pytestmark = needs("torchmetrics")
 
 
 def rows(n: int = 200, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -28,7 +30,7 @@ def test_batches_give_the_value_of_the_whole(name: str) -> None:
     if not isinstance(cls, type) or not issubclass(cls, metrics.Metric) or inspect.isabstract(cls):
         return  # a function or a base class of the family, not a metric
     logits, labels = rows()
-    streamed = StreamedMetric(cls())
+    streamed = adapter.StreamedMetric(cls())
     for part in range(0, 200, 37):
         streamed.update(logits[part : part + 37], labels[part : part + 37])
     whole = cls()(Predictions.from_logits(logits, labels))
@@ -41,11 +43,11 @@ def test_batches_give_the_value_of_the_whole(name: str) -> None:
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
 def test_it_lives_in_a_collection_and_is_cloned_pickled_and_described() -> None:
     logits, labels = rows()
-    collection = MetricCollection(
+    collection = torchmetrics.MetricCollection(
         {
-            "ece": StreamedMetric(metrics.ECE()),
-            "mass": StreamedMetric(metrics.ECE(EqualMass(15))),
-            "nll": StreamedMetric(metrics.NLL()),
+            "ece": adapter.StreamedMetric(metrics.ECE()),
+            "mass": adapter.StreamedMetric(metrics.ECE(EqualMass(15))),
+            "nll": adapter.StreamedMetric(metrics.NLL()),
         }
     ).clone(prefix="val_")
     collection.update(logits, labels)
@@ -55,7 +57,7 @@ def test_it_lives_in_a_collection_and_is_cloned_pickled_and_described() -> None:
     copy = pickle.loads(pickle.dumps(collection["ece"]))
     assert copy.compute() == values["val_ece"]
     assert not copy.higher_is_better
-    assert StreamedMetric(metrics.Accuracy()).higher_is_better
+    assert adapter.StreamedMetric(metrics.Accuracy()).higher_is_better
     assert repr(copy) == "StreamedMetric(ECE(binning=EqualWidth(bins=15), norm=1))"
 
 
@@ -63,26 +65,26 @@ def test_segmentation_shapes_and_ignored_pixels() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(2, 3, 4, 5, generator=generator), torch.randint(3, (2, 4, 5), generator=generator)
     labels[0, 0] = 255
-    streamed = StreamedMetric(metrics.Accuracy(), ignore_index=255)
+    streamed = adapter.StreamedMetric(metrics.Accuracy(), ignore_index=255)
     streamed.update(logits, labels)
     expected = (logits.argmax(1) == labels)[labels != 255].double().mean().item()
     assert streamed.compute().item() == pytest.approx(expected)
 
 
 def test_probabilities_are_refused_not_guessed() -> None:
-    streamed = StreamedMetric(metrics.ECE())
+    streamed = adapter.StreamedMetric(metrics.ECE())
     streamed.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
     with pytest.raises(InputError, match="which are probabilities"):
         streamed.compute()
     with pytest.raises(InputError, match=r"a metric of calibrant\.metrics"):
-        StreamedMetric("ece")  # type: ignore[arg-type]
+        adapter.StreamedMetric("ece")  # type: ignore[arg-type]
 
 
 def one_process(rank: int, folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     logits, labels = rows()
-    streamed = StreamedMetric(metrics.ECE())
+    streamed = adapter.StreamedMetric(metrics.ECE())
     half = slice(0, 70) if rank == 0 else slice(70, 200)  # uneven on purpose
     streamed.update(logits[half], labels[half])
     torch.save(streamed.compute(), f"{folder}/{rank}.pt")
@@ -97,7 +99,7 @@ def test_two_processes_give_the_value_of_the_whole(tmp_path: Path) -> None:
 
 
 def test_values_are_drawn_without_touching_matplotlibs_state() -> None:
-    streamed = StreamedMetric(metrics.ECE())
+    streamed = adapter.StreamedMetric(metrics.ECE())
     streamed.update(*rows())
     ax = streamed.plot()[1]
     assert ax.lines[0].get_ydata()[0] == pytest.approx(streamed.compute().item())

@@ -5,20 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import late, needs
 from torch import nn
-from transformers import Trainer, TrainingArguments
 
 from calibrant import Predictions, losses
-from calibrant.adapters.transformers import (
-    STATE_FILE,
-    CalibrationCallback,
-    compute_loss_with,
-    compute_metrics_with,
-)
 from calibrant.errors import InputError
 from calibrant.losses import RowLoss
 
+hf, adapter = late("transformers"), late("calibrant.adapters.transformers")
 pytestmark = [
+    *needs("transformers"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -60,14 +56,14 @@ class Counting(RowLoss):
         self.updates += 1
 
 
-def trainer(folder: Path, loss: Any, epochs: int, **more: Any) -> Trainer:
-    arguments = TrainingArguments(
+def trainer(folder: Path, loss: Any, epochs: int, **more: Any) -> Any:
+    arguments = hf.TrainingArguments(
         output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=8, save_strategy="epoch",
         eval_strategy="epoch", report_to=[], use_cpu=True, disable_tqdm=True, logging_strategy="no", seed=0,
     )  # fmt: skip
-    return Trainer(
-        model=Net(), args=arguments, train_dataset=Data(), eval_dataset=Data(), compute_loss_func=compute_loss_with(loss),
-        compute_metrics=compute_metrics_with(), **more,
+    return hf.Trainer(
+        model=Net(), args=arguments, train_dataset=Data(), eval_dataset=Data(), compute_loss_func=adapter.compute_loss_with(loss),
+        compute_metrics=adapter.compute_metrics_with(), **more,
     )  # fmt: skip
 
 
@@ -78,13 +74,13 @@ def validation() -> Predictions:
 
 def test_a_resumed_run_has_the_losss_state(tmp_path: Path) -> None:
     loss = Counting()
-    run = trainer(tmp_path, loss, 2, callbacks=[CalibrationCallback(loss, predict=validation)])
+    run = trainer(tmp_path, loss, 2, callbacks=[adapter.CalibrationCallback(loss, predict=validation)])
     run.train()
     assert loss.updates == 2
     checkpoints = sorted(tmp_path.glob("checkpoint-*"))
-    assert all((folder / STATE_FILE).exists() for folder in checkpoints)
+    assert all((folder / adapter.STATE_FILE).exists() for folder in checkpoints)
     fresh = Counting()
-    trainer(tmp_path, fresh, 3, callbacks=[CalibrationCallback(fresh, predict=validation)]).train(
+    trainer(tmp_path, fresh, 3, callbacks=[adapter.CalibrationCallback(fresh, predict=validation)]).train(
         resume_from_checkpoint=str(checkpoints[-1])
     )
     assert fresh.updates == 3
@@ -93,7 +89,7 @@ def test_a_resumed_run_has_the_losss_state(tmp_path: Path) -> None:
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     loss = losses.AdaFocalLoss()
     with pytest.raises(InputError, match=r"AdaFocalLoss.update once an epoch, got none in the whole training; give"):
-        trainer(tmp_path, loss, 1, callbacks=[CalibrationCallback(loss)]).train()
+        trainer(tmp_path, loss, 1, callbacks=[adapter.CalibrationCallback(loss)]).train()
 
 
 def test_the_panel_is_reported_at_evaluation(tmp_path: Path) -> None:
@@ -104,7 +100,7 @@ def test_the_panel_is_reported_at_evaluation(tmp_path: Path) -> None:
 
 def test_accumulated_batches_weigh_by_their_samples() -> None:
     loss = losses.FocalLoss(2.0)
-    hook = compute_loss_with(loss)
+    hook = adapter.compute_loss_with(loss)
     logits = torch.randn(10, 3, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(10) % 3
     parts = hook({"logits": logits[:7]}, labels[:7], 10) + hook({"logits": logits[7:]}, labels[7:], 10)
@@ -115,4 +111,4 @@ def test_accumulated_batches_weigh_by_their_samples() -> None:
 
 def test_predictions_for_a_loss_that_does_not_adapt_are_refused() -> None:
     with pytest.raises(InputError, match="an adaptive loss with predict"):
-        CalibrationCallback(losses.FocalLoss(3.0), predict=validation)
+        adapter.CalibrationCallback(losses.FocalLoss(3.0), predict=validation)

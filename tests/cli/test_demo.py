@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import needs
 from typer.testing import CliRunner
 
 from calibrant.cli import main
 from calibrant.study import Study, load_study
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
 
 @pytest.fixture

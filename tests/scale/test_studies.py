@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import needs
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.scale.studies import run_study_on_ray
@@ -16,7 +17,7 @@ from calibrant.study.models import MLP
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
 TEXT = """
 name = "small"

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.conftest import needs
 
 from calibrant.study import Store, load_study
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
 SCRIPT = """
 import sys

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.conftest import needs
 
 from calibrant.metrics import ood_auroc
 from calibrant.study import Training
@@ -10,8 +11,7 @@ from calibrant.study.data import load_fold
 from calibrant.study.recipe import Recipe
 from calibrant.study.train import Outcome, training
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
-pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
+pytestmark = needs("lightning", "datasets")
 
 MODEL = {"type": "ThinResNet", "depth": 8, "widths": [4, 8, 16], "stride": 2}
 PLAN = Training(epochs=1, batch=64, lr=0.05, momentum=0.9)

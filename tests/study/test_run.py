@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import ttest_ind
+from tests.conftest import needs
 
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.metrics import ECE
@@ -34,7 +35,7 @@ from calibrant.study.models import MLP
 from calibrant.study.run import run_study
 from calibrant.study.tables import Summary, agreements, summarise, verdicts_on
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
 TEXT = """
 name = "small"
