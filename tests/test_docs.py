@@ -11,14 +11,15 @@ import importlib
 import importlib.util
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from calibrant.cli import main
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(
@@ -87,10 +88,8 @@ def run_commands(block: Block) -> None:
     """Run the ``calibrant …`` lines of a bash block; other lines are for a person's machine."""
     for line in block.code.replace("\\\n", " ").splitlines():
         if line.startswith("calibrant "):
-            done = subprocess.run(
-                [sys.executable, "-m", *shlex.split(line, comments=True)], capture_output=True, text=True
-            )
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            done = CliRunner().invoke(main, shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, f"{line}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", pages())
@@ -143,8 +142,6 @@ def test_examples_in_docstrings_give_what_they_show(name: str, tmp_path: Path, m
 
 def test_the_concepts_have_the_pictures_that_their_script_draws(tmp_path: Path) -> None:
     script = importlib.util.spec_from_file_location("concepts", ROOT / "docs" / "figures" / "concepts.py")
-    assert script is not None
-    assert script.loader is not None
     concepts = importlib.util.module_from_spec(script)
     script.loader.exec_module(concepts)
     kept = {path.stem for path in (ROOT / "docs" / "figures" / "concepts").iterdir()}
