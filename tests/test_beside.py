@@ -41,11 +41,9 @@ def same(a: Any, b: Any) -> None:
 def test_rows_keep_what_lies_beside_them(kind: str) -> None:
     data = sample(kind)
     assert data.weight_kind == kind
-    assert data.weights is not None
     assert data.weights.dtype == (torch.int64 if kind == "frequency" else torch.float64)
     same(Predictions.cat([data[:20], data[20:]]), data)
     order = torch.randperm(60, generator=torch.Generator().manual_seed(1))
-    assert data.features is not None
     assert list(data[order].features["region"]) == list(np.asarray(data.features["region"])[order.numpy()])  # type: ignore[index]
     same(data.calibrated_by(TemperatureScaling().fit(2 * torch.eye(3), torch.tensor([0, 1, 0]))), data)
     same(data.top_label(), data)
@@ -60,9 +58,7 @@ def test_positions_of_one_sample_share_its_weight() -> None:
     data = Predictions.from_logits(
         logits, labels, ignore_index=-1, weights=[1, 5], weight_kind="frequency", features={"site": ["a", "b"]}
     )
-    assert data.weights is not None
     assert data.weights.tolist() == [1, 1, 1, 5, 5, 5]
-    assert data.features is not None
     assert list(data.features["site"]) == ["a"] * 3 + ["b"] * 3
 
 
@@ -91,7 +87,6 @@ def test_pairs_in_files_keep_them(tmp_path: Path) -> None:
     )
     save_predictions(tmp_path / "a.npz", {"test": made})
     found = load_predictions(tmp_path / "a.npz", ignore_index=1)
-    assert found.weights is not None
     assert found.weights.tolist() == [1.5, 2.0]
 
 
@@ -122,7 +117,6 @@ def test_a_fit_takes_the_weights_of_predictions() -> None:
         TemperatureScaling().fit(plain).temperature, rel=1e-6
     )
     one = sample("sampling")
-    assert one.weights is not None
     other = Predictions.from_logits(one.logits, one.labels, weights=one.weights * 1e5, weight_kind="sampling")
     first, second = VectorScaling().fit(one), VectorScaling().fit(other)
     assert torch.allclose(first.scale, second.scale, atol=1e-7)
@@ -211,8 +205,6 @@ def test_tables_keep_them() -> None:
         weight_kind="frequency",
         features=["site", "age"],
     )
-    assert data.weights is not None
-    assert data.features is not None
     assert (data.weights.tolist(), list(data.features["site"]), data.features["age"].tolist()) == (
         [2, 3],
         ["n", "s"],
@@ -248,7 +240,6 @@ def test_columns_of_any_dtype_of_tensors_are_read_or_refused() -> None:
         return Predictions.from_logits(2 * torch.eye(2), **beside)
 
     features = made(torch.tensor([1.5, 2.0], dtype=torch.bfloat16)).features
-    assert features is not None
     assert features["age"].tolist() == [1.5, 2.0]
     with pytest.raises(InputError, match="groups as integers or names"):
         made(torch.ones(2, dtype=torch.bfloat16), "groups")

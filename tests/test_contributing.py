@@ -11,7 +11,6 @@ TREE = re.search(r"    src/calibrant/\n(.*?)    tests/", (ROOT / "CONTRIBUTING.m
 
 def listed() -> set[str]:
     """Return the files and folders (with a slash) of the tree in CONTRIBUTING.md."""
-    assert TREE is not None
     return {
         word
         for line in TREE[1].splitlines()

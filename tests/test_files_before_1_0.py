@@ -127,8 +127,6 @@ def test_predictions_are_read_whole(file: str, split: str | None, name: str, sto
     found = calibrant.read(HOME / "files" / file, split=split)
     assert isinstance(found, Predictions)
     np.testing.assert_allclose(found.nll.numpy(), stored[f"{name}-nll"], **CLOSE)
-    assert found.labels is not None
-    assert found.weights is not None
     assert found.groups is not None
     assert found.features is not None
     assert found.labels.tolist() == stored[f"{name}-labels"].tolist()
@@ -165,7 +163,6 @@ def test_pairs_are_read(suffix: str, stored: dict[str, np.ndarray]) -> None:
 def test_decisions_are_read(stored: dict[str, np.ndarray]) -> None:
     found = calibrant.read(HOME / "files" / "decisions.npz")
     assert isinstance(found, Predictions)
-    assert found.decision is not None
     assert found.decision.tolist() == stored["decisions"].tolist()
     np.testing.assert_allclose(found.confidence.numpy(), stored["decisions-confidence"], **CLOSE)
 

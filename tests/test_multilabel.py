@@ -36,12 +36,9 @@ def test_pooled_pairs_are_all_known_labels_and_rows_are_their_groups() -> None:
     pairs = made().pooled()
     assert len(pairs) == 9
     assert pairs.y.sum() == 4
-    assert pairs.groups is not None
     assert pairs.groups.tolist() == [0, 0, 1, 1, 1, 2, 3, 3, 3]
-    assert pairs.features is not None
     assert pairs.features["label"].tolist() == ["cat", "dog", "cat", "dog", "owl", "owl", "cat", "dog", "owl"]
     grouped = made(groups=["a", "b", "a", "b"]).pooled()
-    assert grouped.groups is not None
     assert grouped.groups.tolist() == [0, 0, 1, 1, 1, 0, 1, 1, 1]
 
 
@@ -75,7 +72,6 @@ def test_counted_rows_pool_as_repeated_ones() -> None:
 def test_probabilities_are_kept_unchanged_and_zero_and_one_are_allowed() -> None:
     probs = torch.tensor([[0.0, 1.0], [0.25, 0.125]])
     data = MultiLabelPredictions.from_probs(probs, [[0, 1], [1, 0]])
-    assert data.probs is not None
     assert torch.equal(data.probs, probs)
     assert data.logits[0].tolist() == [-math.inf, math.inf]
     assert data.names == ("label 0", "label 1")

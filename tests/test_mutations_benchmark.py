@@ -86,7 +86,6 @@ def test_what_moved_is_found_by_its_name_and_text(package: Path) -> None:
     )
     mutations._INDEX.clear()
     place = find(package, whole)
-    assert place is not None
     assert (place.module, place.name, place.lines) == ("core.py", "Renamed.rows", (13, 13))
     mutations._INDEX.clear()
     (package / "core.py").write_text(LOSS.replace("(p - y) * 2", "(p - y) * 3 + (p - y)"))
@@ -106,8 +105,6 @@ def test_a_table_maps_by_hand_what_is_written_anew(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(source)
     old, new = (mutations.located(tmp_path / name, one, table) for name in ("old", "new"))
-    assert old is not None
-    assert new is not None
     assert (old[0], old[1].name) == (one, "f")
     assert (new[0].mutated, new[1].name) == ("c + b", "g")
     assert mutations.located(tmp_path / "new", one, mutations.read_moved(tmp_path / "none.json")) is None

@@ -9,8 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPEC = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "figures" / "notebooks.py")
-assert SPEC is not None
-assert SPEC.loader is not None
 notebooks = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(notebooks)
 

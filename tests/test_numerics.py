@@ -22,7 +22,6 @@ def test_log1mexp_is_exact_to_rounding(x: float) -> None:
 def test_log1mexp_has_finite_gradients_on_both_branches() -> None:
     x = torch.tensor([-1e-30, -1e-3, -1.0, -80.0, -1e4], requires_grad=True)
     log1mexp(x).sum().backward()
-    assert x.grad is not None
     assert torch.isfinite(x.grad).all()
 
 

@@ -13,8 +13,6 @@ ROOT = Path(__file__).parent.parent
 def hooks() -> Any:
     pytest.importorskip("mkdocs")
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

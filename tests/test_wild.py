@@ -47,8 +47,6 @@ def test_translations_stay_together_and_aliases_and_unknown_labels_are_told() ->
     found = split(arrays)
     assert (found.classes, found.left_out, found.top_only) == (3, 10, False)
     assert len(found.val) + len(found.test) == 1190
-    assert found.val.groups is not None
-    assert found.test.groups is not None
     assert not set(found.val.groups.tolist()) & set(found.test.groups.tolist())
     assert 2 in found.val.need_labels().tolist()  # nb is no
     arrays["probs"][20] = 0

@@ -4,13 +4,13 @@ The fixture ``run`` of all tests here holds every refusal to the second half; th
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import GROUP, options_of, some_logits, unknown_advice
+from tests.cli.conftest import GROUP, Run, options_of, some_logits, unknown_advice
 from tests.cli.test_options_beside import BASES, WITHOUT_FILE, answer, commands, write_filled
 
 import calibrant
@@ -18,7 +18,6 @@ from calibrant import Predictions
 from calibrant.cli._application import owners_of
 from calibrant.operate import Monitor, sample
 
-Run = Callable[..., Any]
 ONE_FILE = {
     "evaluate": ["FILE"],
     "fit": ["FILE", "-o", "new.safetensors"],

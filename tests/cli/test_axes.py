@@ -1,18 +1,16 @@
 """Segmentation (N, K, H, W) and per-token (N, T, K) files: one row a position, clusters a sample, layout kept."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.conftest import Run
 
 import calibrant
 from calibrant._core.files import read_arrays
 from calibrant.metrics import ECE, Accuracy
 
-Run = Callable[..., Any]
 IGNORED = 255
 
 

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant.cli._io import print_table
 from calibrant.cli._options import Inputs
 from calibrant.data.formats import read_named, write_named
 from calibrant.metrics import ECE, NLL, Accuracy
-
-Run = Callable[..., Any]
 
 KEYS = {"file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"}
 

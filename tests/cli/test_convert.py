@@ -2,20 +2,17 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant import BinaryPairs, Predictions
 
-Run = Callable[..., Any]
 FORMATS = ["a.npz", "a.safetensors", "a.pt", "a.parquet", "a.arrow", "a.feather", "a.csv", "a.tsv", "a.jsonl", "folder"]
 
 
@@ -147,7 +144,6 @@ def test_probabilities_are_written_and_how_labels_were_matched_is_kept(target: s
     assert "1 of 3 rows without a label dropped" in done.stderr
     back = calibrant.load_predictions(target)
     assert isinstance(back, Predictions)
-    assert back.given_probs is not None
     np.testing.assert_allclose(back.given_probs.numpy(), [[0.880797, 0.119203], [0.5, 0.5]], atol=1e-6)
     assert back.need_labels().tolist() == [0, 1]
     said = run("inspect", target).stdout

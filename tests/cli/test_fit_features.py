@@ -1,19 +1,16 @@
 """``calibrant fit --features``: what is fitted, what travels with the file, and what is refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.cli.conftest import Run
 
 from calibrant import Predictions, load, load_predictions, save_predictions
 from calibrant.calibrators import AutoCalibrator, BoostedScaling
 from calibrant.metrics import NLL
-
-Run = Callable[..., Any]
 
 
 def sample(rows: int, *, seed: int = 0) -> Predictions:

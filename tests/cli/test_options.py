@@ -1,20 +1,19 @@
 """Honour or refuse: every option of every command, read from the application, on every kind of input."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
 
-Run = Callable[..., Any]
 GROUP = typer.main.get_command(main)
 KINDS = ("file", "files", "folder", "splits", "large", "stdin")
 INPUTS = {"apply": "one", "evaluate": "many", "fit": "one", "report": "many"}  # how many FILEs a command takes

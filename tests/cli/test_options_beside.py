@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 from tests.cli.test_options import INPUTS
 
 import calibrant
@@ -19,7 +19,6 @@ from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.operate import Monitor, Sample, sample
 
-Run = Callable[..., Any]
 Options = dict[str, str]
 GROUP = typer.main.get_command(main)
 

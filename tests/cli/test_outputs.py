@@ -1,14 +1,14 @@
 """No output destroys what its command reads: every output of every command against every file that stands beside it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant import Predictions
@@ -17,7 +17,6 @@ from calibrant.operate import Monitor, sample
 from calibrant.operate.audit.table import write_table
 from calibrant.study.load import write_template
 
-Run = Callable[..., Any]
 GROUP = typer.main.get_command(main)
 
 # Options that name a file to write, with a suffix that each accepts.

@@ -5,18 +5,14 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant.metrics import ECE
-
-Run = Callable[..., Any]
 
 
 def test_it_fits_on_val_and_judges_on_test(good: Path, tmp_path: Path, run: Run) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.operate import Monitor
 
-Run = Callable[..., Any]
 GROUP = typer.main.get_command(main)
 
 # Parameters that name a file to read, and the suffix that a right one has.

@@ -15,13 +15,12 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 import torch
-from tests.cli.conftest import some_logits
+from tests.cli.conftest import Run, some_logits
 
 import calibrant
 from calibrant import Predictions
 from calibrant.errors import FileFormatError, InputError
 
-Run = Callable[..., Any]
 NAMES = ["cat", "dog", "eel", "fox"]
 LOGITS, LABELS = some_logits(rows=300, classes=4, seed=5)
 PROBS = torch.softmax(torch.tensor(LOGITS, dtype=torch.float64), 1).numpy()

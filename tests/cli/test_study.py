@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from tests.cli.conftest import Run
+from tests.conftest import needs
 
 from calibrant.errors import UsageWarning
 from calibrant.study import load_study
@@ -16,9 +16,8 @@ from calibrant.study.data import DATA_SETS
 from calibrant.study.load import presets
 from calibrant.study.resolve import make_loss, make_model
 
-pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+pytestmark = needs("lightning")
 
-Run = Callable[..., Any]
 TEXT = """
 name = "small"
 title = "A small study"
@@ -181,10 +180,18 @@ def test_nothing_is_written_where_one_of_the_places_cannot_be(run: Run, small: P
     assert not (tmp_path / "figures").exists()
 
 
+PAPERS = [n for n in presets() if n.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
+SCALES = ["cpu", "gpu", "paper"]  # each table at one of them in turn, at the others with the slow tests
+
+
 @pytest.mark.parametrize(
-    "name", [n for n in presets() if n.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
+    ("name", "scale"),
+    [
+        pytest.param(name, scale, marks=[] if (place + turn) % 3 == 0 else pytest.mark.slow)
+        for place, name in enumerate(PAPERS)
+        for turn, scale in enumerate(SCALES)
+    ],
 )
-@pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
 def test_a_table_of_a_paper_is_ready_at_every_scale(run: Run, name: str, scale: str, tmp_path: Path) -> None:
     done = run("study", "run", name, "--scale", scale, "--dry-run", "--store", tmp_path / "runs")
     study = load_study(name, scale=scale)

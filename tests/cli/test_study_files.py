@@ -1,14 +1,12 @@
 """A study's file with one fault: ``study run --dry-run`` finds it, in one sentence that names the file, before a training."""
 
 import re
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Run
 
-Run = Callable[..., Any]
 TEXT = resources.files("calibrant.study").joinpath("template.toml").read_text(encoding="utf-8")
 
 

@@ -1,11 +1,9 @@
 """``calibrant theory``."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Run = Callable[..., Any]
+from tests.cli.conftest import Run
 
 
 def test_the_numbers_behind_a_figure(run: Run, tmp_path: Path) -> None:

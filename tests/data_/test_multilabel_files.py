@@ -34,8 +34,6 @@ def same(one: MultiLabelPredictions, other: MultiLabelPredictions) -> None:
     for name in ("labels", "groups", "weights"):
         assert torch.equal(getattr(one, name), getattr(other, name))
     assert (one.given_probs is None) == (other.given_probs is None)
-    assert one.features is not None
-    assert other.features is not None
     assert one.features["site"].tolist() == other.features["site"].tolist()
     assert torch.equal(one.features["age"], other.features["age"])  # type: ignore[arg-type]
 
@@ -67,7 +65,6 @@ def test_columns_are_matched_by_name_and_not_by_order(tmp_path: Path) -> None:
     file.write_text("p_cat,p_dog,y_dog,y_cat,group\n0.9,0.4,0,1,3\n0.2,0.7,-1,0,4\n")
     found = read_multilabel(file, columns="p_*", label="y_*", kind="probs")
     assert found.names == ("cat", "dog")
-    assert found.labels is not None
     assert found.labels.tolist() == [[1, 0], [0, -1]]
     assert found.groups is not None
     lists = tmp_path / "lists.jsonl"

@@ -42,13 +42,10 @@ def same(left: Record, right: Record) -> None:
 def test_what_lies_beside_is_selected_joined_and_counted(rows: Record) -> None:
     same(type(rows).cat([rows[:1], rows[torch.tensor([False, True, True, False])], rows[[3]]]), rows)
     last = rows[[3, 2]]
-    assert last.groups is not None
-    assert last.features is not None
     assert last.groups.tolist() == [9, 8]
     assert last.features["age"].tolist() == [4.5, 3.5]
     assert list(last.features["site"]) == ["z", "x"]
     assert (rows.count, len(rows.counted), len(rows.repeated)) == (6, 3, 6)
-    assert rows.repeated.features is not None
     assert rows.repeated.features["age"].tolist() == [1.5, 3.5, 3.5, 3.5, 4.5, 4.5]
     assert rows.row_weights.tolist() == [1, 0, 3, 2]
     with pytest.raises(InputError, match="the same weight_kind"):

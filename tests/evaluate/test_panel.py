@@ -31,7 +31,6 @@ def test_only_calibration_errors_have_a_null_level_and_wrong_labels_exceed_it() 
     rows = {row.metric: row for row in panel(sample(), draws=100)}
     assert rows[repr(Accuracy())].null_high is None
     ece = rows[repr(ECE())]
-    assert ece.null_high is not None
     assert ece.value > ece.null_high
 
 

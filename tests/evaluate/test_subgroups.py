@@ -45,7 +45,6 @@ def test_the_group_that_is_off_comes_first() -> None:
 
 def test_figures_are_those_of_the_rows() -> None:
     data = sample(gap=0.05)
-    assert data.features is not None
     row = next(row for row in subgroups(data, ["site"]).rows if row.group == "site = b")
     part = data[torch.from_numpy(np.asarray(data.features["site"]) == "b")]
     assert row.n == len(part)

@@ -131,8 +131,6 @@ def test_on_a_device_the_kernels_give_what_the_processor_does(dtype: torch.dtype
         expected = loss.cpu()(here, y)
         expected.backward()
         assert torch.allclose(value.cpu(), expected, rtol=1e-5)
-        assert here.grad is not None
-        assert there.grad is not None
         largest = here.grad.abs().max().item()
         assert torch.allclose(there.grad.cpu(), here.grad, rtol=1e-2, atol=1e-5 * largest)
     assert _true_class.row_nll(z.cuda(), y.cuda()).shape == (256,)

@@ -79,7 +79,6 @@ def test_comparisons_in_both_orders_give_win_rates_and_the_place_effect() -> Non
     truth = {str(k): np.r_[wins[first == k], 1 - wins[second == k]].mean() for k in range(3)}
     assert covers(found, truth)
     assert found.ranking.better == (("0", "1"), ("0", "2"), ("1", "2"))
-    assert found.position is not None
     assert found.position.low <= 0.05 <= found.position.high  # a tenth of the verdicts go to what is shown first
     assert found.consistent == pytest.approx(0.9, abs=0.03)
     # Two systems alone win and lose against each other: the difference is that of a rate and its complement.
@@ -154,7 +153,6 @@ def test_tables_hold_words_ratings_samples_and_annotators(tmp_path: Path) -> Non
         written(tmp_path / "h.csv", "id,system,label,inclusion\n1,b,no,.5\n1,b,yes,.5\n2,a,,\n")
     )
     assert human.tolist() == [[-1, -1], [0, 1], [-1, -1], [-1, -1]]
-    assert inclusion is not None
     assert inclusion[1] == 0.5
     rated = read_judged(
         written(tmp_path / "r.csv", "id,one,two\nx,1,5\nx,3,5\ny,4,2\n"), scores=("one", "two"), scale=(1, 5)

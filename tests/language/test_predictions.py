@@ -32,9 +32,7 @@ def test_an_options_probability_is_that_of_its_spellings() -> None:
     log = Log((said("q", {" A": 0.5, "A": 0.1, "ĠB": 0.2, "▁B": 0.05, " The": 0.1}),))
     data = choices(log, ("A", "B"), labels={"q": "B"})
     assert data.logits.exp().tolist() == [[pytest.approx(0.6), pytest.approx(0.25)]]
-    assert data.labels is not None
     assert data.labels.tolist() == [1]
-    assert data.features is not None
     assert data.features["other_mass"].tolist() == [pytest.approx(0.15)]
     assert data.features["bounded"].tolist() == [0]
     assert list(data.features["model"]) == ["m"]
@@ -63,11 +61,9 @@ def test_a_missing_option_is_refused_bounded_or_its_answer_dropped(top: dict[str
         choices(log, ("A", "B", "C"))
     bounded = choices(log, ("A", "B", "C"), missing="bound")
     assert bounded.logits[1, 2].exp().item() == pytest.approx(most, rel=1e-9)
-    assert bounded.features is not None
     assert bounded.features["bounded"].tolist() == [0, 1]
     with pytest.warns(UsageWarning, match="left out 1 of 2 answers"):
         kept = choices(log, ("A", "B", "C"), missing="drop", labels=["B", "C"])
-    assert kept.labels is not None
     assert kept.labels.tolist() == [1]
 
 
@@ -112,7 +108,6 @@ def test_labels_are_options_names_by_id_or_in_order() -> None:
     both = {"A": 0.6, "B": 0.3}
     log = Log((said("q/0", both, question="q"), said("q/1", both, question="q")))
     groups = choices(log, ("A", "B")).groups
-    assert groups is not None
     assert groups.tolist() == [0, 0]
     assert choices(log, ("A", "B"), labels={"q": "B"}).need_labels().tolist() == [1, 1]
     with pytest.raises(InputError, match="a label for every answer, got none for 'q/0'"):
@@ -158,7 +153,6 @@ def test_a_sequences_score_is_the_mean_or_the_sum_of_its_log_probabilities() -> 
     assert mean.probs[0, 1].item() == pytest.approx(math.exp(-0.2), rel=1e-12)
     assert total.probs[0, 1].item() == pytest.approx(math.exp(-0.4), rel=1e-12)
     assert mean.need_labels().tolist() == [1]
-    assert mean.features is not None
     assert {name: column.tolist() for name, column in mean.features.items()} == {
         "task": ["t"], "log_prob_mean": [pytest.approx(-0.2)], "log_prob_sum": [pytest.approx(-0.4)], "length": [2]
     }  # fmt: skip
@@ -195,7 +189,6 @@ def test_a_judges_rating_is_the_expected_level() -> None:
     with pytest.raises(InputError, match="got none for '1'"):
         rating(log)
     data = rating(log, labels=[1, 0], missing="bound")
-    assert data.features is not None
     assert data.features["rating"][1].item() == pytest.approx(1.85)
     assert data.probs[1, 1].item() == pytest.approx(0.85 / 4)
     assert data.need_labels().tolist() == [1, 0]
@@ -213,7 +206,6 @@ def test_both_orders_of_a_pair_remove_the_preference_for_a_place() -> None:
     second = Log((said("q", {"A": 1 - q, "B": q}),))
     data = pairwise(first, second, labels=["B"])
     assert (data.logits[0, 1] - data.logits[0, 0]).item() == pytest.approx(log_odds, abs=1e-9)
-    assert data.features is not None
     assert data.features["place_effect"].item() == pytest.approx(place, abs=1e-9)
     with pytest.raises(InputError, match="the same ids in both orders, each once, got 'other'"):
         pairwise(first, Log((said("other", {"A": 0.5, "B": 0.5}), said("q", {"A": 0.5, "B": 0.5}))))
@@ -269,7 +261,6 @@ def test_stated_confidences_are_predictions_and_the_row_that_is_not_understood_i
     data = verbalized(log)
     assert data.probs[:, 1].tolist() == [0.995, 0.3]
     assert data.need_labels().tolist() == [0, 1]
-    assert data.features is not None
     assert data.features["stated"].tolist() == [1.0, 0.3]
     with pytest.raises(InputError, match=r"log\.json, 'c': expected one confidence"):
         verbalized(Log((Response("c", "Quite sure."),), "log.json"))

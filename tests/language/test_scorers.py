@@ -57,7 +57,6 @@ def test_uncertainties_of_lm_polygraph_become_log_odds_that_calibrators_take(tmp
 def test_answers_that_agree_are_surer_and_several_answers_to_a_question_are_its_samples() -> None:
     log = Log((Response("a", " Paris", samples=("paris", "Paris!", "Lyon", "Rome")),))
     rows = sampled(log, labels=[1])
-    assert rows.features is not None
     assert [float(torch.as_tensor(rows.features[name])) for name in ("agreement", "samples")] == [0.5, 4]
     assert float(torch.as_tensor(rows.features["entropy"])) == pytest.approx(1.5 * math.log(2))
     epochs = Log(tuple(Response(f"q/{i}", text, right=text == "4", question="q") for i, text in enumerate("4544")))

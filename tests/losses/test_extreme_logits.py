@@ -178,7 +178,6 @@ def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str, dtype: tor
     nll = torch.tensor([0.0, 1e-7, 0.5, 40.0, 800.0, LARGE[dtype]], dtype=torch.float64).to(dtype).requires_grad_()
     value = loss.from_nll(nll)
     value.backward(torch.full_like(value, UPSTREAM[dtype]))
-    assert nll.grad is not None
     assert nll.grad.isfinite().all()
     assert nll.grad[-2:].tolist() == [UPSTREAM[dtype]] * 2  # w(0) = 1
     z, y = pairs(dtype)
@@ -186,7 +185,6 @@ def test_a_loss_from_cross_entropies_has_a_finite_gradient(name: str, dtype: tor
     leaf = z[kept].clone().requires_grad_()
     terms = ShardedLogits(leaf).loss(y[kept], loss)
     terms.backward(torch.full_like(terms, UPSTREAM[dtype]))
-    assert leaf.grad is not None
     assert leaf.grad[terms.detach().isfinite()].isfinite().all()
 
 

@@ -30,7 +30,6 @@ def test_three_verdicts(rows: int, accuracy: float, verdict: str) -> None:
 
 def test_so_many_more_rows_do_decide() -> None:
     few = check(binary(rows=300), maximum={"ece": 0.05}).lines[0]
-    assert few.more_rows is not None
     assert check(binary(rows=300 + 2 * few.more_rows), maximum={"ece": 0.05}).verdict == "pass"
     assert f"; {few.more}" in str(few)
 

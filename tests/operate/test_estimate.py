@@ -36,7 +36,6 @@ def test_without_a_reference_it_is_the_mean_of_the_probabilities() -> None:
     torch.testing.assert_close(
         torch.from_numpy(found.confusion), torch.tensor([[1.5, 0.5], [0.2, 0.8]], dtype=torch.float64) / 3
     )
-    assert found.nll is not None
     assert found.nll.estimate == pytest.approx(float(-(p * p.log()).sum() / 3))
     assert (found.atc, found.moved, found.reference_rows) == (None, None, 0)
     assert "taken to be right" in str(found)
@@ -72,10 +71,7 @@ def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt
         ]
         table = np.zeros((4, 4))
         np.add.at(table, (seen.predicted.numpy(), seen.need_labels().numpy()), 1 / 500)
-        assert found.confusion_low is not None
-        assert found.confusion_high is not None
         cells += float(((found.confusion_low <= table) & (table <= found.confusion_high)).mean()) / runs
-        assert found.moved is not None
         assert found.moved.verdict == "moved" or tilt == 0
     assert float(hits.min()) >= runs - 6  # 95 %: 5 misses or more in one of twenty
     assert cells >= 0.92
@@ -97,11 +93,7 @@ def test_the_order_of_the_classes_changes_nothing() -> None:
     ]
     other = estimate(unlabelled(renamed[1]), reference=renamed[0])
     for one, two in ((found.accuracy, other.accuracy), (found.gap, other.gap), (found.nll, other.nll)):
-        assert one is not None
-        assert two is not None
         assert (two.estimate, two.low, two.high) == pytest.approx((one.estimate, one.low, one.high), abs=1e-12)
-    assert found.confusion is not None
-    assert other.confusion is not None
     np.testing.assert_allclose(other.confusion, found.confusion[order][:, order], atol=1e-12)
 
 
@@ -127,7 +119,6 @@ def test_a_reference_that_was_fitted_on_is_calibrated_by_the_other_folds() -> No
     overfit = VectorScaling(ridge=0.01).fit(fit.logits, fit.need_labels())
     inside = estimate(unlabelled(other), overfit, reference=fit)
     naive = float(fit.calibrated_by(overfit, allow_fit_rows=True).nll.mean())
-    assert inside.nll is not None
     assert inside.nll.estimate > naive + 0.02
 
 
@@ -159,10 +150,8 @@ def test_intervals_hold_a_change_of_the_size_that_was_stated(classes: int, sharp
         window = changed(500, generator, classes=classes, sharp=sharp, change=change)
         told = estimate(unlabelled(window), reference=reference, sensitivity=0.1)
         found, right = told.changed, float(window.correct.double().mean())
-        assert found is not None
         assert found.nll is not None
         assert found.confusion_low is not None
-        assert found.confusion_high is not None
         table = np.zeros((classes, classes))
         np.add.at(table, (window.predicted.numpy(), window.need_labels().numpy()), 1 / 500)
         plain += told.accuracy.low <= right <= told.accuracy.high
@@ -196,7 +185,6 @@ def test_intervals_widen_with_the_sensitivity_from_the_plain_one_on(known: bool)
     low, high = ends(plain)
     for most in (1e-12, 0.01, 0.05, 0.2, 1.0):
         told = estimate(window, reference=reference, sensitivity=most)
-        assert told.changed is not None
         assert told.changed.most == most
         assert told.accuracy == plain.accuracy  # the first interval stays
         wider = ends(told.changed)
@@ -215,7 +203,6 @@ def test_intervals_widen_with_the_sensitivity_from_the_plain_one_on(known: bool)
 def test_without_a_reference_no_row_is_right_more_often_than_always() -> None:
     window = Predictions.from_probs(torch.tensor([[0.98, 0.02], [0.4, 0.6]]).double().repeat(500, 1))
     plain, found = estimate(window), estimate(window, sensitivity=0.1).changed
-    assert found is not None
     # up by (.02 + .1) / 2, down by .1, and the labels have as much more variance at both ends
     more = 1.959963984540054**2 * 0.1 / 1000
     half = math.sqrt((plain.accuracy.high - plain.accuracy.estimate) ** 2 + more)
@@ -225,12 +212,10 @@ def test_without_a_reference_no_row_is_right_more_often_than_always() -> None:
     assert found.gap.high == pytest.approx(half + 0.1)
     certain = Predictions.from_probs(torch.eye(2).double().repeat(50, 1))
     sure = estimate(certain, sensitivity=0.1).changed
-    assert sure is not None
     assert (
         sure.nll is None
     )  # an error would cost infinitely much, and so would a decision of probability 0 that is right
     never = estimate(replace(certain, decision=1 - certain.predicted), sensitivity=0.1).changed
-    assert never is not None
     assert never.nll is None
     assert sure.accuracy.high == 1
     assert sure.accuracy.low < 0.9
@@ -240,7 +225,6 @@ def test_a_decision_for_the_less_probable_class_costs_more_the_more_often_it_is_
     window = replace(Predictions.from_probs(torch.tensor([[0.6, 0.4]] * 400).double()), decision=torch.ones(400).long())
     plain, found = estimate(window).nll, estimate(window, sensitivity=0.1).changed
     assert plain is not None
-    assert found is not None
     assert found.nll is not None
     loss = -np.log([0.6, 0.4])
     mean = 0.6 * loss[0] + 0.4 * loss[1]
@@ -265,10 +249,6 @@ def test_rows_of_equal_confidence_and_another_entropy_are_found() -> None:
         ambiguous(count, generator, flat=flat) for count, flat in ((600, True), (400, True), (400, False))
     )
     found, quiet = estimate(other, reference=reference), estimate(same, reference=reference)
-    assert found.moved is not None
-    assert quiet.moved is not None
-    assert found.moved.hardness_p is not None
-    assert quiet.moved.hardness_p is not None
     assert found.moved.verdict == "as before"  # neither confidences nor decisions show it
     assert found.moved.hardness_p < 1e-6
     assert quiet.moved.hardness_p > 0.05
@@ -283,8 +263,6 @@ def test_rows_of_one_law_seldom_have_another_entropy(spread: float, digits: int)
         data = changed(1100, torch.Generator().manual_seed(seed), spread=spread)
         data = Predictions.from_logits(data.logits.round(decimals=digits), data.labels)
         moved = estimate(data[:500], reference=data[500:]).moved
-        assert moved is not None
-        assert moved.hardness_p is not None
         said += moved.hardness_p <= 0.05
     assert said <= 10  # 11 of 80 or more: one in 300
 
@@ -308,12 +286,10 @@ def test_rows_beyond_the_reference_are_counted(new: list[Any], old: list[Any], b
         return Predictions.from_binary_probs(p * 50, [0, 1] * 50, features={"x": values * count})
 
     found = estimate(one(new, p=[0.3, 0.7]), reference=one(old, p=[0.2, 0.6]))
-    assert found.moved is not None
     assert found.moved.beyond == beyond
     assert found.moved.hardness_p is None  # two classes: the confidence determines the entropy
     assert (f"{100 * beyond:.0f} % of the rows lie beyond the reference" in str(found)) == (beyond > 0)
     outside = estimate(one(new, p=[0.3, 0.9]), reference=one(old, p=[0.4, 0.8]))
-    assert outside.moved is not None
     assert outside.moved.beyond >= 0.5  # of confidences .7 and .9 where the reference has .6 to .8, the second
 
 

@@ -22,7 +22,6 @@ FOUND = Check(LINES, 0.0125)
 @pytest.mark.parametrize(("strict", "failures", "skipped"), [(False, 1, 1), (True, 2, 0)])
 def test_junit_counts_what_it_holds(strict: bool, failures: int, skipped: int) -> None:
     suite = ET.fromstring(to_junit(FOUND, strict=strict).encode()).find("testsuite")
-    assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", str(failures), str(skipped))
     assert (len(suite.findall("*/failure")), len(suite.findall("*/skipped"))) == (failures, skipped)
     assert [case.get("name") for case in suite] == ["ece ≤ 0.03", "error ≤ 0.1", "accuracy ≥ 0.9"]

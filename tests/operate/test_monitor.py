@@ -212,7 +212,6 @@ def test_a_kill_leaves_the_old_or_the_new_state(reference: Predictions, tmp_path
     )
     for delay in (0.05, 0.13, 0.31):
         worker = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
-        assert worker.stdout is not None
         worker.stdout.readline()
         with pytest.raises(subprocess.TimeoutExpired):
             worker.wait(delay)

@@ -16,8 +16,6 @@ from calibrant.operate.plan import decisions
 
 def test_a_looser_limit_needs_fewer_rows_and_the_curve_ends_at_the_power() -> None:
     loose, tight = (plan(accuracy=0.9, ece=ece, draws=60) for ece in (0.1, 0.05))
-    assert loose.rows is not None
-    assert tight.rows is not None
     assert loose.rows < tight.rows
     assert tight.curve[-1].passes >= 0.9
     assert tight.curve[-2].passes < 0.9
@@ -49,8 +47,6 @@ def test_given_predictions_stand_for_the_model() -> None:
     sure = Predictions.from_binary_probs(np.full(50, 0.999))
     unsure = Predictions.from_binary_probs(np.full(50, 0.6))
     rows = [plan(data, ece=0.05, draws=60).rows for data in (sure, unsure)]
-    assert rows[0] is not None
-    assert rows[1] is not None
     assert rows[0] < rows[1]
     assert rows[0] > math.log(40) / 0.05
 

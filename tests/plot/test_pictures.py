@@ -182,7 +182,6 @@ def test_displays_in_one_axes_get_a_legend(n_bins: int | None) -> None:
         assert shown.ax_ is ax
         assert shown.numbers_ != first.numbers_
     legend = ax.get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["one", "two", "three"]
     curves = [line for line in ax.get_lines() if line.get_label() in ("one", "two", "three")]
     assert len({(line.get_color(), line.get_linestyle()) for line in curves}) == 3

@@ -29,7 +29,6 @@ def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int
 
 def figures(data: Predictions | BinaryPairs) -> EventFigures:
     found = diagnose(Model("m", data), draws=50).event
-    assert found is not None
     return found.last
 
 
@@ -38,7 +37,6 @@ def test_figures_of_cells_are_those_of_the_rows() -> None:
     pairs, found = data.one_vs_rest(1), figures(data)
     p, y = pairs.p.numpy(), pairs.y.numpy()
     line = calibration_line(pairs)
-    assert found.line is not None
     for ours, theirs in zip(found.line, (line.slope, line.intercept), strict=True):
         for name in ("estimate", "low", "high"):
             assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=2e-3)  # cells are 1/32 wide
@@ -81,7 +79,6 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
     data = churn(2000, slope=slope, shift=shift, seed=3)
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
     assert said in found.verdicts[0].headline
-    assert found.event is not None
     assert any(todo in row[-1] for row in found.event.statistics.rows)
     assert "In 2,000 rows leaves is true of" in found.words[0]
 
@@ -89,7 +86,6 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift:
 def test_few_events_have_no_interval_and_say_so() -> None:
     data = churn(60, seed=1)
     found = diagnose(Model("m", data), draws=20).event
-    assert found is not None
     assert [row[2] for row in found.statistics.rows[:3]] == ["", "", ""]
     assert "Gap and slope have no interval here" in found.statistics.note
 
@@ -114,7 +110,6 @@ def test_rows_on_disk_give_the_section_of_memory(tmp_path: Path) -> None:
 
 
 def plain(section: Section) -> list[dict[str, dict[str, float]]]:
-    assert section.event is not None
     return section.event.plain  # type: ignore[return-value]
 
 

@@ -42,7 +42,6 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp
     model = Model("net", data)
     found = subgroups(data, ["site", "age"])
     audit = audit_of(model)
-    assert audit is not None
     assert (audit.before, audit.after, audit.unread) == (found, None, ("name",))
     assert found.rows[0].group == "site = b"
     text = page(tmp_path, model)
@@ -61,7 +60,6 @@ def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
     calibrator = TemperatureScaling().fit(people(seed=1))
     model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
     audit = audit_of(model)
-    assert audit is not None
     assert audit.after == subgroups(data.calibrated_by(calibrator), ["site"])
     assert [verdict.split(":")[0] for verdict in audit.verdicts] == ["Before calibration", "After it"]
     lines = [line for line in page(tmp_path, model, "md").splitlines() if line.startswith(("| group", "| site"))]
@@ -84,7 +82,6 @@ def test_columns_may_be_given_and_many_groups_are_folded(tmp_path: Path) -> None
 
 def test_without_large_groups_or_columns_it_says_so(tmp_path: Path) -> None:
     small = audit_of(Model("net", people(60), by=["site", "age"]))
-    assert small is not None
     assert (small.verdicts, small.lines) == (["There is no group with enough rows."], [])
     assert "0 groups tested, 7 with fewer than 100 rows or 5 expected events left out." in small.scope
     assert "For whom</h3>" in page(tmp_path, Model("net", people(60)))
@@ -96,7 +93,6 @@ def test_without_large_groups_or_columns_it_says_so(tmp_path: Path) -> None:
     assert audit_of(Model("net", bare)) is not None  # 120 names are few enough, and each too small
     clusters = people(groups=np.arange(1200) % 4)
     few = audit_of(Model("net", clusters))
-    assert few is not None
     assert few.verdicts[0].startswith("Groups are not tested: ")
 
 

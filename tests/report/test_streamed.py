@@ -216,7 +216,6 @@ def test_for_whom_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.Monke
         tmp_path / "data", draws=20, progress=lambda *at: seen.append(at), calibrator=calibrator
     )
     memory = diagnose(Model("data", data, data.calibrated_by(calibrator), calibrator), draws=20)
-    assert section.audit is not None
     assert memory.audit is not None
     assert section.audit.basis == "Computed on all 1,800 rows."
     assert replace(section.audit, basis="") == memory.audit
@@ -236,9 +235,7 @@ def test_for_whom_is_of_a_random_sample_of_many_rows(tmp_path: Path, monkeypatch
     monkeypatch.setattr(streamed, "MOST_AUDITED", 900)
     pages = [diagnose_streamed(tmp_path / "data", draws=0, executor=executor) for executor in (in_turn, backwards)]
     found = pages[0].audit
-    assert found is not None
     assert found == pages[1].audit
-    assert found.last is not None
     rows_of_site = {row.group: row.n for row in found.last.rows if row.group.startswith("site")}
     assert found.basis == f"Computed on {sum(rows_of_site.values()):,} of 1,800 rows, drawn at random."
     assert 800 < sum(rows_of_site.values()) < 1000
@@ -284,9 +281,6 @@ def test_groups_of_rows_with_weights_are_those_of_memory(tmp_path: Path) -> None
     data, source = weighted(tmp_path, torch.arange(900) % 4)
     found = streamed.audit_streamed(streamed.audit_passes(source, None, executor=in_turn), None)
     memory = audit(data.top_label(), None, data.features)
-    assert found is not None
-    assert found.before is not None
-    assert memory.before is not None
     assert [(row.group, row.n, row.gap) for row in found.before.rows] == [
         (row.group, row.n, pytest.approx(row.gap, abs=1e-12)) for row in memory.before.rows
     ]
@@ -297,7 +291,6 @@ def test_a_sample_without_rows_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     _, source = weighted(tmp_path, torch.ones(50, dtype=torch.int64))
     monkeypatch.setattr(streamed, "MOST_AUDITED", 1e-9)
     found = streamed.audit_streamed(streamed.audit_passes(source, None, executor=in_turn), None)
-    assert found is not None
     assert found.verdicts == ["Groups are not tested: no row of positive weight was taken."]
 
 

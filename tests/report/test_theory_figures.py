@@ -25,7 +25,6 @@ def test_every_panel_is_drawn_and_labelled(numbers: dict[str, FigureNumbers], na
         if isinstance(panel, Plot):
             assert (ax.get_xlabel(), ax.get_ylabel()) == (panel.x_label, panel.y_label)
             legend = ax.get_legend()
-            assert legend is not None
             assert [text.get_text() for text in legend.get_texts()] == [c.label for c in panel.curves if c.label]
 
 

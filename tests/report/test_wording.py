@@ -36,7 +36,6 @@ def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> 
     assert before.headline.endswith(": significant and large")
     assert found.ece[0].shown(found.ece[0].value) in before.detail
     assert "above the margin of 2 points" in before.detail
-    assert after is not None
     assert after.state in ("calibrated", "unclear", "small")
     assert found.advice.headline.startswith("Calibrate with TemperatureScaling(")
     assert [purpose for purpose, _ in found.advice.commands] == ["fit", "ship", "check"]

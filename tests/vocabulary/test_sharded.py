@@ -140,7 +140,6 @@ def test_float32_stays_finite_and_right_at_every_margin(margin: float) -> None:
     value.backward()
     exact = losses.FocalLoss(0.5)(torch.tensor([[margin, 0.0, -1.0]], dtype=torch.float64), torch.tensor([0]))
     assert value.item() == pytest.approx(exact.item(), rel=1e-5, abs=1e-30)
-    assert z.grad is not None
     assert bool(torch.isfinite(z.grad).all())
 
 

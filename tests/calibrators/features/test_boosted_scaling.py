@@ -132,7 +132,6 @@ def test_an_intersection_that_nobody_named_is_found(fitted: BoostedScaling) -> N
     assert fitted.trees > 5
     assert fitted.gain > 0.01
     assert NLL()(after) < NLL()(whole) - 0.02
-    assert fresh.features is not None
     off = torch.from_numpy((fresh.features["age"].numpy() > 50) & (fresh.features["site"] == "b"))  # type: ignore[union-attr]
     pairs = after[off].one_vs_rest(1)
     before = fresh[off].one_vs_rest(1)

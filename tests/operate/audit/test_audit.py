@@ -345,8 +345,6 @@ def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(
 def test_a_plan_tells_the_labels_with_and_without_the_scores_and_holds_in_an_audit() -> None:
     pool, labels = pool_of(6000)
     plan = plan_audit(pool, half_width=0.04, price=0.5)
-    assert plan.labels is not None
-    assert plan.labels_even is not None
     assert plan.labels < 0.85 * plan.labels_even
     drawn = sample(pool, plan.labels, seed=1)
     found = audit(pool, drawn, labels[drawn.rows]).figures["accuracy"]
