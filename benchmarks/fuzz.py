@@ -30,8 +30,8 @@ import calibrant
 from calibrant.errors import CalibrantError
 from calibrant.language import read_openai
 from calibrant.operate import Deployed, Monitor
+from calibrant.operate.check import Policy
 from calibrant.operate.decide import read_costs
-from calibrant.operate.policy import Policy
 from calibrant.scale import evaluate_streamed
 from calibrant.study import load_study
 

@@ -109,7 +109,7 @@ def test_an_option_has_an_effect_or_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(home)
-    monkeypatch.setattr("calibrant.cli._streamed.STREAMED_BYTES", 1000)
+    monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", 1000)
     started: list[Any] = []
 
     def start(*arguments: Any, **options: Any) -> Any:

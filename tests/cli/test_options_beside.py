@@ -1,6 +1,5 @@
 """Honour or refuse, for the commands that need a limit, a state, a second model or a study: every option, read from the application."""
 
-import importlib
 import json
 import re
 import shutil
@@ -269,20 +268,20 @@ def recorded(monkeypatch: pytest.MonkeyPatch, command: str) -> list[Any]:
         return call
 
     monkeypatch.setattr("calibrant.cli.study._show", recorder("_show"))
-    for place, name in (("study", "run_with_bars"), ("demo", "train_aloud")):
-        monkeypatch.setattr(importlib.import_module(f"calibrant.cli.{place}"), name, recorder(name))
+    for name in ("run_with_bars", "train_aloud"):
+        monkeypatch.setattr(f"calibrant.cli.study.{name}", recorder(name))
     monkeypatch.setattr("calibrant.study.preflight.check_study", recorder("check_study"))
     if command == "demo":
-        for name in ("cli.demo.say_study", "cli.demo.say_study_json"):
+        for name in ("cli.study.say_study", "cli.study.say_study_json"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
         for name in ("study.tables.summarise", "report.write_report"):
             monkeypatch.setattr(f"calibrant.{name}", recorder(name))
         answers = {
             "study.collect": [],
             "study.tables.verdicts_on": [],
-            "cli.demo.tables_of": ["a table"],
-            "cli.demo.claim_lines": [],
-            "cli.demo.validation_note": "",
+            "cli.study.tables_of": ["a table"],
+            "cli.study.claim_lines": [],
+            "cli.study.validation_note": "",
         }
         for name, answer in answers.items():
             monkeypatch.setattr(f"calibrant.{name}", recorder(name, answer))

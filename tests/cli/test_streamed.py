@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import calibrant
 from calibrant import Predictions, metrics
 from calibrant.cli import main
-from calibrant.cli._streamed import CHECKPOINTS
+from calibrant.cli._io import CHECKPOINTS
 from calibrant.report.model import in_one_line
 
 
@@ -166,7 +166,7 @@ def test_misuse_is_one_sentence_and_exit_code_2(folder: Path, arguments: list[st
 @pytest.fixture
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stream any Parquet file."""
-    monkeypatch.setattr("calibrant.cli._streamed.STREAMED_BYTES", 1000)
+    monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", 1000)
 
 
 def figures(out: str) -> dict[tuple[str, str, bool], float]:
@@ -179,7 +179,7 @@ def test_one_large_file_is_streamed_with_the_figures_of_memory(
     file = folder / "0.parquet"
     found = {}
     for size, name in ((1 << 40, "memory"), (1000, "stream")):
-        monkeypatch.setattr("calibrant.cli._streamed.STREAMED_BYTES", size)
+        monkeypatch.setattr("calibrant.cli._options.STREAMED_BYTES", size)
         fitted = tmp_path / f"{name}.safetensors"
         assert run("fit", file, "-m", "TemperatureScaling", "-o", fitted)[0] == 0
         code, out, err = run("evaluate", file, "--split", "test", "--json")

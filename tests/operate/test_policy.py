@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import CalibrantError
-from calibrant.operate.policy import Policy, read_limits
+from calibrant.operate.check import Policy, read_limits
 
 
 def test_a_policy_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:

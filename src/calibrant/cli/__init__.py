@@ -1,6 +1,6 @@
-"""The command line. One command a file; a mistake of the user is one sentence on stderr and exit code 2."""
+"""The command line. Commands of one subject share a file; a mistake of the user is one sentence on stderr and exit code 2."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -11,31 +11,14 @@ __all__ = ["main"]
 
 
 class Commands(OneSentenceGroup):
-    """All commands, in the order of the help: each the name of its file and of its function, or of its group, there."""
+    """All commands, in the order of the help: the name of each, and the file that holds its function or its group."""
 
-    names = (
-        "demo",
-        "evaluate",
-        "fit",
-        "apply",
-        "compare",
-        "check",
-        "plan",
-        "watch",
-        "estimate",
-        "decide",
-        "sample",
-        "audit",
-        "judge",
-        "report",
-        "inspect",
-        "convert",
-        "export",
-        "ingest",
-        "theory",
-        "methods",
-        "study",
-    )
+    names: ClassVar = {
+        "demo": "study", "evaluate": "evaluate", "fit": "fit", "apply": "apply", "compare": "evaluate", "check": "operate",
+        "plan": "audit", "watch": "operate", "estimate": "operate", "decide": "operate", "sample": "audit", "audit": "audit",
+        "judge": "language", "report": "report", "inspect": "inspect", "convert": "convert", "export": "export",
+        "ingest": "language", "theory": "methods", "methods": "methods", "study": "study",
+    }  # fmt: skip
 
 
 main = typer.Typer(

@@ -3,7 +3,6 @@
 import ast
 import functools
 import importlib
-import importlib.util
 import inspect
 import io
 import os
@@ -13,11 +12,12 @@ import sys
 import traceback
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -175,54 +175,13 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     typer.echo(typer.style("warning: ", fg="yellow", bold=True) + " ".join(str(message).split()), err=True)
 
 
-class LazyGroup(TyperGroup):
-    """A group whose commands are files beside this one, named as they are; a subclass lists them in ``names``."""
-
-    names: tuple[str, ...] = ()
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands: Any = _Commands(self.names)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, in the order of the help."""
-        return list(self.names)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, which needs a sentence of each command and none of the commands."""
-        summaries = TyperGroup(name=self.name, commands={name: _shown(name) for name in self.names})
-        for fact in ("params", "help", "epilog", "rich_markup_mode", "rich_help_panel", "suggest_commands"):
-            if hasattr(self, fact):
-                setattr(summaries, fact, getattr(self, fact))
-        summaries.format_help(ctx, formatter)
-
-
-class _Commands(Mapping[str, Any]):
-    """Commands by name; each is loaded when it is looked up."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        return load_command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def load_command(name: str) -> Any:
+def load_command(name: str, home: str) -> Any:
     """Import the file of a command and return the command: its function with the error messages of ours, or its group."""
-    found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{name}"), name)
+    found: Callable[..., None] | typer.Typer = getattr(importlib.import_module(f"calibrant.cli.{home}"), name)
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = "markdown"
-        for information in (
-            found.registered_commands
-        ):  # its commands, too, refuse an option given twice and are known by their options
+        # its commands, too, refuse an option given twice and are known by their options
+        for information in found.registered_commands:
             information.cls = OnceCommand
         command: Any = typer.main.get_group(found)
     else:
@@ -248,27 +207,51 @@ class OnceCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def summary_of(name: str) -> str:
+def summary_of(name: str, home: str) -> str:
     """Return the first paragraph of the docstring, or of the ``help=`` of the group, that the command's file holds."""
-    spec = importlib.util.find_spec(f"calibrant.cli.{name}")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no file of the command {name!r}")
-    with open(spec.origin, encoding="utf-8") as source:
-        body = ast.parse(source.read()).body
-    for node in body:
+    source = Path(__file__).with_name(f"{home}.py")
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return (ast.get_docstring(node) or "").split("\n\n")[0]
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Call):
             return str(next(ast.literal_eval(one.value) for one in node.value.keywords if one.arg == "help"))
-    raise LookupError(f"no command {name!r} in {spec.origin}")
+    raise LookupError(f"no command {name!r} in {source}")
 
 
-def _shown(name: str) -> TyperCommand:
-    return TyperCommand(name=name, help=summary_of(name), rich_markup_mode="markdown")
+class _Loaded(UserDict[str, Any]):
+    """Commands by name; each is loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        return load_command(name, super().__getitem__(name))
 
 
-class OneSentenceGroup(LazyGroup):
-    """The group of all commands; says a usage error in one sentence instead of the box of the command-line library."""
+class OneSentenceGroup(TyperGroup):
+    """The group of all commands, each imported when it is called; a usage error is one sentence, not the box of the library.
+
+    A subclass lists the commands in the order of the help: name → the file beside this one that holds its function, or its group.
+    """
+
+    names: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Loaded(self.names)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return list(self.names)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, which needs a sentence of each command and none of the commands."""
+        commands = {
+            name: TyperCommand(name=name, help=summary_of(name, home), rich_markup_mode="markdown")
+            for name, home in self.names.items()
+        }
+        summaries = TyperGroup(name=self.name, commands=commands)
+        for fact in ("params", "help", "epilog", "rich_markup_mode", "rich_help_panel", "suggest_commands"):
+            if hasattr(self, fact):
+                setattr(summaries, fact, getattr(self, fact))
+        summaries.format_help(ctx, formatter)
 
     def main(self, args: Any = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""

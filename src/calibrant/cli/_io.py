@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,18 +19,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from calibrant._core.paths import check_folder, check_target, same_file, shown
-from calibrant.errors import FileFormatError, InputError
+from calibrant._core.warn import warn_user
+from calibrant.errors import FileFormatError, InputError, UsageWarning
 
 if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator
     from calibrant.calibrators.auto.auto import Evidence
     from calibrant.evaluate.multilabel import LabelTable
     from calibrant.report.tables import Row
 
 
 STREAM = "-"
+CHECKPOINTS = Path("calibrant-runs", "streams")  # progress of streamed work
 MOST_LABELS = 20  # in the table of a terminal
 NARROW = 72  # columns of a terminal below which intervals and limits are left out
 LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
@@ -55,6 +60,14 @@ def print_json(value: Any) -> None:
     """Print JSON on stdout: in UTF-8 as it is, in any other encoding as ASCII with escapes, which loses nothing."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     typer.echo(json.dumps(value, indent=1, ensure_ascii=encoding != "utf8", allow_nan=False))
+
+
+def say(found: Any, *, as_json: bool, soft_wrap: bool = False) -> None:
+    """Print a result: its JSON data, or its own words."""
+    if as_json:
+        print_json(found.plain())
+    else:
+        console().print(str(found), soft_wrap=soft_wrap)
 
 
 def say_json(rows: Sequence[Row], *, fitted: dict[str, Any] | None = None, extra: dict[str, Any] | None = None) -> None:
@@ -178,19 +191,20 @@ def writable(name: str, *, suffix: str, inputs: Sequence[str] = ()) -> Iterator[
         sys.stdout.buffer.flush()
 
 
-def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Sequence[str] = ()) -> None:
+def check_outputs(*files: Path | None, folder: Path | None = None, inputs: Sequence[str | None] = ()) -> None:
     """Refuse places that cannot be written, before any work is done and before any other file is.
 
     Args:
         files: Files to write; None is left out.
         folder: A folder to write into, made where it is missing.
-        inputs: Files that the command reads.
+        inputs: Files that the command reads; None is left out.
 
     Raises:
         InputError: For an input, for one file twice, or a file in the folder's place.
         FileFormatError: For a place without its folder, or without the permission to write there.
     """
-    places = [check_target(path, inputs=inputs) for path in files if path is not None]
+    read = [name for name in inputs if name is not None]
+    places = [check_target(path, inputs=read) for path in files if path is not None]
     resolved = [os.path.realpath(place) for place in places]
     for index, place in enumerate(places):
         if any(same_file(place, other) for other in places[:index]) or resolved[index] in resolved[:index]:
@@ -295,3 +309,44 @@ def _suffix(content: bytes) -> str:
     if b"\t" in line:
         return ".tsv"
     return ".csv" if b"," in line else ".safetensors"
+
+
+@contextmanager
+def kept_progress(path: str | Path, calibrator: Calibrator | None, what: str) -> Iterator[Path | None]:
+    """Give the file in the working folder that keeps the progress of this work on these data, None where none can be written.
+
+    What it made and left empty is removed, so that finished work leaves nothing behind.
+    """
+    from calibrant.scale.checkpoint import calibrator_identity
+
+    home = next(place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if place.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        warn_user(
+            f"expected a working folder that can be written, got {shown(home.absolute())}, so no progress is kept and stopped "
+            "work starts anew; run it where you can write",
+            UsageWarning,
+        )
+        yield None
+        return
+    missing = [place for place in (CHECKPOINTS, *CHECKPOINTS.parents) if not place.exists()]
+    identity = f"{what} {Path(path).resolve()} {None if calibrator is None else calibrator_identity(calibrator)}"
+    try:
+        yield CHECKPOINTS / f"{hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]}.json"
+    finally:
+        for place in missing:
+            with suppress(OSError):  # not empty: another run's, or work that was stopped
+                place.rmdir()
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr, to a person only; gives the function to call with rows done, in all, and other words."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = console(err=True)
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, now: str = what) -> None:
+            progress.update(task, completed=done, total=total, description=now)
+
+        yield report

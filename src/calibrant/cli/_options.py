@@ -5,28 +5,32 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant._core.paths import check_source, shown
 from calibrant.cli._application import LABEL
 from calibrant.cli._io import STREAM, readable
-from calibrant.errors import InputError
+from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from calibrant._core.files import Array
     from calibrant.data.formats import Layout, Named
     from calibrant.data.multilabel import MultiLabelPredictions
     from calibrant.data.predictions import BinaryPairs, Predictions
-    from calibrant.language import Log
     from calibrant.operate.decide import Costs
+    from calibrant.rows import RowSource
+    from calibrant.scale.execute import Executor
 
 
 PANEL = "What a file holds"
 STREAMING = ("executor", "workers", "address")
+# bytes of logits, above which one Parquet file is streamed: reading it whole takes several times that
+STREAMED_BYTES = 256 << 20
 LAYOUT = ("logits", "labels", "columns", "label", "kind", "normalize", "on", "missing", "positive", "class_names")
 FILES = "Predictions in any format (npz, safetensors, npy, pt, csv, tsv, jsonl, parquet, arrow); - reads stdin."
 
@@ -70,6 +74,10 @@ Example = Annotated[
 ]
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
+CostsFile = Annotated[
+    str | None, typer.Option(metavar="CSV", help="Costs: a line for each class, a column for each action.")
+]
 MultiLabel = Annotated[
     bool,
     typer.Option("--multilabel", help="Each row has several labels, 1 or 0 (-1: missing), each with its probability."),
@@ -154,18 +162,7 @@ class Inputs:
     def words(self) -> str:
         """These options as they would be typed, files by their last names."""
         given = []
-        for name in (
-            "labels",
-            "columns",
-            "label",
-            "kind",
-            "class_names",
-            "on",
-            "missing",
-            "positive",
-            "class_dim",
-            "ignore_index",
-        ):
+        for name in (one.name for one in fields(self) if one.name not in ("logits", "normalize")):
             value = self._kind if name == "kind" else getattr(self, name)
             if value != getattr(type(self), name):
                 shown_value = Path(str(value)).name if name in ("labels", "class_names") else str(value)
@@ -198,12 +195,10 @@ class Inputs:
             for name in named
         ]
         if example is not None:
-            for name in LAYOUT[:-1]:
-                if not named and getattr(self, name) != getattr(type(self), name):
-                    option = f"--{name.replace('_', '-')}"
-                    raise InputError(
-                        f"no {option} beside an example, whose names say what it holds", "it", "leave it out"
-                    )
+            for name in () if named else LAYOUT[:-1]:
+                if getattr(self, name) != getattr(type(self), name):
+                    expected = f"no --{name.replace('_', '-')} beside an example, whose names say what it holds"
+                    raise InputError(expected, "it", "leave it out")
             from calibrant.data.examples import example_path
 
             found.append(Source(str(example_path(example)), f"{example}.npz", f"--example {example}"))
@@ -243,18 +238,26 @@ class Inputs:
         LABEL.set(named.unnamed_label)
         return found
 
-    def pick(self, source: Source, split: str) -> Predictions | BinaryPairs:
-        """Return one split of a file, or its one unnamed split."""
-        from calibrant.data.splits import pick_split
+    def read(self, source: Source, split: str, *, names_used: bool = False) -> Rows:
+        """Return one split of a file, or of stdin, or its one unnamed split."""
+        from calibrant.data.splits import pick_name
 
-        return pick_split(self.splits(source), split, source.shown)
+        with readable(source.path) as path:
+            named = self.named(replace(source, path=path), names_used=names_used)
+        splits = self.splits_of(named, source)
+        own = pick_name(splits, split, source.shown)
+        return Rows(splits[own], named, own, split, source, self)
 
     def several(self, source: Source) -> dict[str, MultiLabelPredictions]:
         """Return the splits of a file of several labels a row."""
         from calibrant.data.splits import load_multilabel
 
-        said: Any = {"columns": self.columns, "label": self.label, "kind": self.kind}
-        return load_multilabel(source.path, **said)
+        return load_multilabel(source.path, **self.of_labels)
+
+    @property
+    def of_labels(self) -> dict[str, Any]:
+        """What the options say of a file of several labels a row."""
+        return {"columns": self.columns, "label": self.label, "kind": self.kind}
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,23 @@ class OneFile:
 
 
 @dataclass(frozen=True)
+class Through:
+    """The rows of a file that a command works on: those of a split, after a calibrator."""
+
+    calibrator: Annotated[
+        str | None, typer.Option("--calibrator", "-c", help="Pass the rows through this calibrator first.")
+    ] = None
+    split: Annotated[str, typer.Option(help="The split of FILE, never one that was fitted on.")] = "test"
+
+
+@dataclass(frozen=True)
+class OneSplit(Through):
+    """The file whose rows a command works on."""
+
+    file: Annotated[str | None, typer.Argument(help=FILES)] = None
+
+
+@dataclass(frozen=True)
 class Fitting:
     """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
 
@@ -344,31 +364,73 @@ def at_path(source: Source, path: str) -> Source:
     return replace(source, path=path)
 
 
-def column_of(
-    named: Named, column: str, *, split: str, data: Predictions | BinaryPairs, inputs: Inputs, file: str
-) -> Array:
-    """Return the values (N,) of ``column`` beside the rows that are measured: a feature of theirs, or an array of the file.
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one split, in memory, and what else their file holds.
 
-    Raises:
-        InputError: If the column is missing, or does not lie beside the rows.
+    Args:
+        data: The rows.
+        named: The arrays of the file.
+        split: Name of the split in the file.
+        typed: Its name on the command line.
+        source: The file.
+        inputs: The options that it was read with.
     """
-    import numpy as np
 
-    from calibrant.data.formats import read_columns
+    data: Predictions | BinaryPairs
+    named: Named
+    split: str
+    typed: str
+    source: Source
+    inputs: Inputs
 
-    features = data.features
-    if features is not None and column in features:
-        return np.asarray(features[column])
-    values = np.asarray(read_columns(named, [column], split=split, file=file)[column])
-    names = [prefix + name for prefix in (f"{split}_", "") for name in ("labels", "label")]
-    labels = next((named.arrays[name] for name in names if name in named.arrays), None)
-    if inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
-        values = values[labels != inputs.ignore_index]
-    if values.shape != (len(data),):
-        raise InputError(
-            f"one value of {column!r} a row ({len(data):,})", f"shape {values.shape}", "name a column of the rows"
-        )
-    return values
+    @property
+    def scores(self) -> Any:
+        """The rows, which must hold logits or probabilities of all classes."""
+        from calibrant.cli._calibrators import with_logits
+
+        return with_logits(self.data, file=self.source.shown, split=self.typed)
+
+    def through(self, calibrator: Any) -> Any:
+        """Return the rows through a fitted calibrator, or the one saved at a path; as they are if it is None."""
+        import calibrant
+
+        if calibrator is None:
+            return self.data
+        return self.scores.calibrated_by(calibrant.load(calibrator) if isinstance(calibrator, str) else calibrator)
+
+    def beside(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return arrays of the file that are called so, of this split."""
+        from calibrant.data.formats import read_columns
+
+        return read_columns(self.named, names, split=self.split, file=self.source.shown)
+
+    def with_features(self, names: Sequence[str]) -> Rows:
+        """Return the rows with these columns among their features."""
+        own = dict(self.data.features or {})
+        if missing := [name for name in names if name not in own]:
+            return replace(self, data=replace(self.data, features=own | self.beside(missing)))
+        return self
+
+    def column(self, name: str) -> Array:
+        """Return a column (N,) beside the rows that are measured: a feature of theirs, or an array of the file.
+
+        Raises:
+            InputError: If it is missing, or does not lie beside the rows.
+        """
+        import numpy as np
+
+        if name in (self.data.features or {}):
+            return np.asarray((self.data.features or {})[name])
+        values, arrays = np.asarray(self.beside([name])[name]), self.named.arrays
+        known = [prefix + label for prefix in (f"{self.split}_", "") for label in ("labels", "label")]
+        labels = next((arrays[one] for one in known if one in arrays), None)
+        if self.inputs.ignore_index is not None and labels is not None and labels.shape == values.shape:
+            values = values[labels != self.inputs.ignore_index]
+        if values.shape != (len(self.data),):
+            expected = f"one value of {name!r} a row ({len(self.data):,})"
+            raise InputError(expected, f"shape {values.shape}", "name a column of the rows")
+        return values
 
 
 def column_names(by: Sequence[str] | None) -> list[str] | None:
@@ -449,125 +511,139 @@ def _leave_out(options: Sequence[str]) -> str:
     return "leave it out" if len(options) == 1 else "leave them out"
 
 
-# the options that have an effect, by the program that wrote the log and by what its answers are read as
-OF_FORMAT = {
-    "openai": ("skip_failed",),
-    "vllm": ("skip_failed",),
-    "lm-eval": ("filter_name", "model"),
-    "inspect": ("scorer", "least"),
-    "uqlm": ("scorer",),
-    "lm-polygraph": ("scorer",),
-}
-OF_KIND = {
-    "choices": ("options", "normalize", "missing"),
-    "sequences": ("score",),
-    "yes-no": ("missing",),
-    "rating": ("low", "high", "missing"),
-    "pairwise": ("options", "swapped", "missing"),
-    "verbalized": ("scale",),
-    "sampled": (),
-    "scored": (),
-}
-Format = Literal["openai", "vllm", "lm-eval", "inspect", "uqlm", "lm-polygraph"]
-Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized", "sampled", "scored"]
+@dataclass(frozen=True)
+class Streaming:
+    """The options on what runs the passes over streamed data."""
+
+    executor: Annotated[str, typer.Option(help="For a folder of Parquet files: local, or ray for a cluster.")] = "local"
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes of the local executor, or of a Ray cluster started here.")
+    ] = 1
+    address: Annotated[str | None, typer.Option(help="The Ray cluster's address; without it one is started here.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
-class Program:
-    """The program that wrote the log, and which of what it holds is read."""
+class Execution:
+    """What runs the passes over streamed data, as the options say."""
 
-    source: Annotated[Format | None, typer.Option("--from", help="The program that wrote the log.")] = None
-    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")] = False
-    filter_name: Annotated[
-        str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")
-    ] = None
-    model: Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")] = None
-    scorer: Annotated[
-        str | None, typer.Option(help="Inspect's scorer that says what is right, or whose score is taken.")
-    ] = None
-    least: Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")] = None
+    context: typer.Context
+    options: Streaming = Streaming()
+    several: bool = False  # labels a row
+    refused: tuple[str, ...] = (
+        "class_dim",
+        "ignore_index",
+        "by",
+        "costs",
+        "error_limit",
+    )  # options for files that are read whole
 
-    def read(self, path: str | os.PathLike[str]) -> Log:
-        """Return the log in a file of this format."""
-        from calibrant import language
+    def streams(self, file: str) -> bool:
+        """Return whether ``file`` is streamed: a folder, or a Parquet file of much data.
 
-        if self.source == "lm-eval":
-            return language.read_lm_eval(path, filter=self.filter_name, model=self.model or "unknown")
-        if self.source == "inspect":
-            return language.read_inspect(path, scorer=self.scorer, least=self.least)
-        if self.source == "uqlm":
-            return language.read_uqlm(path)
-        if self.source == "lm-polygraph":
-            return language.read_lm_polygraph(path)
-        return language.read_openai(path, skip_failed=self.skip_failed)
+        Raises:
+            InputError: For an option that has no effect on such a file.
+        """
+        from calibrant.data.formats import is_array_folder
+
+        if self.several:
+            folder = Path(file).is_dir() and not is_array_folder(file)
+            if folder:
+                refuse_typed(self.context, ["draws", "split"], where=f"the folder {shown(file)}, which is streamed")
+            return folder
+        if is_streamed(file):
+            refuse_typed(self.context, self.refused, where=f"{shown(file)}, which is streamed")
+            names = LAYOUT if self.context.command.name != "report" else LAYOUT[:-1]
+            refuse_typed(
+                self.context,
+                names,
+                where=f"{shown(file)}, which is streamed",
+                remedy=f"convert it with them: calibrant convert {shlex.quote(shown(file))} converted",
+            )
+            return True
+        refuse_typed(self.context, STREAMING, where=f"{shown(file)}, which is read whole: only streamed data need them")
+        return False
+
+    @cached_property
+    def runner(self) -> Executor:
+        """The executor that the options name, the same one for every pass."""
+        from calibrant._core.check import check_choice
+        from calibrant.scale import processes, ray_cluster
+        from calibrant.scale.execute import in_turn
+
+        check_choice(self.options.executor, name="--executor", choices=("local", "ray"))
+        if self.options.executor == "ray":
+            if self.options.address is not None:
+                refuse_typed(self.context, ["workers"], where="a cluster at --address, which has its own")
+            return ray_cluster(
+                self.options.address, workers=self.options.workers if typed(self.context, ["workers"]) else None
+            )
+        if self.options.address is not None:
+            raise InputError("--executor ray beside --address", "the local executor", "name both")
+        return in_turn if self.options.workers == 1 else processes(self.options.workers)
+
+    def rows(self, file: str, on: Through) -> RowSource:
+        """Return the rows of a split of streamed data, after the calibrator if there is one, as a source of predictions."""
+        import calibrant
+        from calibrant.scale.passes import ParquetSource, Passes, Pieces
+        from calibrant.scale.rows import ParquetRows
+
+        calibrator = None if on.calibrator is None else calibrant.load(on.calibrator)
+        [path] = parts_of(file, on.split, self.context).values()
+        return ParquetSource(Passes(ParquetRows(path), "a gate"), units=Pieces(calibrator))
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What the answers are, and how they become predictions."""
+def is_streamed(file: str) -> bool:
+    """Return whether ``file`` is a data set that is streamed: a folder of Parquet files, or one large Parquet file."""
+    from calibrant.data.formats import is_array_folder
+    from calibrant.scale.rows import logits_bytes
 
-    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices"
-    options: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
-    ] = None
-    normalize: Annotated[
-        Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
-    ] = "none"
-    missing: Annotated[
-        Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")
-    ] = "refuse"
-    score: Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")] = "mean"
-    low: Annotated[int, typer.Option(help="A rating's lowest level.")] = 1
-    high: Annotated[int, typer.Option(help="A rating's highest level.")] = 5
-    swapped: Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")] = None
-    scale: Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")] = None
+    return (Path(file).is_dir() and not is_array_folder(file)) or logits_bytes(file) > STREAMED_BYTES
 
 
-def refuse_without_effect(context: typer.Context, source: str | None, kind: str) -> None:
-    """Refuse options that another format or another kind of answer has, and a log of no format.
+def parts_of(file: str, split: str | None, context: typer.Context, *, option: str = "split") -> dict[str, Path]:
+    """Return split name → where its rows are: the folders in a folder, or all of a file or folder that has no splits.
+
+    Args:
+        file: A folder or a Parquet file.
+        split: The requested one, or None for all.
+        context: Of the command.
+        option: The parameter that names it.
 
     Raises:
-        InputError: If there are such.
+        InputError: If a split is named and a folder has none, or it has both files and folders of them.
+        FileFormatError: If there is no such split.
     """
-    if source is None:
-        raise InputError("the program that wrote the log", "none", f"add --from {', '.join(OF_FORMAT)}: one of them")
-    for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
-        others = {name for names in owners.values() for name in names} - set(owners[chosen])
-        refuse_typed(context, sorted(others), where=f"{what} {chosen}")
+    from calibrant.data.splits import canonical_split, find_split
+
+    home = Path(file)
+    if not home.is_dir():
+        return {split or "all": home}
+    folders = split_places(home)
+    flat = any(home.glob("*.parquet")) and not any(place.is_file() for place in folders.values())
+    if folders and flat:
+        raise InputError(f"Parquet files or folders of them in {shown(file)}", "both", "name the folder that is meant")
+    if not folders:
+        refuse_typed(context, [option], where=f"{shown(file)}, a folder without folders of splits")
+        return {"all": home}
+    names = [canonical_split(name) for name in folders]
+    if len(set(names)) < len(names):
+        raise InputError(f"one folder a split in {shown(file)}", f"{sorted(folders)}", "keep one spelling of each")
+    if split is None:
+        return folders
+    found = find_split(folders, split)
+    if found is None:
+        raise FileFormatError(f"the split {split!r}", f"only {sorted(folders)} in {shown(file)}", "name one of these")
+    return {split: folders[found]}
 
 
-def maker_of(program: Program, answers: Answers, labels: Any) -> Callable[[Log], Predictions]:
-    """Return what makes predictions of a log."""
-    from calibrant import language
+def split_places(home: Path) -> dict[str, Path]:
+    """Return split name → folder of Parquet files, or file, where all files of a folder are called as splits are."""
+    from calibrant.data.formats import SPLITS
 
-    kind = answers.kind
-    settings = asdict(answers) | {
-        "options": None if answers.options is None else _spellings(answers.options),
-        "swapped": None if answers.swapped is None else program.read(answers.swapped),
-    }
-    own = {name: settings[name] for name in OF_KIND[kind]} | ({"scorer": program.scorer} if kind == "scored" else {})
-    if kind == "pairwise":
-        own = {name: value for name, value in own.items() if value is not None}
-        other = own.pop("swapped", None)
-        return lambda log: language.pairwise(
-            log, None if other is None else _same_ids(other, log), labels=labels, **own
-        )
-    make: Callable[..., Predictions] = getattr(language, kind.replace("-", "_"))
-    return lambda log: make(log, labels=labels, **own)
-
-
-def _same_ids(other: Log, log: Log) -> Log:
-    """Return the answers of ``other`` that ``log`` has too, so that a split has both orders of its questions."""
-    wanted = set(log.ids)
-    return other[[row for row, name in enumerate(other.ids) if name in wanted]] if len(log) < len(other) else other
-
-
-def _spellings(text: str) -> dict[str, list[str]]:
-    """Return option → spellings of "A,B" or "positive=positive|pos,negative=neg"."""
-    made: dict[str, list[str]] = {}
-    for part in text.split(","):
-        name, _, spelled = part.partition("=")
-        if not name.strip() or name.strip() in made:
-            raise InputError("distinct names with commas between them for --options", f"{text!r}", "write A,B,C,D")
-        made[name.strip()] = spelled.split("|") if spelled else [name]
-    return made
+    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))}
+    files = sorted(home.glob("*.parquet"))
+    if not folders and len(files) > 1 and all(file.stem.casefold() in SPLITS for file in files):
+        return {file.stem: file for file in files}
+    return folders

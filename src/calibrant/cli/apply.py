@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._core.paths import check_suffix, shown
+from calibrant._core.paths import check_folder, check_suffix, check_target, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, console, readable, working, writable
-from calibrant.cli._options import Inputs, MultiLabel, OneFile, Source, at_path, refuse_for_several, refuse_typed
-from calibrant.cli._streamed import Execution, Streaming, apply_to_streamed
+from calibrant.cli._io import STREAM, bar, console, readable, working, writable
+from calibrant.cli._options import (
+    Execution,
+    Inputs,
+    MultiLabel,
+    OneFile,
+    Source,
+    Streaming,
+    at_path,
+    refuse_for_several,
+    refuse_typed,
+)
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +102,7 @@ def apply(
     read = [calibrator, source.path, *filter(None, (inputs.labels, inputs.class_names))]
     if not multilabel and execution.streams(source.path):
         refuse_typed(context, ("what", "replace_scores", "suffix"), where=f"the folder {name}, which is streamed")
-        said = apply_to_streamed(fitted, source.path, output, execution, inputs=read)
+        said = _apply_to_streamed(fitted, source.path, output, execution, inputs=read)
         console(err=True).print(f"{name} through {in_one_line(fitted)} to {shown(output)}: {said}", style="dim")
         return
     with (
@@ -206,3 +215,32 @@ def _like(values: torch.Tensor, logits: torch.Tensor, class_dim: int) -> Array:
     if values.dim() == 1:
         return logits.contiguous().numpy()
     return logits.reshape(values.movedim(class_dim, -1).shape).movedim(-1, class_dim).contiguous().numpy()
+
+
+def _apply_to_streamed(
+    calibrator: Calibrator, file: str, output: str, execution: Execution, *, inputs: Sequence[str]
+) -> str:
+    """Write calibrated Parquet files for streamed rows; stopped and started again, it goes on.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        InputError: For stdout, or a name of a file.
+    """
+    from calibrant.scale import apply_streamed
+    from calibrant.scale.rows import ParquetRows
+
+    if output == STREAM:
+        raise InputError(f"a folder to write calibrated files of {shown(file)} to", "-", "name one by --output")
+    rows = ParquetRows(file)
+    if rows.path.is_file():
+        check_suffix(output, (".parquet",), what="a large Parquet file, which is streamed")
+    if rows.path.is_dir() or not Path(output).suffix:
+        check_folder(output)
+    else:
+        check_target(output, inputs=inputs)
+    with bar(f"calibrating {shown(file)}") as progress:
+        written = apply_streamed(calibrator, rows, output, executor=execution.runner, progress=progress)
+    there = len(rows.files) - written
+    return f"{written} files written" + (f", {there} were there already" if there else "")

@@ -1,18 +1,231 @@
-"""``calibrant audit``: what the labels of a sample say of the whole pool."""
+"""``calibrant sample``, ``audit`` and ``plan``: which rows to label, what the labels say of all rows, and how many are needed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import check_outputs, console, print_json, readable, working
-from calibrant.cli._options import Inputs, costs_in, refuse_typed
-from calibrant.cli.sample import Opened, labelled_in, refuse_labels, state_of
+from calibrant.cli._io import check_outputs, console, print_json, readable, say, working
+from calibrant.cli._options import (
+    LAYOUT,
+    AsJson,
+    CostsFile,
+    Inputs,
+    Source,
+    at_path,
+    costs_in,
+    is_streamed,
+    parts_of,
+    read_names,
+    refuse_typed,
+    typed,
+)
+from calibrant.errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from calibrant import BinaryPairs, Predictions
+    from calibrant.operate import Sample
+    from calibrant.operate.audit.design import Integers
+    from calibrant.operate.plan import Plan
+    from calibrant.scale.rows import ParquetRows
+
+
+LARGE = 32 << 20  # bytes of logits in one Parquet file, above which a pool is streamed
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What the rows are drawn for."""
+
+    aim: Annotated[str, typer.Option(help="accuracy, error, nll, brier, cost, ece, or 'worst group' with --by.")] = (
+        "accuracy"
+    )
+    by: Annotated[str | None, typer.Option(metavar="COLUMN", help="The groups, for the worst.")] = None
+    costs: CostsFile = None
+    seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0
+
+
+@with_groups
+def sample(
+    context: typer.Context,
+    inputs: Inputs,
+    drawing: Drawing,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The table to fill in, CSV; its state is saved beside it.")
+    ],
+    file: Annotated[
+        str | None, typer.Argument(metavar="POOL", help="Scores of all rows; labels in it are not read.")
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="Rows to draw.")] = 300,
+    split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
+    extend: Annotated[
+        str | None,
+        typer.Option(metavar="LABELLED", help="A table filled in: draw the next batch, and learn from its labels."),
+    ] = None,
+) -> None:
+    """Choose the rows whose labels say most about the whole pool; calibrate its scores first.
+
+    Examples:
+
+        calibrant sample pool.parquet --budget 300 -o to-label.csv
+
+        calibrant sample pool.parquet --budget 100 --extend to-label.csv -o next.csv
+    """
+    from calibrant._core.check import check_count
+    from calibrant.operate import sample as draw
+    from calibrant.operate.audit.table import has_words, write_table
+
+    source = inputs.sources(file)[0]
+    refuse_labels(context, inputs)
+    if extend is not None:
+        where = "--extend, which goes on with those of the first draw"
+        refuse_typed(context, ["aim", "by", "costs", "seed"], where=where)
+    check_suffix(output, (".csv",), what="a table")
+    state = state_of(output)
+    before = [] if extend is None else [extend, state_of(extend)]
+    check_outputs(Path(output), Path(state), inputs=[file, drawing.costs, *before, *inputs.beside])
+    table = None if drawing.costs is None else costs_in(drawing.costs).table
+    with readable(source.path) as path, working("drawing"):
+        opened = Opened.of(context, inputs, source, path, split, names_used=extend is not None and has_words(extend))
+        pool = opened.pool
+        if extend is None:
+            drawn = draw(pool, budget, aim=drawing.aim, seed=drawing.seed, by=drawing.by, costs=table)
+        else:
+            if not Path(state_of(extend)).exists():
+                expected = f"the state of the sample, {state_of(extend)}"
+                raise FileFormatError(expected, "no such file", "put it beside the table again")
+            known = labelled_in(extend, opened)
+            check_count(budget, name="budget", high=known.pool_rows - len(known.rows))
+            drawn = known.extend(budget, pool=pool)
+        keys = opened.keys(drawn.rows[drawn.labels < 0])
+    write_table(output, drawn, keys)
+    drawn.save(state)
+    console().print(f"{output}: {int((drawn.labels < 0).sum()):,} rows to label; {state} keeps how they were drawn")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A pool that is read, or streamed, with the names of its classes and what else its files hold.
+
+    Args:
+        pool: The rows.
+        names: Of the classes, in order; empty where none are known.
+        arrays: Name → column of a file that was read.
+    """
+
+    pool: Predictions | BinaryPairs | ParquetRows
+    names: tuple[str, ...]
+    arrays: Mapping[str, object]
+
+    @classmethod
+    def of(
+        cls, context: typer.Context, inputs: Inputs, source: Source, path: str, split: str, *, names_used: bool
+    ) -> Opened:
+        """Return the pool in a file or folder; a folder of Parquet files, or a large one, is streamed.
+
+        Raises:
+            InputError: For options that have no effect on streamed rows.
+        """
+        from calibrant.data.splits import pick_split
+        from calibrant.scale.rows import ParquetRows, logits_bytes
+
+        options = [name for name in LAYOUT if name != "class_names"]
+        # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
+        large = logits_bytes(path) > LARGE and not typed(context, [*options, "ignore_index"])
+        if inputs.logits is None and (large or is_streamed(path)):
+            unused = [*options, "class_dim", "ignore_index", *([] if names_used else ["class_names"])]
+            refuse_typed(context, unused, where=f"{source.shown}, which is streamed")
+            parts = parts_of(path, None, context)
+            parts = parts if len(parts) == 1 and not typed(context, ["split"]) else parts_of(path, split, context)
+            names = tuple(read_names(inputs.class_names)) if inputs.class_names else ()
+            return cls(ParquetRows(next(iter(parts.values()))), names, {})
+        at = at_path(source, path)
+        named = inputs.named(at, names_used=names_used)
+        return cls(pick_split(inputs.splits_of(named, at), split, source.shown), named.class_names, named.arrays)
+
+    def __len__(self) -> int:
+        return len(self.pool) if hasattr(self.pool, "__len__") else self.pool.rows
+
+    def keys(self, rows: Integers) -> dict[str, list[object]]:
+        """Return of some rows the columns by which a person finds them: those called id, and text."""
+        import numpy as np
+
+        from calibrant.scale.rows import ParquetRows
+
+        if isinstance(self.pool, ParquetRows):
+            return self._streamed_keys(self.pool, rows)
+        found = {}
+        for name, values in self.arrays.items():
+            column = np.asarray(values)
+            if column.shape == (len(self),) and _is_key(name, text=column.dtype.kind in "UO"):
+                found[name.rpartition(":")[2]] = column[rows].tolist()
+        return found
+
+    def _streamed_keys(self, pool: ParquetRows, rows: Integers) -> dict[str, list[object]]:
+        import numpy as np
+
+        place = {int(row): at for at, row in enumerate(rows)}
+        found: dict[str, list[object]] = {}
+        first, ascending = 0, np.sort(rows)
+        for shard in pool.shards:
+            for batch, _ in pool.pieces(shard):
+                inside = ascending[(ascending >= first) & (ascending < first + batch.num_rows)]
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    if len(inside) and _is_key(name, text=str(column.type) in ("string", "large_string")):
+                        values = found.setdefault(name.rpartition(":")[2], [None] * len(rows))
+                        for row, value in zip(inside, column.take(inside - first).to_pylist(), strict=True):
+                            values[place[int(row)]] = value
+                first += batch.num_rows
+        return found
+
+
+def _is_key(name: str, *, text: bool) -> bool:
+    stem = name.rpartition(":")[2]
+    return (stem == "id" or stem.endswith("_id") or text) and "label" not in stem
+
+
+def refuse_labels(context: typer.Context, inputs: Inputs) -> None:
+    """Refuse labels beside a pool, which say nothing unless they mark rows to leave out.
+
+    Raises:
+        InputError: If labels were typed.
+    """
+    if inputs.ignore_index is None:
+        refuse_typed(context, ["labels", "on"], where="a pool, whose labels are not read")
+
+
+def state_of(table: str) -> str:
+    """Return where the state of a table is kept: ``to-label.csv`` has ``to-label.sample.json``."""
+    return str(Path(table).with_suffix(".sample.json"))
+
+
+def labelled_in(table: str, opened: Opened, *, state: str | None = None) -> Sample:
+    """Return the sample of a filled table with all labels known.
+
+    Raises:
+        InputError: If a label is of a row that was not drawn.
+        FileFormatError: If neither the state nor the column of probabilities is there.
+    """
+    from calibrant.operate import Sample
+    from calibrant.operate.audit.table import read_table, sample_of
+
+    labels, lines = read_table(table, names=opened.names)
+    saved = state or state_of(table)
+    if state is not None or Path(saved).exists():
+        return Sample.load(saved).labelled(labels)
+    typer.echo(
+        f"note: {saved} is not there: that the scores are those that the sample was drawn from is not checked", err=True
+    )
+    return sample_of(lines, len(opened), table).labelled(labels)
+
 
 CODES = {None: 0, "pass": 0, "fail": 1, "not enough evidence": 3}
 
@@ -31,7 +244,7 @@ class Wanted:
         list[str] | None, typer.Option("--min", metavar="NAME=VALUE", help="A limit, such as accuracy=.9.")
     ] = None
     by: Annotated[str | None, typer.Option(metavar="COLUMN", help="Every figure by these groups.")] = None
-    costs: Annotated[str | None, typer.Option(metavar="FILE", help="CSV of costs.")] = None
+    costs: CostsFile = None
     output: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +269,7 @@ def audit(
         str | None, typer.Option(metavar="FILE", help="The sample's state, if not beside the table.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split of POOL.")] = "test",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate figures of all rows of a pool from the labelled ones, with 95 % intervals, and decide limits after each batch.
 
@@ -71,7 +284,7 @@ def audit(
     from calibrant.data.splits import save_predictions
     from calibrant.operate import audit as estimate
     from calibrant.operate.audit.table import has_words
-    from calibrant.operate.policy import read_limits
+    from calibrant.operate.check import read_limits
 
     source = inputs.sources(file)[0]
     refuse_labels(context, inputs)
@@ -90,8 +303,117 @@ def audit(
         found = estimate(opened.pool, drawn, figures=figures, by=wanted.by, costs=table, **limits)
         if wanted.output is not None:
             save_predictions(wanted.output, {"all": drawn.predictions(opened.pool)})
+    say(found, as_json=as_json, soft_wrap=True)
+    raise typer.Exit(CODES[found.verdict])
+
+
+ACCURACY = 0.9  # assumed where neither a file nor the option says it
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the gate is to decide, and how it is simulated."""
+
+    ece: Annotated[float, typer.Option(help="The limit on the ECE that is to be checked.")] = 0.03
+    power: Annotated[float, typer.Option(help="Probability of the right verdict.")] = 0.9
+    accuracy: Annotated[float | None, typer.Option(help="Assumed accuracy, where there is no file.")] = None
+    true_ece: Annotated[
+        float, typer.Option(help="Assumed ECE: below the limit the gate is to pass, above it to fail.")
+    ] = 0.0
+    draws: Annotated[int, typer.Option(min=10, help="Simulated checks a number of rows.")] = 500
+    seed: Annotated[int, typer.Option(help="Same seed, same plan.")] = 0
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What an audit of a pool is to say, and what its labels cost."""
+
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="POOL", help="Scores of all rows: plan the labels of calibrant sample instead."),
+    ] = None
+    figure: Annotated[str, typer.Option("--aim", help="accuracy, error, nll, brier or cost.")] = "accuracy"
+    half_width: Annotated[float | None, typer.Option(help="The half-width that is wanted, as a fraction: .02.")] = None
+    price: Annotated[float | None, typer.Option(help="Of one label.")] = None
+    costs: CostsFile = None
+
+
+OF_GATE, OF_LABELS = ("ece", "power", "accuracy", "true_ece"), ("figure", "half_width", "price", "costs")
+
+
+@with_groups
+def plan(
+    context: typer.Context,
+    inputs: Inputs,
+    aim: Aim,
+    wanted: Labels,
+    file: Annotated[
+        str | None, typer.Argument(help="Predictions whose confidences stand for the model's; labels are not used.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split whose confidences are taken.")] = "test",
+    as_json: AsJson = False,
+) -> None:
+    """Estimate by simulation how many labelled rows `calibrant check --max ece=…` needs, or an audit of a pool.
+
+    Examples:
+
+        calibrant plan --ece .03 --power .9 --accuracy .9
+
+        calibrant plan predictions.npz --ece .05 --true-ece .08
+
+        calibrant plan --pool pool.parquet --half-width .02 --price .5
+    """
+    from calibrant.operate import plan as plan_rows
+
+    if wanted.pool is not None:
+        if file is not None:
+            raise InputError("either FILE or --pool", "both", "leave one out")
+        refuse_typed(context, OF_GATE, where="--pool")
+        _plan_labels(context, inputs, aim, wanted, split, as_json=as_json)
+        return
+    refuse_typed(context, OF_LABELS, where="a gate", remedy="add --pool POOL")
+    data = None
+    if file is not None or inputs.logits is not None:
+        data = inputs.read(inputs.sources(file)[0], split).data
+    elif inputs != Inputs():
+        raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
+    else:
+        refuse_typed(context, ["split"], where="a call without FILE")
+        aim = replace(aim, accuracy=ACCURACY if aim.accuracy is None else aim.accuracy)
+    with working("simulating"):
+        found = plan_rows(data, **asdict(aim))
     if as_json:
         print_json(found.plain())
-    else:
-        console().print(str(found), soft_wrap=True)
-    raise typer.Exit(CODES[found.verdict])
+        return
+    _say(found, aim, assumed=data is None)
+
+
+def _plan_labels(
+    context: typer.Context, inputs: Inputs, aim: Aim, wanted: Labels, split: str, *, as_json: bool
+) -> None:
+    from calibrant.operate import plan_audit
+
+    source = inputs.sources(wanted.pool)[0]
+    refuse_labels(context, inputs)
+    if wanted.figure.lower() != "cost":
+        refuse_typed(context, ["costs"], where="figures without the cost", remedy="add --aim cost")
+    table = None if wanted.costs is None else costs_in(wanted.costs).table
+    draws = aim.draws if typed(context, ["draws"]) else 20
+    with readable(source.path) as path, working("simulating"):
+        pool = Opened.of(context, inputs, source, path, split, names_used=False).pool
+        asked: dict[str, Any] = {"half_width": wanted.half_width, "price": wanted.price, "costs": table}
+        found = plan_audit(pool, aim=wanted.figure, draws=draws, seed=aim.seed, **asked)
+    say(found, as_json=as_json, soft_wrap=True)
+
+
+def _say(found: Plan, aim: Aim, *, assumed: bool) -> None:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("rows", "pass", "fail", "not enough evidence"):
+        table.add_column(heading, justify="right")
+    for point in found.curve:
+        table.add_row(f"{point.rows:,}", *(f"{100 * p:.1f} %" for p in (point.passes, point.fails, point.undecided)))
+    screen = console()
+    screen.print(table)
+    if assumed:
+        screen.print(f"Assumed: accuracy {aim.accuracy:g}.", style="dim")
+    screen.print(str(found), style="bold")

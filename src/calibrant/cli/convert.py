@@ -9,9 +9,8 @@ import typer
 
 from calibrant._core.paths import check_folder, check_target, shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, console, readable, working, writable
+from calibrant.cli._io import STREAM, bar, console, readable, working, writable
 from calibrant.cli._options import FILES, Example, Inputs, Source, at_path
-from calibrant.cli._streamed import bar
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:

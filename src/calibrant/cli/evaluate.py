@@ -1,4 +1,4 @@
-"""``calibrant evaluate``: the panel of each split, or metrics by name; with other bins; on the groups of a column."""
+"""``calibrant evaluate`` and ``compare``: the figures of files, by metric and by group; two models on the same rows."""
 
 from __future__ import annotations
 
@@ -6,36 +6,46 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
+from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import Findings, readable, say_json, say_rows, working
+from calibrant.cli._io import Findings, bar, console, kept_progress, print_json, readable, say_json, say_rows, working
 from calibrant.cli._options import (
+    AsJson,
+    Example,
+    Execution,
     Files,
     Inputs,
     MultiLabel,
+    Rows,
     Source,
+    Streaming,
     among,
     at_path,
     column_names,
-    column_of,
+    parts_of,
     refuse_for_several,
 )
-from calibrant.cli._streamed import Execution, Streaming, measure_streamed
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.data.formats import Named
     from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.evaluate.compare import Comparison
     from calibrant.metrics import Metric, SumMetric
+    from calibrant.report.tables import Row
 
     Data = Predictions | BinaryPairs
 
 
 MOST_GROUPS = 200
+UNCALIBRATED = "none"
+SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 
 complete_metric = among(lambda: _concrete())
@@ -74,7 +84,7 @@ def evaluate(
     given: Files,
     what: Measured,
     streaming: Streaming,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+    as_json: AsJson = False,
     multilabel: MultiLabel = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
@@ -105,46 +115,64 @@ def evaluate(
     found = Findings(notes=[] if fitted is None else [f"after: {in_one_line(fitted)}"])
     for source in given.sources(inputs):
         if execution.streams(source.path):
-            metrics = panel.sums(source.shown)
-            found.rows += measure_streamed(
-                source.path, what.split, execution, fitted, inputs=inputs, metrics=metrics, draws=what.draws
-            )
+            found.rows += _streamed_rows(source, inputs, what, panel, execution, fitted)
             found.notes += [f"{source.shown}: figures alone, since rows are streamed"] if multilabel else []
             continue
         with readable(source.path) as path, working(f"measuring {source.shown}"):
             _measure_file(found, at_path(source, path), inputs, what, panel, fitted, several=multilabel)
     if as_json:
-        say_json(
-            found.rows, fitted=None if fitted is None else describe(fitted), extra=found.plain if multilabel else None
-        )
+        said = None if fitted is None else describe(fitted)
+        say_json(found.rows, fitted=said, extra=found.plain if multilabel else None)
     else:
         say_rows(found.rows, notes=found.notes, labels=found.labels)
 
 
+def _streamed_rows(
+    source: Source, inputs: Inputs, what: Measured, panel: Panel, execution: Execution, calibrator: Any
+) -> Iterator[Row]:
+    """Yield figures over the splits of streamed data, before and after ``calibrator``; stopped, those of metrics go on."""
+    from calibrant.evaluate import panel_of_sums
+    from calibrant.report.model import as_text
+    from calibrant.report.tables import rows_of, rows_of_labels
+    from calibrant.scale import evaluate_multilabel_streamed, evaluate_streamed
+    from calibrant.scale.rows import ParquetRows
+
+    file, states, metrics = shown(source.path), dict.fromkeys((None, calibrator)), panel.sums(source.shown)
+    if execution.several:
+        for fitted in states:
+            sums, _ = evaluate_multilabel_streamed(source.path, calibrator=fitted, **inputs.of_labels)
+            yield from rows_of_labels(panel_of_sums(sums), file=file, split="all", calibrator=as_text(fitted))
+        return
+    for part, path in parts_of(source.path, what.split, execution.context).items():
+        rows = ParquetRows(path)  # once: before and after are of the same version of the files
+        for fitted in states:
+            with bar(f"measuring {shown(path)}") as progress, kept_progress(path, fitted, "evaluate") as checkpoint:
+                figures = evaluate_streamed(
+                    rows, metrics=metrics, calibrator=fitted, checkpoint=checkpoint, executor=execution.runner,
+                    progress=progress, draws=what.draws,
+                )  # fmt: skip
+            yield from rows_of(figures, metrics, file=file, split=part, calibrator=as_text(fitted))
+
+
 def _measure_file(
-    found: Findings,
-    source: Source,
-    inputs: Inputs,
-    what: Measured,
-    panel: Panel,
-    calibrator: Any,
-    *,
-    several: bool,
+    found: Findings, source: Source, inputs: Inputs, what: Measured, panel: Panel, calibrator: Any, *, several: bool
 ) -> None:
     """Add the figures of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
     from calibrant.cli._calibrators import fitted_on, with_logits
-    from calibrant.data.splits import pick_split
+    from calibrant.data.splits import pick_name
     from calibrant.report.model import in_one_line
 
     named = None if several else inputs.named(source)
     splits: Mapping[str, Any] = inputs.several(source) if named is None else inputs.splits_of(named, source)
-    chosen = splits if what.split is None else {what.split: pick_split(splits, what.split, source.shown)}
-    for name, data in chosen.items():
+    # as it was typed → as the file calls it
+    chosen = {name: name for name in splits}
+    if what.split is not None:
+        chosen = {what.split: pick_name(splits, what.split, source.shown)}
+    for name, own in chosen.items():
+        data = splits[own]
         parts: list[tuple[Any, str | None]] = [(data, None)]
         if named is not None and what.by:
-            own = next(key for key, held in splits.items() if held is data)
-            by = column_names(what.by) or []
-            parts += by_column(named, by, split=own, data=data, inputs=inputs, file=source.shown)
+            parts += by_column(Rows(data, named, own, name, source, inputs), column_names(what.by) or [])
         for part, group in parts:
             measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
             measured |= {} if several else {"metrics": panel.metrics_for(part)}
@@ -153,9 +181,8 @@ def _measure_file(
                 after = with_logits(part, file=source.shown, split=name).calibrated_by(calibrator, allow_fit_rows=True)
                 found.measure(after, calibrator=in_one_line(calibrator), **measured)
         if calibrator is not None and fitted_on(data, calibrator):
-            found.notes.append(
-                f"{source.shown}, {name}: the calibrator was fitted on these rows; evaluate it on others."
-            )
+            note = "the calibrator was fitted on these rows; evaluate it on others."
+            found.notes.append(f"{source.shown}, {name}: {note}")
 
 
 @dataclass(frozen=True)
@@ -252,9 +279,7 @@ def parse_metric(text: str) -> Metric:
         raise InputError(f"options of {name} as it takes them", f"{rest!r} ({error})", "see its reference") from error
 
 
-def by_column(
-    named: Named, columns: Sequence[str], *, split: str, data: Data, inputs: Inputs, file: str
-) -> Iterator[tuple[Data, str]]:
+def by_column(rows: Rows, columns: Sequence[str]) -> Iterator[tuple[Data, str]]:
     """Yield (its rows, ``region=EU``) for every value of the ``columns`` beside a split.
 
     Raises:
@@ -264,15 +289,12 @@ def by_column(
     import torch
 
     for column in columns:
-        kept = column_of(named, column, split=split, data=data, inputs=inputs, file=file)
-        text = kept.astype(str)
-        found, codes = np.unique(text, return_inverse=True)
+        found, codes = np.unique(rows.column(column).astype(str), return_inverse=True)
         if len(found) > MOST_GROUPS:
-            raise InputError(
-                f"at most {MOST_GROUPS} groups", f"{len(found)} values of {column!r}", "name a column of few values"
-            )
+            got = f"{len(found)} values of {column!r}"
+            raise InputError(f"at most {MOST_GROUPS} groups", got, "name a column of few values")
         for place, value in enumerate(found.tolist()):
-            yield data[torch.from_numpy(np.flatnonzero(codes == place))], f"{column}={value}"
+            yield rows.data[torch.from_numpy(np.flatnonzero(codes == place))], f"{column}={value}"
 
 
 def _option_of(part: str, name: str) -> tuple[str, Any]:
@@ -317,3 +339,62 @@ def _rebinned(metric: Any, bins: int | None) -> Any:
     if bins is None or not _binned(metric):
         return metric
     return dataclasses.replace(metric, binning=dataclasses.replace(metric.binning, bins=bins))
+
+
+@with_groups
+def compare(
+    inputs: Inputs,
+    a: Annotated[str, typer.Argument(metavar="A", help="Predictions, or with --on a calibrator or 'none'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
+    on: Annotated[str | None, typer.Option(help="Predictions to apply the calibrators A and B to.")] = None,
+    example: Example = None,
+    split: Annotated[str, typer.Option(help="The split to compare on.")] = "test",
+    as_json: AsJson = False,
+) -> None:
+    """Compare B with A on the same rows: differences, intervals, and paired tests.
+
+    Examples:
+
+        calibrant compare resnet.npz densenet.npz
+
+        calibrant compare none c.safetensors --on predictions.npz
+
+        calibrant compare none c.safetensors --example cifar10
+    """
+    from calibrant.evaluate import compare as compare_predictions
+
+    if inputs.logits is not None or (on is not None and example is not None):
+        extra = "--logits" if inputs.logits is not None else "--example beside --on"
+        raise InputError("predictions as A and B, or one file to apply both to", f"{extra}", "leave it out")
+    base = None if on is None and example is None else inputs.sources(on, example, examples=True)[0]
+    with working("comparing"):
+        found = compare_predictions(*(_load(name, on=base, split=split, inputs=inputs) for name in (a, b)))
+    if as_json:
+        print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
+    else:
+        screen = console()
+        screen.print(_table(found))
+        screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
+
+
+def _load(name: str, *, on: Source | None, split: str, inputs: Inputs) -> Predictions | BinaryPairs:
+    if on is not None:
+        return inputs.read(on, split).through(None if name == UNCALIBRATED else name)  # type: ignore[no-any-return]
+    if name == UNCALIBRATED:
+        raise InputError("two files of predictions", f"{name!r} without --on", "add --on PREDICTIONS")
+    return inputs.read(Source(name, shown(name)), split).data
+
+
+def _table(found: Comparison) -> Table:
+    table = Table(title=f"n = {found.n:,}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("metric", overflow="fold")
+    for heading in ("A", "B", "B − A", "interval", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found.rows:
+        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4  # squares of gaps are small
+        cells = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}", "", ""]
+        if row.low is not None and row.high is not None and row.p_value is not None:
+            cells[3] = f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
+            cells[4] = "< 0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
+        table.add_row(row.metric.split("(")[0], *cells)
+    return table

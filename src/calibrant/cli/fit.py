@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import STREAM, Findings, readable, say_evidence, say_json, say_rows, working, writable
+from calibrant.cli._io import (
+    STREAM,
+    Findings,
+    bar,
+    kept_progress,
+    readable,
+    say_evidence,
+    say_json,
+    say_rows,
+    working,
+    writable,
+)
 from calibrant.cli._options import (
+    AsJson,
+    CostsFile,
+    Execution,
     Inputs,
     MultiLabel,
     OneFile,
     Source,
+    Streaming,
     at_path,
     complete_method,
     costs_in,
+    parts_of,
     refuse_for_several,
 )
-from calibrant.cli._streamed import Execution, Streaming, fit_streamed_file, parts_of
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,13 +77,7 @@ class Chosen:
         Literal["argmax", "order"] | None,
         typer.Option(help="With auto: keep the model's decision in every row, or its whole ranking."),
     ] = None
-    costs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CSV",
-            help="With auto: for decisions at these costs, a line for each class, a column for each action.",
-        ),
-    ] = None
+    costs: CostsFile = None
     split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val"
 
     def make(self, method: str, class_names: Sequence[str] = ()) -> Calibrator:
@@ -92,10 +103,10 @@ def fit(
     given: OneFile,
     chosen: Chosen,
     streaming: Streaming,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")] = False,
+    as_json: AsJson = False,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Fit a calibrator on the validation split and print its effect there.
+    """Fit a calibrator on the validation split and print its effect there; with --costs the automatic one for decisions.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. The automatic choice
     compares its candidates on a random sample if there are many rows, and fits the chosen one on all rows.
@@ -164,6 +175,32 @@ def _fit_streamed(
         fitted = fit_streamed_file(place, made, execution)
         fitted.save(path)
     _say(fitted, Findings(), output=output, split=part, as_json=as_json)
+
+
+def fit_streamed_file(path: Path, calibrator: Calibrator, execution: Execution) -> Calibrator:
+    """Fit a calibrator on streamed rows.
+
+    Stopped and started again, it goes on.
+
+    Raises:
+        InputError: For a method that cannot be fitted by sums, or that goes by features where there are none.
+    """
+    from calibrant._core.check import refuse
+    from calibrant.data.record import is_beside
+    from calibrant.scale import fit_streamed
+    from calibrant.scale.rows import ParquetRows
+
+    name = shown(path)
+    if calibrator.needs_features and not any(map(is_beside, ParquetRows(path).beside or ())):
+        raise refuse("features to calibrate by", f"none in {name}", "name the columns feature:NAME")
+    with bar(f"fitting {name}") as progress, kept_progress(path, None, f"fit {calibrator!r}") as checkpoint:
+        return fit_streamed(
+            calibrator,
+            path,
+            executor=execution.runner,
+            checkpoint=checkpoint,
+            progress=lambda begun, done, total: progress(done, total, f"fitting {name}, pass {begun}"),
+        )
 
 
 def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:

@@ -11,29 +11,32 @@ import typer
 
 from calibrant._core.paths import shown
 from calibrant.cli._application import with_groups
-from calibrant.cli._io import console, readable, working, writable
+from calibrant.cli._io import bar, console, kept_progress, readable, working, writable
 from calibrant.cli._options import (
+    CostsFile,
+    Execution,
     Files,
     Fitting,
     Inputs,
     MultiLabel,
     Page,
+    Rows,
     Source,
+    Streaming,
     at_path,
     column_names,
-    column_of,
     costs_in,
+    parts_of,
     read_names,
     refuse_for_several,
     refuse_typed,
+    split_places,
 )
-from calibrant.cli._streamed import Execution, Streaming, bar, fit_streamed_file, kept_progress, parts_of, split_places
+from calibrant.cli.fit import fit_streamed_file
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
-    from calibrant._core.files import Array
-    from calibrant.data.formats import Named
-    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.data.predictions import Predictions
     from calibrant.operate.decide import Costs
     from calibrant.report import Model, Table
     from calibrant.report.labels import LabelReport
@@ -49,12 +52,7 @@ NONE = "none"
 class Extras:
     """Further sections of the report: decisions and groups."""
 
-    costs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CSV", help="Also: decisions at these costs, a line for each class, a column for each action."
-        ),
-    ] = None
+    costs: CostsFile = None
     error_limit: Annotated[
         float | None,
         typer.Option(
@@ -87,7 +85,7 @@ def report(
     streaming: Streaming,
     multilabel: MultiLabel = False,
 ) -> None:
-    """Write a report on one or many models: before and after calibration, in figures and words.
+    """Write a report on one or many models: before and after calibration, in figures and words; with --costs on decisions, too.
 
     A folder of Parquet files is streamed: any number of rows, in bounded memory, resumed when stopped. With folders
     test/ and val/ in it a calibrator is chosen and fitted on val and evaluated on test.
@@ -231,7 +229,8 @@ def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
     if names is None and data.inputs.label and is_event(before):  # of numbers, not of names
         names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1")
     made |= {"class_names": names, "argument": _argument(data, names_matched=bool(named.matched))}
-    made["by"] = data.columns and _columns(data, named, own, before)
+    rows = Rows(before, named, own, data.fitting.split, data.source, data.inputs)
+    made["by"] = data.columns and {name: rows.column(name) for name in data.columns}
     if calibrator is None:
         return Model(Path(file).stem, before, **made)
     reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(data, splits, raw)
@@ -246,12 +245,6 @@ def _argument(data: Data, *, names_matched: bool) -> str:
     if names_matched or not data.inputs.class_names:
         return data.source.argument
     return data.source.argument.replace(data.inputs.words, replace(data.inputs, class_names=None).words).strip()
-
-
-def _columns(data: Data, named: Named, own: str, before: Predictions | BinaryPairs) -> dict[str, Array]:
-    """Return the columns of ``--by`` beside the rows that are evaluated, of the split ``own``."""
-    place: dict[str, Any] = {"split": own, "data": before, "inputs": data.inputs, "file": data.source.shown}
-    return {name: column_of(named, name, **place) for name in data.columns or ()}
 
 
 def _through_temperature(data: Data, splits: Splits, raw: Predictions) -> Predictions | None:

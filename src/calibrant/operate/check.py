@@ -1,8 +1,10 @@
-"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by finite-sample confidence bounds."""
+"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by finite-sample confidence bounds; limits in a file."""
 
 import math
+import os
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -11,12 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.arguments import check_mapping
-from calibrant._core.check import as_array, check_number, refuse
+from calibrant._core.check import as_array, check_kind, check_number, check_sequence, check_text, refuse, shown
 from calibrant._core.constraints import checked
+from calibrant._core.files import read_text
 from calibrant._core.notebook import to_html
+from calibrant._core.paths import as_path
+from calibrant._core.paths import shown as printed
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, need_predictions, need_rows
-from calibrant.errors import InputError, Remedy
+from calibrant.errors import FileFormatError, InputError, Remedy
 from calibrant.evaluate.cost_calibration import decided_costs
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, Metric
 from calibrant.operate.bounds import Moments, calibration_ends, mean_ends, share_ends
@@ -24,8 +29,7 @@ from calibrant.operate.rows import need_classes, need_independent
 from calibrant.rows import RowSource
 from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 
-__all__ = ["Check", "Line", "check"]
-
+__all__ = ["Check", "Line", "Policy", "check"]
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Kind = Literal["maximum", "minimum", "no_worse"]
 
@@ -245,7 +249,31 @@ def check(
     References:
         Fan, Grama & Liu 2015, lemma 4.1; Clopper & Pearson 1934; Hoeffding 1956.
     """
-    given: dict[Kind, Mapping[str, float] | None] = {"maximum": maximum, "minimum": minimum, "no_worse": no_worse}
+    requested = _requested({"maximum": maximum, "minimum": minimum, "no_worse": no_worse})
+    columns = _checked_rows(predictions, baseline, features, costs, requested)
+    alpha = min(DIRECTION, TOGETHER / len(requested))
+    wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
+    # one path: sums of chunks are added, and in memory the rows are a single chunk
+    streamed = isinstance(predictions, RowSource)
+    sums = predictions.fold(_of_stream, _joined, *wanted) if streamed else _chunk_sums(predictions, *wanted)
+    lines = []
+    for kind, name, limit in requested:
+        note = ""
+        if kind == "no_worse":
+            found, note = _change(name, predictions, baseline, alpha=alpha)
+        elif name.startswith(WORST):
+            groups = [key for key in sums if key[2] == name]
+            groups.sort(key=lambda key: (list(columns).index(key[0]), key[1]))
+            named = {f"{column} = {value}": sums[column, value, name] for column, value, _ in groups}
+            found, note = _worst(name.removeprefix(WORST), named, alpha=alpha)
+        else:
+            found = bounded(name, sums["", "", name], alpha=alpha)
+        lines.append(_decided(kind, name, limit, found, note))
+    return Check(tuple(lines), alpha)
+
+
+def _requested(given: Mapping[Kind, Mapping[str, float] | None]) -> list[tuple[Kind, str, float]]:
+    """Return the kind, the metric and the value of each limit; at least one."""
     requested = [
         (kind, name, _check_limit(kind, name, limit))
         for kind, limits in given.items()
@@ -254,44 +282,33 @@ def check(
     if not requested:
         remedy = "pass for example maximum={'ece': 0.03} (in the shell: --max ece=0.03)"
         raise refuse("at least one limit", "none", remedy)
-    stream = predictions if isinstance(predictions, RowSource) else None
+    return requested
+
+
+def _checked_rows(
+    predictions: Data | RowSource,
+    baseline: Data | None,
+    features: Any,
+    costs: Any,
+    requested: Sequence[tuple[Kind, str, float]],
+) -> Any:
+    """Refuse rows that are not independent, and what a limit needs without it; return the columns of the worst groups."""
+    names, streamed = [name for _, name, _ in requested], isinstance(predictions, RowSource)
+    no_worse = any(kind == "no_worse" for kind, _, _ in requested)
     for data, name in ((predictions, "predictions"), (baseline, "baseline")):
         if data is not None and not isinstance(data, RowSource):
             need_independent(data, name=name)
-    if stream is not None and no_worse:
+    if streamed and no_worse:
         raise refuse("rows in memory beside a baseline, with which each is compared", "a source of rows", _NO_WORSE)
-    columns: Any = (
-        features or () if stream is not None else check_mapping(features, name="features", example="{'column': values}")
-    )
-    names = [name for _, name, _ in requested]
-    of_groups = any(name.startswith(WORST) for name in names)
+    columns = features or () if streamed else check_mapping(features, name="features", example="{'column': values}")
     for passed, needed, (without, alone) in (
-        (baseline is not None, bool(no_worse), _BASELINE),
-        (bool(columns), of_groups, _FEATURES),
+        (baseline is not None, no_worse, _BASELINE),
+        (bool(columns), any(name.startswith(WORST) for name in names), _FEATURES),
         (costs is not None, COST_GAP in names, _COSTS),
     ):
         if passed != needed:
             raise refuse(*(without if needed else alone))
-    alpha = min(DIRECTION, TOGETHER / len(requested))
-    wanted = (tuple(dict.fromkeys(name for kind, name, _ in requested if kind != "no_worse")), columns, costs)
-    # in memory the rows are a single chunk
-    sums = _chunk_sums(predictions, *wanted) if stream is None else stream.fold(_of_stream, _joined, *wanted)
-    lines = []
-    for kind, name, limit in requested:
-        note = ""
-        if kind == "no_worse" and baseline is not None:
-            assert not isinstance(predictions, RowSource)  # refused above
-            found, note = _change(name, predictions, baseline, alpha=alpha)
-        elif name.startswith(WORST):
-            groups = sorted(
-                (key for key in sums if key[2] == name), key=lambda key: (list(columns).index(key[0]), key[1])
-            )
-            named = {f"{column} = {value}": sums[column, value, name] for column, value, _ in groups}
-            found, note = _worst(name.removeprefix(WORST), named, alpha=alpha)
-        else:
-            found = bounded(name, sums["", "", name], alpha=alpha)
-        lines.append(_decided(kind, name, limit, found, note))
-    return Check(tuple(lines), alpha)
+    return columns
 
 
 def _chunk_sums(data: Any, names: Sequence[str], columns: Mapping[str, Any], costs: Any) -> dict[Any, GateSums]:
@@ -321,7 +338,7 @@ def _joined(one: dict[Any, GateSums], other: dict[Any, GateSums]) -> dict[Any, G
     return one | {key: one[key] + sums if key in one else sums for key, sums in other.items()}
 
 
-def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> tuple[Bounded, str]:
+def _change(metric: str, data: Any, baseline: Any, *, alpha: float) -> tuple[Bounded, str]:
     """Return how much worse the metric is than the baseline's, with a remark on how they are compared."""
     paired = same_rows(data, baseline)
     found = change(metric, data, baseline, paired=paired, alpha=alpha)
@@ -388,9 +405,7 @@ def same_rows(a: Data, b: Data) -> bool:
     """Return whether ``a`` and ``b`` may be of the same rows: equally many, with the same labels in the same order."""
     if len(a) != len(b) or type(a) is not type(b):
         return False
-    if a.labels is None or b.labels is None:
-        return False
-    return torch.equal(a.labels.cpu(), b.labels.cpu())
+    return a.labels is not None and b.labels is not None and torch.equal(a.labels.cpu(), b.labels.cpu())
 
 
 def _check_limit(kind: Kind, name: str, limit: float) -> float:
@@ -514,3 +529,110 @@ def _centre(moments: Moments) -> float:
     n = moments.count.sum()
     variance = np.maximum(moments.squares - moments.total**2 / np.maximum(moments.count, 1), 0)
     return float(np.sqrt(np.maximum(moments.total**2 - variance, 0)).sum() / n)
+
+
+_TABLES = ("maximum", "minimum", "no_worse")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits of a gate.
+
+    Args:
+        maximum: Metric → largest value allowed.
+        minimum: Metric → smallest value allowed.
+        no_worse: Metric → largest deterioration allowed against the baseline.
+        by: Columns for the worst-group metrics.
+
+    Examples:
+        >>> Policy.from_text("[maximum]\\nece = 0.03").maximum
+        {'ece': 0.03}
+    """
+
+    maximum: dict[str, float] = field(default_factory=dict)
+    minimum: dict[str, float] = field(default_factory=dict)
+    no_worse: dict[str, float] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for table in _TABLES:
+            _check_table(table, getattr(self, table), name="the policy")
+        for column in check_sequence(self.by, name="by"):
+            check_text(column, name="each of by")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Policy":
+        """Read a policy file.
+
+        Args:
+            path: A TOML file.
+
+        Raises:
+            FileFormatError: If it cannot be read.
+            InputError: If it contains anything but limits.
+        """
+        place = as_path(path)
+        return cls.from_text(read_text(place), name=printed(place))
+
+    @classmethod
+    def from_text(cls, text: str, *, name: str = "the policy") -> "Policy":
+        """Read a policy from TOML ``text``, called ``name`` in messages."""
+        check_text(name, name="name")
+        try:
+            found = tomllib.loads(check_text(text, name="a policy"))
+        except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
+            raise FileFormatError(f"TOML in {name}", f"{error}", "correct it (a number is 0.03, not .03)") from error
+        unknown = sorted(set(found) - {*_TABLES, "by"})
+        if unknown:
+            tables = ", ".join(f"[{table}]" for table in _TABLES)
+            raise refuse(f"the tables {tables} and by in {name}", repr(unknown[0]), "rename or remove it")
+        by = found.pop("by", [])
+        by = [by] if isinstance(by, str) else by
+        if not isinstance(by, list) or not all(isinstance(column, str) for column in by):
+            raise refuse(f"by in {name} as names of columns", repr(by), 'write by = ["column"]')
+        limits = {table: _check_table(table, found.get(table, {}), name=name) for table in _TABLES}
+        if not any(limits.values()):
+            raise refuse(f"at least one limit in {name}", "none", "write for example [maximum] and below it ece = 0.03")
+        return cls(limits["maximum"], limits["minimum"], limits["no_worse"], tuple(by))
+
+    def updated(self, other: "Policy") -> "Policy":
+        """Return these limits with those of ``other`` added; where both limit a metric, ``other`` wins."""
+        check_kind(other, Policy, name="other", remedy="make it with Policy.from_file or Policy(maximum={'ece': 0.03})")
+        return Policy(
+            self.maximum | other.maximum,
+            self.minimum | other.minimum,
+            self.no_worse | other.no_worse,
+            tuple(dict.fromkeys(self.by + other.by)),
+        )
+
+
+def read_limits(texts: Sequence[str], *, option: str) -> dict[str, float]:
+    """Return {metric: number} from the texts "metric=number" passed to ``option``.
+
+    Raises:
+        InputError: If a text has another form, or a metric has two limits.
+    """
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        if name.strip() in limits:
+            raise InputError(f"one {option} of {name.strip()}", "two", "keep one of them")
+        try:
+            limits[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip() or not math.isfinite(limits[name.strip()]):
+            raise InputError(f"{option} METRIC=NUMBER", f"{text!r}", f"write for example {option} ece=0.03")
+    return limits
+
+
+def _check_table(table: str, limits: Any, *, name: str) -> dict[str, float]:
+    if not isinstance(limits, Mapping):
+        raise refuse(f"[{table}] in {name} as a table", shown(limits), f"write [{table}] and below it metric = number")
+    for metric, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            raise refuse(
+                f"{metric} under [{table}] in {name} as a number", shown(limit), "write for example ece = 0.03"
+            )
+        check_number(limit, name=f"{metric} under [{table}] in {name}")
+    return dict(limits)

@@ -129,36 +129,25 @@ def measure(
         if not isinstance(metric, Metric):
             raise refuse("metrics of calibrant.metrics", shown(metric), "pass instances such as ECE()")
     measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
-    return [
-        Row(
-            file,
-            split,
-            calibrator,
-            **asdict(figures),
-            label=label_of(metric),
-            percent=in_percent(metric),
-            group=group,
-        )
-        for metric, figures in zip(chosen, measured, strict=True)
-    ]
+    return rows_of(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
 
 
-def rows_of_labels(figures: Sequence[MultiLabelRow], *, file: str, split: str, calibrator: str | None) -> list[Row]:
-    """Return figures over several labels as rows."""
+def rows_of(figures: Sequence[Any], metrics: Sequence[Metric], **place: Any) -> list[Row]:
+    """Return a row of each figure of a panel, or of streamed rows, at a ``place``: file, split, calibrator and group."""
+    pairs = zip(figures, metrics, strict=True)
+    return [Row(**place, **asdict(one), label=label_of(metric), percent=in_percent(metric)) for one, metric in pairs]
+
+
+def rows_of_labels(figures: Sequence[MultiLabelRow], **place: Any) -> list[Row]:
+    """Return figures over several labels as rows at a ``place``: file, split and calibrator."""
+    kept = ("metric", "value", "low", "high", "n", "null_mean")
     return [
         Row(
-            file,
-            split,
-            calibrator,
-            x.metric,
-            x.value,
-            x.low,
-            x.high,
-            None,
-            x.n,
-            x.metric,
-            False,
-            x.null_mean,
+            **place,
+            **{name: getattr(x, name) for name in kept},
+            null_high=None,
+            label=x.metric,
+            percent=False,
             of_labels=x,
         )
         for x in figures

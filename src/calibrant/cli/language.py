@@ -1,0 +1,348 @@
+"""``calibrant ingest`` and ``judge``: a language model's log as predictions, and a judge's scores corrected by human labels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from calibrant._core.paths import check_source, check_target, same_file, shown
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import console, say, working
+from calibrant.cli._options import AsJson, column_names, refuse_typed
+from calibrant.errors import InputError
+
+if TYPE_CHECKING:
+    from calibrant.data.predictions import Predictions
+    from calibrant.language import Log
+    from calibrant.language.judged import Judged
+
+
+# the options that have an effect, by the program that wrote the log and by what its answers are read as
+OF_FORMAT = {
+    "openai": ("skip_failed",),
+    "vllm": ("skip_failed",),
+    "lm-eval": ("filter_name", "model"),
+    "inspect": ("scorer", "least"),
+    "uqlm": ("scorer",),
+    "lm-polygraph": ("scorer",),
+}
+OF_KIND = {
+    "choices": ("options", "normalize", "missing"),
+    "sequences": ("score",),
+    "yes-no": ("missing",),
+    "rating": ("low", "high", "missing"),
+    "pairwise": ("options", "swapped", "missing"),
+    "verbalized": ("scale",),
+    "sampled": (),
+    "scored": (),
+}
+Format = Literal["openai", "vllm", "lm-eval", "inspect", "uqlm", "lm-polygraph"]
+Kind = Literal["choices", "sequences", "yes-no", "rating", "pairwise", "verbalized", "sampled", "scored"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program that wrote the log, and which of what it holds is read."""
+
+    source: Annotated[Format | None, typer.Option("--from", help="The program that wrote the log.")] = None
+    skip_failed: Annotated[bool, typer.Option("--skip-failed", help="Leave out failed requests of a batch.")] = False
+    filter_name: Annotated[
+        str | None, typer.Option("--filter", help="The harness's filter whose answers are read.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="The model's name, which the harness's log does not hold.")] = None
+    scorer: Annotated[
+        str | None, typer.Option(help="Inspect's scorer that says what is right, or whose score is taken.")
+    ] = None
+    least: Annotated[float | None, typer.Option(help="Inspect's score from which on an answer is right.")] = None
+
+    def read(self, path: str | os.PathLike[str]) -> Log:
+        """Return the log in a file of this format."""
+        from calibrant import language
+
+        if self.source == "lm-eval":
+            return language.read_lm_eval(path, filter=self.filter_name, model=self.model or "unknown")
+        if self.source == "inspect":
+            return language.read_inspect(path, scorer=self.scorer, least=self.least)
+        if self.source == "uqlm":
+            return language.read_uqlm(path)
+        if self.source == "lm-polygraph":
+            return language.read_lm_polygraph(path)
+        return language.read_openai(path, skip_failed=self.skip_failed)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the answers are, and how they become predictions."""
+
+    kind: Annotated[Kind, typer.Option("--as", help="What its answers are.")] = "choices"
+    options: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="A,B,C or 'positive=positive|pos,negative=negative|neg'.")
+    ] = None
+    normalize: Annotated[
+        Literal["none", "characters", "bytes"], typer.Option(help="Divide scored options by their length.")
+    ] = "none"
+    missing: Annotated[
+        Literal["refuse", "bound", "drop"], typer.Option(help="For options not among the top tokens.")
+    ] = "refuse"
+    score: Annotated[Literal["mean", "sum"], typer.Option(help="Of a sequence's log-probabilities.")] = "mean"
+    low: Annotated[int, typer.Option(help="A rating's lowest level.")] = 1
+    high: Annotated[int, typer.Option(help="A rating's highest level.")] = 5
+    swapped: Annotated[str | None, typer.Option(metavar="LOG", help="The judge's answers in the other order.")] = None
+    scale: Annotated[int | None, typer.Option(help="What stated whole numbers are out of, such as 100.")] = None
+
+
+def refuse_without_effect(context: typer.Context, source: str | None, kind: str) -> None:
+    """Refuse options that another format or another kind of answer has, and a log of no format.
+
+    Raises:
+        InputError: If there are such.
+    """
+    if source is None:
+        raise InputError("the program that wrote the log", "none", f"add --from {', '.join(OF_FORMAT)}: one of them")
+    for chosen, owners, what in ((source, OF_FORMAT, "--from"), (kind, OF_KIND, "--as")):
+        others = {name for names in owners.values() for name in names} - set(owners[chosen])
+        refuse_typed(context, sorted(others), where=f"{what} {chosen}")
+
+
+def maker_of(program: Program, answers: Answers, labels: Any) -> Callable[[Log], Predictions]:
+    """Return what makes predictions of a log."""
+    from calibrant import language
+
+    kind = answers.kind
+    settings = asdict(answers) | {
+        "options": None if answers.options is None else _spellings(answers.options),
+        "swapped": None if answers.swapped is None else program.read(answers.swapped),
+    }
+    own = {name: settings[name] for name in OF_KIND[kind]} | ({"scorer": program.scorer} if kind == "scored" else {})
+    if kind == "pairwise":
+        own = {name: value for name, value in own.items() if value is not None}
+        other = own.pop("swapped", None)
+        return lambda log: language.pairwise(
+            log, None if other is None else _same_ids(other, log), labels=labels, **own
+        )
+    make: Callable[..., Predictions] = getattr(language, kind.replace("-", "_"))
+    return lambda log: make(log, labels=labels, **own)
+
+
+def _same_ids(other: Log, log: Log) -> Log:
+    """Return the answers of ``other`` that ``log`` has too, so that a split has both orders of its questions."""
+    wanted = set(log.ids)
+    return other[[row for row, name in enumerate(other.ids) if name in wanted]] if len(log) < len(other) else other
+
+
+def _spellings(text: str) -> dict[str, list[str]]:
+    """Return option → spellings of "A,B" or "positive=positive|pos,negative=neg"."""
+    made: dict[str, list[str]] = {}
+    for part in text.split(","):
+        name, _, spelled = part.partition("=")
+        if not name.strip() or name.strip() in made:
+            raise InputError("distinct names with commas between them for --options", f"{text!r}", "write A,B,C,D")
+        made[name.strip()] = spelled.split("|") if spelled else [name]
+    return made
+
+
+SUFFIXES = (".npz", ".safetensors", ".parquet")
+
+
+@with_groups
+def ingest(
+    context: typer.Context,
+    log: Annotated[str, typer.Argument(help="The log: .jsonl, or .json of Inspect.")],
+    output: Annotated[str, typer.Argument(metavar="OUT", help=f"Predictions: {', '.join(SUFFIXES)}.")],
+    program: Program,
+    answers: Answers,
+    labels: Annotated[str | None, typer.Option(metavar="FILE", help="A table with the columns id and label.")] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Share of questions for the split test, by their ids; the rest is val.")
+    ] = None,
+) -> None:
+    """Write a language model's logged answers as predictions, which every other command reads.
+
+    Choices and pairs become predictions over the options; sequences, judges' verdicts and stated confidences become the
+    probability of being right (class 1). Without --labels the log's own targets and scores are the labels.
+
+    Examples:
+
+        calibrant ingest answers.jsonl answers.npz --from openai --options A,B,C,D --labels labels.csv --test .5
+
+        calibrant ingest samples_arc_easy_2026-01-01T00-00-00.jsonl arc.npz --from lm-eval --normalize bytes
+
+        calibrant ingest log.json right.npz --from inspect --as sequences --scorer match
+    """
+    from calibrant import language
+    from calibrant.data.splits import UNNAMED, save_predictions
+
+    refuse_without_effect(context, program.source, answers.kind)
+    _check_inputs(log, labels=labels, swapped=answers.swapped)
+    _check_output(output, [place for place in (log, labels, answers.swapped) if place is not None], test)
+    make = maker_of(program, answers, None if labels is None else language.read_labels(labels))
+    whole = program.read(log)
+    parts = {UNNAMED: whole} if test is None else _divided(whole, test)
+    splits = {name: make(part) for name, part in parts.items()}
+    if len({data.classes for data in splits.values()}) > 1:
+        got = [data.classes for data in splits.values()]
+        raise InputError("as many options in val as in test", f"{got}", "leave --test out")
+    save_predictions(output, splits)
+    said = _summary_of(splits) + ("; failed requests left out" if program.skip_failed else "")
+    console(err=True).print(f"{shown(log)} written to {shown(output)}: {said}", style="dim")
+
+
+def _check_inputs(log: str, *, labels: str | None, swapped: str | None) -> None:
+    """Refuse what is no file, and the log itself in the place of the other order's."""
+    for place in (log, labels, swapped):
+        if place is not None:
+            check_source(place)
+    if swapped is not None and same_file(swapped, log):
+        raise InputError(
+            "the judge's answers in the other order for --swapped",
+            f"the log itself, {shown(swapped)}",
+            "name the log of the other order, or leave --swapped out",
+        )
+
+
+def _check_output(output: str, inputs: list[str], test: float | None) -> None:
+    """Refuse a place that cannot be written, or not with these splits, before any work is done."""
+    from calibrant._core.check import check_number
+
+    if Path(output).suffix not in SUFFIXES:
+        raise InputError(
+            f"OUT to end in {', '.join(SUFFIXES)}", f"{shown(output)}", "name it so, and use convert for more formats"
+        )
+    check_target(output, inputs=inputs)
+    if test is not None:
+        check_number(test, name="--test", low=0, high=1, open_low=True, open_high=True)
+        if output.endswith(".parquet"):
+            raise InputError(".npz or .safetensors for two splits", ".parquet", "name it so, or leave --test out")
+
+
+def _divided(log: Log, share: float) -> dict[str, Log]:
+    """Return the splits val and test, by a hash of each question, so that a longer log keeps the places of the answers it had."""
+
+    def in_test(name: str) -> bool:
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") < share * 2**64
+
+    chosen = [in_test(one.id if one.question is None else one.question) for one in log]
+    if len(set(chosen)) < 2:
+        raise InputError(
+            "questions for val and test", f"{len(log)} that fall in one", "choose another --test, or leave it out"
+        )
+    return {name: log[[row for row, one in enumerate(chosen) if one == (name == "test")]] for name in ("val", "test")}
+
+
+def _summary_of(splits: Mapping[str, Predictions]) -> str:
+    import torch
+
+    from calibrant.data.splits import UNNAMED
+
+    parts = []
+    for name, data in splits.items():
+        words = f"{'' if name == UNNAMED else name + ' '}{len(data):,} rows of {data.classes} classes"
+        words += "" if data.labels is not None else ", no labels"
+        if data.features is not None and "other_mass" in data.features:
+            other, bounded = (torch.as_tensor(data.features[column]) for column in ("other_mass", "bounded"))
+            words += (
+                f", {float(other.mean()):.1%} of the probability on other tokens (at most {float(other.max()):.1%})"
+            )
+            if rows := int((bounded > 0).sum()):
+                words += f", {rows:,} rows with an option at its bound"
+        parts.append(words)
+    return "; ".join(parts)
+
+
+OF_JUDGES = ("yes-no", "rating", "pairwise", "verbalized", "scored")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the judge's rows are, and which questions are asked of them."""
+
+    scores: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A table's column of scores; repeat for several judges.")
+    ] = None
+    ratings: Annotated[
+        str | None, typer.Option("--ratings", metavar="LOW-HIGH", help="Scores and labels are ratings: 1-5.")
+    ] = None
+    about: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="id with system, or first and second, and columns for --by.")
+    ] = None
+    by: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMNS", help="The judge's bias by these columns, such as length.")
+    ] = None
+    target: Annotated[
+        Literal["rows", "population"], typer.Option(help="Of the rows of the log, or of questions like them.")
+    ] = "rows"
+
+
+@with_groups
+def judge(
+    context: typer.Context,
+    log: Annotated[str, typer.Argument(help="A judge's log (with --from), or a table: id, system, score.")],
+    program: Program,
+    answers: Answers,
+    asked: Asked,
+    human: Annotated[str, typer.Option(metavar="LABELS", help="A table with the columns id and label.")],
+    as_json: AsJson = False,
+) -> None:
+    """Correct a judge's scores of systems by a few human labels: scores and ranking with intervals, and the judge's own bias.
+
+    Label rows drawn by chance. A row with several labels has several annotators. A table of comparisons has the columns first and
+    second; swapped is the judge's verdict with the answers in the other order.
+
+    Examples:
+
+        calibrant judge judged.csv --human labels.csv --by length
+
+        calibrant judge judge.jsonl --from openai --as yes-no --about systems.csv --human labels.csv --json
+    """
+    from calibrant.language import judge_audit
+
+    with working("correcting"):
+        judged = _judged(context, log, program, answers, asked)
+        labels, inclusion = judged.human(human)
+        columns = {name: judged.column(name) for name in column_names(asked.by) or []}
+        found = judge_audit(
+            judged.judge, labels, systems=judged.systems, inclusion=inclusion, questions=judged.questions, by=columns,
+            swapped=judged.swapped, target=asked.target,
+        )  # fmt: skip
+    say(found, as_json=as_json, soft_wrap=True)
+
+
+def _judged(context: typer.Context, log: str, program: Program, answers: Answers, asked: Asked) -> Judged:
+    from calibrant.language import read_judged
+    from calibrant.language.judged import Judged
+
+    if program.source is None:
+        others = {name for names in (*OF_FORMAT.values(), *OF_KIND.values()) for name in names} | {"kind"}
+        refuse_typed(context, sorted(others), where="a table", remedy="add --from, the program that wrote the log")
+        judged = read_judged(log, scores=asked.scores or ("score",), scale=_scale(asked.ratings))
+        return judged if asked.about is None else judged.with_columns(asked.about).samples_merged()
+    refuse_typed(context, ["scores"], where=f"--from {program.source}")
+    refuse_without_effect(context, program.source, answers.kind)
+    if answers.kind not in OF_JUDGES:
+        raise InputError(
+            f"a judge's answers as {', '.join(OF_JUDGES)}", f"--as {answers.kind}", "name one of these with --as"
+        )
+    if answers.missing == "drop":
+        raise InputError("every row of the judge", "--missing drop", "write --missing bound")
+    whole = program.read(log)
+    judged = Judged.of_log(whole, maker_of(program, answers, None)(whole), compared=answers.kind == "pairwise")
+    return (judged if asked.about is None else judged.with_columns(asked.about)).samples_merged()
+
+
+def _scale(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        ends = 1.0, 0.0
+    if ends[0] >= ends[1]:
+        raise InputError("--ratings as LOW-HIGH", repr(text), "write --ratings 1-5")
+    return ends

@@ -1,0 +1,501 @@
+"""``calibrant check``, ``decide``, ``estimate`` and ``watch``: a gate, a rule, estimates without labels, an alarm over time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+import calibrant
+from calibrant._core.paths import atomic_write, check_suffix, shown
+from calibrant.cli._application import with_groups
+from calibrant.cli._io import check_outputs, console, print_json, print_table, say, working
+from calibrant.cli._options import (
+    AsJson,
+    Before,
+    CostsFile,
+    Execution,
+    Inputs,
+    OneSplit,
+    Rows,
+    Source,
+    Through,
+    column_names,
+    costs_in,
+    refuse_typed,
+)
+from calibrant.errors import InputError, LeakError
+
+if TYPE_CHECKING:
+    from calibrant.data.predictions import BinaryPairs, Predictions
+    from calibrant.operate import Monitor
+    from calibrant.operate.check import Check, Policy
+    from calibrant.operate.decide import Costs
+
+
+CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}
+NONE_QUALIFIES = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is to be kept: limits by name, those of a policy file, and no worse than a baseline."""
+
+    maximum: Annotated[
+        list[str] | None,
+        typer.Option("--max", metavar="METRIC=NUMBER", help="Largest value: ece, brier, error, worst-group-ece …"),
+    ] = None
+    minimum: Annotated[
+        list[str] | None,
+        typer.Option("--min", metavar="METRIC=NUMBER", help="Smallest value: accuracy, worst-group-accuracy."),
+    ] = None
+    no_worse: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC=NUMBER", help="By how much it may be worse than --baseline: nll, brier …"),
+    ] = None
+    baseline: Annotated[str | None, typer.Option(metavar="FILE", help="Predictions of the model before.")] = None
+    policy: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Limits in TOML: [maximum], [minimum], [no_worse], by.")
+    ] = None
+    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="Groups for the worst-group metrics.")] = None
+    costs: CostsFile = None
+
+    def read(self, context: typer.Context) -> Policy:
+        """Return the limits of the options over those of the policy file; a baseline that none of them needs is refused."""
+        from calibrant.operate.check import Policy, read_limits
+
+        limits = Policy(
+            read_limits(self.maximum or [], option="--max"),
+            read_limits(self.minimum or [], option="--min"),
+            read_limits(self.no_worse or [], option="--no-worse"),
+            tuple(column_names(self.by) or []),
+        )
+        limits = limits if self.policy is None else Policy.from_file(self.policy).updated(limits)
+        if not limits.no_worse:
+            refuse_typed(context, ["baseline"], where="limits without one of --no-worse")
+        return limits
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How the verdict is reported: exit code, files and JSON."""
+
+    inconclusive: Annotated[
+        Literal["pass", "fail"] | None,
+        typer.Option(help="Exit code for too little evidence: as a pass (0) or a failure (1); 3 if left out."),
+    ] = None
+    junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML here.")] = None
+    markdown: Annotated[Path | None, typer.Option(help="Also write Markdown here, for a pull request.")] = None
+    as_json: AsJson = False
+
+    def report(self, found: Check) -> NoReturn:
+        """Print the verdict, write the files and what GitHub Actions shows, and leave with the verdict's exit code."""
+        from calibrant.operate.formats import annotations, to_junit, to_markdown
+
+        if self.as_json:
+            print_json(found.plain())
+        else:
+            _say_lines(found)
+        junit = to_junit(found, strict=self.inconclusive == "fail")
+        _write({self.junit: junit, self.markdown: to_markdown(found)})
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with open(summary, "a", encoding="utf-8") as out:
+                out.write(to_markdown(found))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in annotations(found):
+                typer.echo(line, err=True)
+        undecided = found.verdict == "not enough evidence" and self.inconclusive is not None
+        raise typer.Exit(CODES[str(self.inconclusive) if undecided else found.verdict])
+
+
+def _write(texts: Mapping[Path | None, str]) -> None:
+    """Write each text to its file, but for those of no file."""
+    for path, text in texts.items():
+        if path is not None:
+            with atomic_write(path) as out:
+                out.write(text.encode())
+
+
+def _say_lines(found: Check) -> None:
+    screen = console()
+    rows = [
+        (line.name, line.verdict, f"{line.value:.4f}", f"{line.low:.4f} … {line.high:.4f}", f"{line.n:,}")
+        for line in found.lines
+    ]
+    print_table(screen, ("limit", "verdict", "value", "between", "n"), rows, left=2)
+    for line in found.lines:
+        if line.verdict == "not enough evidence" or line.note:
+            screen.print(str(line), style="dim")
+    screen.print(found.verdict, style="bold")
+
+
+@with_groups
+def check(context: typer.Context, inputs: Inputs, given: Limits, gate: Gate, on: OneSplit) -> None:
+    """Check limits on metrics: each is met, violated, or undecided because there are too few rows.
+
+    Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error. In GitHub Actions the command also
+    annotates the run and extends the step summary.
+
+    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory.
+
+    Examples:
+
+        calibrant check predictions.npz --max ece=.03 --min accuracy=.9
+
+        calibrant check predictions.npz --costs costs.csv --max cost-gap=.05
+
+        calibrant check new.npz --baseline old.npz --no-worse nll=.005 --policy policy.toml --junit gate.xml
+    """
+    from calibrant.operate import check as check_limits
+
+    limits = given.read(context)
+    costs = None if given.costs is None else costs_in(given.costs)
+    read = [on.file, given.baseline, given.policy, given.costs, on.calibrator, *inputs.beside]
+    check_outputs(gate.junit, gate.markdown, inputs=read)
+    before = None
+    if given.baseline is not None:
+        before = inputs.read(Source(given.baseline, shown(given.baseline)), on.split).data
+    source = inputs.sources(on.file)[0]
+    execution = Execution(context, refused=("class_dim", "ignore_index", "baseline", "no_worse"))
+    data: Any
+    features: Any = limits.by
+    if execution.streams(source.path):
+        if limits.no_worse:
+            raise InputError(f"limits of {source.shown} alone, which is streamed", "no_worse", "leave it out")
+        data = execution.rows(source.path, on)
+    else:
+        with working(f"reading {source.shown}"):
+            rows = inputs.read(source, on.split, names_used=costs is not None)
+            data = rows.through(on.calibrator)
+        if costs is not None:
+            costs.check_classes(rows.named.class_names)
+        features = {name: rows.column(name) for name in limits.by} or None
+    with working(f"checking {source.shown}"):
+        found = check_limits(
+            data, maximum=limits.maximum, minimum=limits.minimum, no_worse=limits.no_worse, baseline=before,
+            features=features, costs=None if costs is None else costs.table,
+        )  # fmt: skip
+    gate.report(found)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The guarantee for the rows that are answered."""
+
+    error: Annotated[float | None, typer.Option(help="Largest error among the answers, such as .05.")] = None
+    coverage: Annotated[float | None, typer.Option(help="Instead: least share of rows to answer, such as .8.")] = None
+    confidence: Annotated[float, typer.Option(help="Probability that the promise is kept.")] = 0.95
+    by: Annotated[Literal["class"] | None, typer.Option(help="A threshold for each predicted class.")] = None
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What actions cost."""
+
+    costs: CostsFile = None
+    reject: Annotated[float | None, typer.Option(help="With --costs: the cost of abstaining.")] = None
+
+    def read(self, context: typer.Context) -> Costs | None:
+        """Return the costs, or None; options that have no effect with or without them are refused."""
+        if self.costs is None:
+            refuse_typed(context, ["reject", "curve"], where="a call without --costs")
+            return None
+        refuse_typed(context, ["error", "coverage", "confidence", "by"], where="--costs, which need no threshold")
+        return costs_in(self.costs)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is written of the rule."""
+
+    curve: Annotated[
+        Path | None, typer.Option(help="With --costs and two classes: draw the net benefit (.png, .svg, .pdf).")
+    ] = None
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Save calibrator and rule as one module (.safetensors).")
+    ] = None
+    as_json: AsJson = False
+
+    def check(self, *, inputs: Sequence[str | None]) -> None:
+        """Refuse places that cannot be written, before any work is done."""
+        check_outputs(self.output, self.curve, inputs=inputs)
+        if self.output is not None and self.output.suffix != ".safetensors":
+            raise InputError("an output that ends in .safetensors", f"{self.output.name}", "rename it")
+        if self.curve is not None:
+            check_suffix(self.curve, (".png", ".svg", ".pdf"), what="a figure")
+
+    def draw(self, data: Predictions) -> None:
+        """Draw the net benefit, where it is wanted."""
+        from calibrant.plot import decision_curve
+
+        if self.curve is not None:
+            if data.classes != 2:
+                raise InputError("two classes for --curve", f"{data.classes}", "leave it out")
+            figure = decision_curve(data).figure
+            with atomic_write(self.curve) as out:
+                form = self.curve.suffix[1:].lower() or "png"
+                figure.savefig(out, format=form, dpi=140, bbox_inches="tight")
+
+
+@with_groups
+def decide(
+    context: typer.Context, inputs: Inputs, promise: Promise, action: Actions, outputs: Rule, on: OneSplit
+) -> None:
+    """Find the confidence above which answers on new rows of the same kind have at most the given error.
+
+    With --costs: choose the action of least expected cost, and print its cost on the labelled rows.
+
+    Exit code 0: a threshold qualifies. 3: none does, and nothing is written. 2: an error.
+
+    Examples:
+
+        calibrant decide predictions.npz --error .05 -c calibrator.safetensors -o deployed.safetensors
+
+        calibrant decide predictions.npz --coverage .8
+
+        calibrant decide predictions.npz --costs costs.csv --curve benefit.png
+    """
+    from calibrant.calibrators import Identity
+    from calibrant.operate import Deployed, abstain, thresholds
+    from calibrant.operate.decide import weigh
+
+    costs = action.read(context)
+    source = inputs.sources(on.file)[0]
+    outputs.check(inputs=[on.file, on.calibrator, action.costs, *inputs.beside])
+    rows = inputs.read(source, on.split, names_used=costs is not None)
+    data = rows.scores
+    if costs is not None:
+        costs.check_classes(rows.named.class_names)
+    fitted = calibrant.load(on.calibrator) if on.calibrator else Identity().fit(data.logits, data.need_labels())
+    calibrated = rows.through(fitted) if on.calibrator else data
+    if costs is not None:
+        rule: Any = thresholds(costs.table, reject=action.reject)
+        found, qualifies = weigh(rule, costs.actions, calibrated), True
+        outputs.draw(calibrated)
+    else:
+        with working("testing thresholds"):
+            rule = found = abstain(calibrated, **asdict(promise))
+        qualifies = rule.qualifies
+    if outputs.output is not None and qualifies:
+        Deployed(fitted, rule).save(outputs.output)
+    say(found, as_json=outputs.as_json)
+    raise typer.Exit(0 if qualifies else NONE_QUALIFIES)
+
+
+@with_groups
+def estimate(
+    context: typer.Context,
+    inputs: Inputs,
+    before: Before,
+    on: OneSplit,
+    sensitivity: Annotated[
+        float,
+        typer.Option(help="Also show intervals for equal scores that are right up to this much more or less often."),
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate accuracy, log-loss and confusion matrix of rows without labels, with 95 % intervals.
+
+    Valid if rows with equal scores have labels as before; a change of that cannot be detected without labels. Labels in FILE are
+    not read; the calibrator may be fitted on the reference.
+
+    Examples:
+
+        calibrant estimate today.parquet --reference validation.npz -c calibrator.safetensors
+
+        calibrant estimate predictions.npz --reference predictions.npz --json
+    """
+    from calibrant.operate import estimate as estimate_figures
+
+    if before.reference is None:
+        refuse_typed(context, ["reference_split"], where="a call without --reference")
+    source, known = inputs.sources(on.file)[0], None
+    fitted = None if on.calibrator is None else calibrant.load(on.calibrator)
+    window = inputs.read(source, on.split).scores
+    if before.reference is not None:
+        known = inputs.read(Source(before.reference, before.reference), before.reference_split).scores
+    with working("estimating"):
+        found = estimate_figures(window, fitted, reference=known, sensitivity=sensitivity)
+    say(found, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class NewRows(Through):
+    """New labelled predictions."""
+
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
+    ] = None
+    ids: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column that names each row; none counts twice.")
+    ] = None
+    time: Annotated[
+        str | None, typer.Option(help="Time of the rows: seconds since 1970, or as 2026-01-31T12:00:00+00:00.")
+    ] = None
+
+    def added(self, monitor: Monitor, inputs: Inputs) -> Iterator[Predictions | BinaryPairs]:
+        """Add the rows of every new file to the monitor and yield them."""
+        when = None if self.time is None else _moment(self.time)
+        for file in self.files or []:
+            rows = inputs.read(Source(file, file), self.split).with_features(monitor.by)
+            ids = None if self.ids is None else rows.beside([self.ids])[self.ids]
+            data = rows.through(self.calibrator)
+            monitor.update(data, ids=ids, time=when)
+            yield data
+
+
+@dataclass(frozen=True)
+class Start(Before):
+    """What a monitor is started from."""
+
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN,…", help="With --reference: watch each of these columns' groups by itself, too."),
+    ] = None
+
+    def monitor(self, state: Path, calibrator: str | None, inputs: Inputs) -> Monitor:
+        """Return the monitor of a state, or a new one; a reference beside a state must be the one it was started from."""
+        from calibrant.operate import Monitor
+
+        monitor = Monitor.load(state) if state.exists() else None
+        if self.reference is None:
+            if monitor is None:
+                raise InputError("a state", f"none at {state}", "start it with --reference FILE")
+            return monitor
+        by = column_names(self.by)
+        columns = monitor.by if monitor is not None and by is None else tuple(by or ())
+        rows = inputs.read(Source(self.reference, self.reference), self.reference_split).with_features(columns)
+        if monitor is not None and set(columns) != set(monitor.by):
+            expected = f"--by as {state} was started ({', '.join(monitor.by) or 'no column'})"
+            raise InputError(expected, f"{', '.join(columns)}", "leave it out, or start a new state")
+        made = _monitor(rows, calibrator, by=columns)
+        if monitor is not None and not monitor.watches(made):
+            expected = f"the reference that {state} was started from"
+            raise InputError(expected, "another", "leave --reference out, or start a new state")
+        return monitor or made
+
+
+def _monitor(rows: Rows, calibrator: str | None, *, by: Sequence[str]) -> Monitor:
+    """Return a monitor of a reference before calibration; of rows that the calibrator was fitted on, out of fold."""
+    from calibrant.operate import Monitor
+
+    if calibrator is None:
+        return Monitor(rows.data, by=by)
+    fitted = calibrant.load(calibrator)
+    try:
+        return Monitor(rows.through(fitted), by=by)
+    except LeakError:
+        return Monitor.from_fit(fitted, rows.scores, by=by)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What is written besides the state."""
+
+    refit: Annotated[
+        Path | None, typer.Option(help="After an alarm: save a calibrator fitted on the new rows here, if it helps.")
+    ] = None
+    prometheus: Annotated[Path | None, typer.Option(help="Also write Prometheus's text format here.")] = None
+    html: Annotated[Path | None, typer.Option(help="Also write a page with the timeline here.")] = None
+    as_json: AsJson = False
+
+
+@with_groups
+def watch(
+    context: typer.Context,
+    inputs: Inputs,
+    state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
+    new: NewRows,
+    start: Start,
+    outputs: Alarm,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STATE", help="States to add: of other workers, or of labels that came late."),
+    ] = None,
+) -> None:
+    """Update a monitor with labelled rows and report whether calibration has changed since the reference.
+
+    You may look at any time: at most 5 % of monitors ever raise a false alarm. Exit code 0: no alarm. 1: alarm. 2: an
+    error, which leaves the state unchanged.
+
+    Examples:
+
+        calibrant watch state.safetensors --reference predictions.npz
+
+        calibrant watch state.safetensors --reference predictions.parquet --by region
+
+        calibrant watch state.safetensors monday.parquet tuesday.parquet --ids request_id --html watch.html
+    """
+    from calibrant._core.files import one_writer
+    from calibrant.operate import Monitor
+    from calibrant.operate.formats import to_html, to_prometheus
+
+    _refuse_unread(context, inputs, files=bool(new.files), reference=start.reference is not None)
+    read = [*(new.files or []), start.reference, new.calibrator, *map(str, merge or []), *inputs.beside]
+    check_outputs(state, outputs.refit, outputs.prometheus, outputs.html, inputs=read)
+    if inputs.logits is not None:
+        raise InputError("new predictions as FILE", "--logits", f"write {inputs.logits} --kind logits")
+    with one_writer(state):
+        monitor = start.monitor(state, new.calibrator, inputs)
+        added = list(new.added(monitor, inputs))
+        for other in merge or []:
+            monitor.merge(Monitor.load(other))
+        monitor.save(state)
+    note = None if outputs.refit is None else _refit(monitor, added, outputs.refit, after=new.calibrator)
+    prometheus, page = to_prometheus(monitor, model=state.stem), to_html(monitor, title=state.stem)
+    _write({outputs.prometheus: prometheus, outputs.html: page})
+    if outputs.as_json:
+        print_json({**monitor.status.plain(), "refit": note})
+    else:
+        console().print("\n".join(filter(None, (str(monitor.status), note))))
+    raise typer.Exit(int(monitor.alarm))
+
+
+def _refuse_unread(context: typer.Context, inputs: Inputs, *, files: bool, reference: bool) -> None:
+    """Refuse options on data that this call does not read."""
+    if not files:
+        unread = ["split", "ids", "time", *([] if reference else ["calibrator"])]
+        refuse_typed(context, unread, where="a call without FILE, which adds no rows")
+        if not reference and inputs != Inputs():
+            raise InputError("a FILE beside options on what it holds", "none", "name one, or leave them out")
+    if not reference:
+        refuse_typed(context, ["reference_split", "by"], where="a call without --reference")
+
+
+def _moment(text: str) -> float | datetime:
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text.strip()):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(
+            "--time as seconds or as 2026-01-31T12:00:00+00:00", f"{text!r} ({error})", "correct it"
+        ) from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _refit(monitor: Monitor, new: list[Predictions | BinaryPairs], path: Path, *, after: str | None) -> str:
+    """Fit an automatic calibrator on the new rows and save it, if there was an alarm and it helps; return what was done."""
+    import torch
+
+    from calibrant.calibrators import AutoCalibrator
+    from calibrant.data.predictions import Predictions
+
+    if not monitor.alarm:
+        return "no alarm, so nothing was fitted"
+    rows = [data for data in new if isinstance(data, Predictions)]
+    if not rows:
+        return "no new rows with the probabilities of all classes, so nothing was fitted"
+    together = replace(Predictions.cat(rows), features=None)
+    fitted = AutoCalibrator().fit(together)
+    if torch.allclose(fitted(together.logits).log_softmax(dim=1), together.logits.log_softmax(dim=1)):
+        return f"nothing was saved: on {len(together):,} new rows no calibrator is reliably better than none"
+    fitted.save(path)
+    where = f"apply it after {after}" if after else "apply it to the same logits"
+    return f"saved {path}, fitted on {len(together):,} new rows; {where}"
