@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,19 @@ def test_wrong_tables_are_one_sentence(pool: Path, run: Any) -> None:
         ([{**lines[0], "row": str(absent)}, *lines[1:]], f"got one of row {absent}"),
         ([{**lines[0], "label": "0"}, {**lines[0], "label": "1"}], "expected one label a row, got 0 and 1"),
         ([{**lines[0], "label": "cat"}], "expected a label that is the number of a class"),
+        ([{**line, "label": "-1"} for line in lines], "expected at least 10 labelled rows, got 0"),
     ):
         write(table, change)
         done = run("audit", pool, table)
         assert done.exit_code == 2
         assert message in " ".join(done.stderr.split())
+    write(table, [*lines, lines[0]])  # two people gave the same label
+    assert json.loads(run("audit", pool, table, "--json").stdout)["labels"] == 40
+    changed = pool.with_name("changed.npz")
+    np.savez(changed, logits=np.load(pool)["logits"] * 1.01)
+    done = run("audit", changed, table)
+    assert done.exit_code == 2
+    assert "got others (their digests differ)" in " ".join(done.stderr.split())
     write(table, [{name: value for name, value in line.items() if name != "inclusion"} for line in lines])
     assert run("audit", pool, table).exit_code == 0  # the state has them
     table.with_suffix(".sample.json").unlink()
@@ -118,11 +127,24 @@ def test_labelled_rows_are_handed_to_other_commands_with_their_weights(pool: Pat
     run("sample", pool, "--budget", 200, "-o", table)
     fill(table, np.load(pool)["labels"])
     assert run("audit", pool, table, "-o", rows).exit_code == 0
-    done = run("fit", rows, "-o", pool.with_name("c.safetensors"), "--json")
-    assert done.exit_code == 0, done.output
-    done = run("report", rows, "-o", pool.with_name("page.md"))
-    assert done.exit_code == 0, done.output
-    assert "drawn with unequal probabilities" in pool.with_name("page.md").read_text()
+    reference = pool.with_name("reference.npz")
+    np.savez(reference, logits=np.load(pool)["logits"], labels=np.load(pool)["labels"])
+    page, state = pool.with_name("page.md"), pool.with_name("s.safetensors")
+    for words in (
+        ("fit", rows, "--method", "TemperatureScaling", "-o", pool.with_name("c.safetensors")),
+        ("evaluate", rows, "--json"),
+        ("compare", rows, rows),
+        ("report", rows, "-o", page),
+        ("watch", state, "--reference", reference),
+        ("watch", state, rows),
+    ):
+        done = run(*words)
+        assert done.exit_code == 0, done.output
+    assert "drawn with unequal probabilities" in page.read_text()
+    assert re.search(r"note: .*rows.npz: [0-9]+ of 200 rows are watched", " ".join(done.stderr.split()))
+    done = run("watch", state, rows)  # the same file again
+    assert done.exit_code == 2
+    assert "expected new rows" in " ".join(done.stderr.split())
     done = run("audit", pool, table, "-o", pool)
     assert done.exit_code == 2
     assert "output other than the input" in " ".join(done.stderr.split())

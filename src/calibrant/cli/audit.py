@@ -139,7 +139,7 @@ class Opened:
 
         options = [name for name in LAYOUT if name != "class_names"]
         # A pool is read once or twice and never kept: a file is streamed that other commands still read whole.
-        large = logits_bytes(path) > LARGE and not typed(context, [*options, "ignore_index"])
+        large = logits_bytes(path, spread=True) > LARGE and not typed(context, [*options, "ignore_index"])
         if inputs.logits is None and (large or is_streamed(path)):
             unused = [*options, "class_dim", "ignore_index", *([] if names_used else ["class_names"])]
             refuse_typed(context, unused, where=f"{source.shown}, which is streamed")

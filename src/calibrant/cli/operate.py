@@ -346,7 +346,11 @@ class NewRows(Through):
             rows = inputs.read(Source(file, file), self.split).with_features(monitor.by)
             ids = None if self.ids is None else rows.beside([self.ids])[self.ids]
             data = rows.through(self.calibrator)
-            monitor.update(data, ids=ids, time=when)
+            before = monitor.status.rows
+            kept = monitor.update(data, ids=ids, time=when).rows - before
+            if data.weight_kind == "sampling":
+                told = f"{kept:,} of {len(data):,} rows are watched, as many as have equal weight"
+                typer.echo(f"note: {file}: {told}", err=True)
             yield data
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from calibrant._core.check import as_tensor, check_kind, check_labels
 from calibrant._core.files import reason_of
 from calibrant._core.paths import as_path, check_source, shown
+from calibrant.data.formats.columns import numbers_of, spread_columns
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import WEIGHT_NAMES, is_beside
 from calibrant.data.splits import refuse_ambiguous, rows_in
@@ -54,6 +55,8 @@ class Shard:
 class ParquetRows:
     """A Parquet file, or a folder of them, with ``logits`` or ``probs`` (fixed_size_list<float>[K]) and ``label``.
 
+    One column for each class, ``logits_0`` … or ``probs_0`` …, is taken as well.
+
     Args:
         path: The file or folder; a folder's ``*.parquet`` files are read in order of their names.
 
@@ -83,6 +86,7 @@ class ParquetRows:
             raise FileFormatError("a parquet file or a folder of them", f"none at {shown(path)}", remedy)
         self.files = files
         self.kind, self.classes = "", 0
+        self.spread: tuple[str, ...] = ()  # the columns of the classes, where each has one
         self.beside: tuple[str, ...] | None = None
         self.grouped = False  # whether some rows have groups
         self.shards: list[Shard] = []
@@ -129,7 +133,8 @@ class ParquetRows:
             step = max(1, PIECE_BYTES // (4 * self.classes * share))
             batches = parquet.iter_batches(batch_size=step, row_groups=[shard.row_group], use_threads=False)
             offset = 0
-            for batch in _guarded(batches, self.folder / shard.file):
+            for read in _guarded(batches, self.folder / shard.file):
+                batch = _gathered(read, self.kind, self.spread) if self.spread else read
                 yield batch, self._predictions(batch, shard, offset)
                 offset += batch.num_rows
         _check_unchanged(file, shard)
@@ -153,19 +158,19 @@ class ParquetRows:
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
             refuse_ambiguous(schema.names, "", file)
-            kind = _kind_of(schema, file)
+            kind, spread = _spread_of(schema) or (_kind_of(schema, file), ())
             if "split" in schema.names:
                 raise FileFormatError(
                     "rows of one split to stream",
                     f"a column split in {shown(file)}",
                     "write each split to a file of its own, called as the split is, in one folder",
                 )
-            classes = schema.field(kind).type.list_size
+            classes = len(spread) or schema.field(kind).type.list_size
             if not 2 <= classes <= MOST_CLASSES:
                 raise FileFormatError(
                     f"2 to {MOST_CLASSES} classes", f"K = {classes} in {file}", "write one column entry a class"
                 )
-            if (self.kind, self.classes) not in (("", 0), (kind, classes)):
+            if (self.kind, self.classes, self.spread) not in (("", 0, ()), (kind, classes, spread)):
                 raise FileFormatError(
                     f"{self.kind} over {self.classes} classes as in the first file",
                     f"{kind} over {classes} in {file}",
@@ -179,7 +184,7 @@ class ParquetRows:
                     f"{sorted(beside)} in {file}",
                     "give all files of a folder the same columns",
                 )
-            self.kind, self.classes, self.beside = kind, classes, first
+            self.kind, self.classes, self.spread, self.beside = kind, classes, spread, first
             self.grouped |= any(name in schema.names for name in ("group", "groups"))
             meta = parquet.metadata
             counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
@@ -227,6 +232,28 @@ def _kind_of(schema: Any, file: Path) -> str:
         remedy = _SEVERAL_LABELS
     got = f"{schema.names[:8]} in {file}"
     raise FileFormatError("a column logits or probs of type fixed_size_list<float>[K]", got, remedy)
+
+
+def _spread_of(schema: Any) -> tuple[str, tuple[str, ...]] | None:
+    """Return logits or probs and its columns, of a table with one column of floats for each class, numbered from 0."""
+    import pyarrow as pa
+
+    numeric = all(pa.types.is_integer(schema.field(name).type) for name in ("label", "labels") if name in schema.names)
+    for kind, names in spread_columns(schema.names).items():
+        floats = all(pa.types.is_floating(schema.field(name).type) for name in names)
+        if kind in ("logits", "probs") and floats and numeric and numbers_of(names) == tuple(range(len(names))):
+            return kind, tuple(names)
+    return None
+
+
+def _gathered(batch: Any, kind: str, spread: tuple[str, ...]) -> Any:
+    """Return a batch whose columns ``spread`` are one column of lists."""
+    import pyarrow as pa
+
+    table = np.column_stack([batch.column(name).to_numpy(zero_copy_only=False) for name in spread])  # a null is NaN
+    rest = [name for name in batch.schema.names if name not in spread]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), len(spread))
+    return pa.RecordBatch.from_arrays([lists, *map(batch.column, rest)], names=[kind, *rest])
 
 
 def _guarded(batches: Iterator[Any], file: Path) -> Iterator[Any]:
@@ -313,8 +340,13 @@ def file_identity(file: Path) -> list[Any]:
     return [*_mark_of(file), digest]
 
 
-def logits_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a Parquet file's ``logits`` or ``probs`` as float32; 0 for other files."""
+def logits_bytes(path: str | os.PathLike[str], *, spread: bool = False) -> int:
+    """Return the size in bytes of a Parquet file's ``logits`` or ``probs`` as float32; 0 for other files.
+
+    Args:
+        path: The file.
+        spread: Whether one column for each class counts as well.
+    """
     import pyarrow as pa
 
     file = Path(path)
@@ -325,6 +357,8 @@ def logits_bytes(path: str | os.PathLike[str]) -> int:
             schema = parquet.schema_arrow
             kinds = [schema.field(name).type for name in ("logits", "probs") if name in schema.names]
             sizes = [kind.list_size for kind in kinds if pa.types.is_fixed_size_list(kind)]
+            if spread and (found := _spread_of(schema)) is not None:
+                sizes.append(len(found[1]))
             return 4 * max(sizes, default=0) * int(parquet.metadata.num_rows)
     except FileFormatError:  # reading the file raises it again, for the user
         return 0

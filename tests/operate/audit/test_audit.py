@@ -1,6 +1,7 @@
 """Which rows to label, and what labels say of the pool: unbiased, covered, and stopped at wrong input."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,31 +256,39 @@ def test_a_pool_of_certain_rows_is_drawn_evenly_and_bounded() -> None:
         audit(pool, drawn, np.r_[1, np.zeros(99, int)], figures=["nll"])
 
 
-def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
+Call = Callable[[Predictions, Sample, torch.Tensor], object]
+WRONG: list[tuple[Call, str]] = [
+    (lambda pool, drawn, told: audit(pool, drawn, {7: 1}), "expected labels of rows that were drawn, got one of row 7"),
+    (lambda pool, drawn, told: audit(Predictions.from_logits(pool.logits * 1.01), drawn, told), "their digests differ"),
+    (lambda pool, drawn, told: audit(pool[:700], drawn, told), "expected the pool of 800 rows"),
+    (lambda pool, drawn, told: audit(pool, drawn, told[:39]), "expected labels (40,)"),
+    (lambda pool, drawn, told: audit(pool, drawn, told + 1), "expected labels from 0 to 2"),
+    (lambda pool, drawn, told: audit(pool, drawn), "expected at least 10 labelled rows, got 0"),
+    (lambda pool, drawn, told: audit(pool, drawn, -torch.ones(40)), "expected at least 10 labelled rows, got 0"),
+    (lambda pool, drawn, told: replace(drawn, inclusion=np.zeros(40)).check(), "expected inclusion probabilities in (0, 1]"),
+    (lambda pool, drawn, told: replace(drawn, rows=drawn.rows[[0, *range(39)]]).check(), "each row of the pool at most once"),
+    (lambda pool, drawn, told: drawn.labelled(told).merge(drawn.labelled(told).labelled((told + 1) % 3)), "one label a row"),
+    (lambda pool, drawn, told: drawn.merge(sample(pool, 40, seed=9)), "expected two samples of the same draw"),
+    (lambda pool, drawn, told: sample(pool, 801), "budget"),
+    (lambda pool, drawn, told: drawn.extend(761), "count"),
+    (lambda pool, drawn, told: sample(pool, 10, aim="worst group"), "worst group"),
+    (lambda pool, drawn, told: sample(pool, 10, aim="worst group", by="age"), "a feature of the pool"),
+    (lambda pool, drawn, told: sample(Predictions.from_probs(torch.ones(100, 1)), 10), "K ≥ 2 classes, got K = 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_input_is_one_sentence(call: Call, message: str) -> None:
     pool, labels = pool_of()
     drawn = sample(pool, 40)
-    told = labels[drawn.rows]
-    absent = next(row for row in range(800) if row not in drawn.rows)
-    with pytest.raises(InputError, match=f"expected labels of rows that were drawn, got one of row {absent}"):
-        audit(pool, drawn, {absent: 1})
-    with pytest.raises(InputError, match="their digests differ"):
-        audit(Predictions.from_logits(pool.logits * 1.01), drawn, told)
-    with pytest.raises(InputError, match="expected the pool of 800 rows"):
-        audit(pool[:700], drawn, told)
-    with pytest.raises(InputError, match=r"expected labels \(40,\)"):
-        audit(pool, drawn, told[:39])
-    with pytest.raises(InputError, match="expected labels from 0 to 2"):
-        audit(pool, drawn, told + 1)
-    with pytest.raises(InputError, match="expected at least 10 labelled rows, got 0"):
-        audit(pool, drawn)
-    with pytest.raises(InputError, match="budget"):
-        sample(pool, 801)
-    with pytest.raises(InputError, match="worst group"):
-        sample(pool, 10, aim="worst group")
-    with pytest.raises(InputError, match="a feature of the pool"):
-        sample(pool, 10, aim="worst group", by="age")
-    with pytest.raises(InputError, match="K ≥ 2 classes, got K = 1"):
-        sample(Predictions.from_probs(torch.ones(100, 1)), 10)
+    assert 7 not in drawn.rows
+    with pytest.raises(InputError) as caught:
+        call(pool, drawn, labels[drawn.rows])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_sample_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(FileFormatError, match="expected a saved sample"):
         Sample.load(tmp_path / "x.json")
@@ -316,14 +325,22 @@ def test_labelled_rows_carry_the_weights_by_which_they_stand_for_the_pool(pairs:
         sample(pool, 20).predictions()
 
 
-def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_streamed_pool_gives_the_sample_and_the_figures_of_the_pool_in_memory(tmp_path: Path, spread: bool) -> None:
+    import pyarrow.parquet as pq
+
     from calibrant import save_predictions
     from calibrant.scale.rows import ParquetRows
 
     pool, labels = pool_of(3000)
     for part in range(3):
-        rows = torch.arange(1000 * part, 1000 * (part + 1))
-        save_predictions(tmp_path / f"{part}.parquet", {"all": pool[rows]})
+        rows, path = torch.arange(1000 * part, 1000 * (part + 1)), tmp_path / f"{part}.parquet"
+        save_predictions(path, {"all": pool[rows]})
+        if spread:  # one column for each class
+            table = pq.read_table(path).drop(["logits"])
+            for at in (2, 0, 1):
+                table = table.append_column(f"logit_{at}", [pool.logits[rows, at].numpy()])
+            pq.write_table(table, path)
     streamed = ParquetRows(tmp_path)
     settings = {"aim": "worst group", "by": "region"}
     one, two = (sample(source, 200, **settings) for source in (pool, streamed))
