@@ -1,14 +1,17 @@
 """How often the scores and rankings of ``language.judge_audit`` cover, and how wide they are beside those of the labels alone.
 
-    python -m benchmarks.judges [--replicates 200] [--data DIR] [--record benchmarks/records/judges.json]
+    python -m benchmarks.judges [--replicates 200] [--data DIR] [--people DIR] [--record benchmarks/records/judges.json]
 
 Judges are simulated, so that the truth, the mean of people over all rows, is known: they favour long answers, one system, or the
-answer shown first. With DIR, judges are real: one vision-language model's probability of another's answer to a question of MMBench or
-OOD-CV judges it, and the key, which people made, is the label; each model judges three others, on questions that all answered. Each cell
-has the coverage of the scores, of all differences of a ranking together, and the median ratio of half-widths. One thread.
+answer shown first. With --data, judges are real: one vision-language model's probability of another's answer to a question of MMBench or
+OOD-CV judges it, and the key, which people made, is the label; each model judges three others, on questions that all answered. With
+--people, language models judged what people labelled too: DIR holds the tables of ``PEOPLE`` as CSV with the columns judge and person, in
+[0, 1], and system, or first and second; all rows are labelled, and some of the labels are drawn. Each cell has the coverage of the
+scores, of all differences of a ranking together, and the median ratio of half-widths. One thread.
 """
 
 import argparse
+import csv
 import json
 from collections.abc import Iterable
 from functools import partial
@@ -72,6 +75,19 @@ def models(directory: Path, prefix: str, judge: int) -> tuple[dict[str, Any], An
     return {"judge": scores, "systems": np.repeat(np.arange(3), len(row)), "questions": np.tile(row, 3)}, truth
 
 
+# Table → the labels that are drawn of it, and the repository, commit and files from which it is made.
+_ALT = "nitaytech/AltTest cc1d1f40 data/"
+_DL = "llm4eval/LLMJudge 81159c68 data/llmjudge_test_qrel_idx.txt, llm4eval/LLMJudge-benchmark 3ac84d02 data/h2oloo-zeroshot1.txt"
+PEOPLE = {
+    # relevance from 0 to 3, divided by 3, of passages to two queries of TREC DL 2023: the assessor, and GPT-4o
+    "passages": ((60, 100), f"{_DL}, q22 and q46"),
+    # whether a review praises food, service, noise or ambiance: one annotator of CEBaB, and Gemini Flash
+    "reviews": ((60, 100), f"{_ALT}cebab_aspects, w1 and gemini_flash"),
+    # which of two answers of MT-Bench is better: the mean of two or three people, and Gemini
+    "answers-gemini-pro": ((60, 80), f"{_ALT}mtbench, gemini_pro"),
+    "answers-gemini-flash": ((60, 80), f"{_ALT}mtbench, gemini_flash"),
+}
+
 CELLS = [("plain", 1), ("plain", 3), ("biased", 3), ("uneven", 3), ("rare errors", 3),
          ("rare errors", 1), ("log-probabilities", 1), ("log-probabilities", 3),
          ("comparisons", 3)]  # fmt: skip
@@ -99,6 +115,27 @@ def real(directory: Path, prefix: str, judge: int, replicates: int) -> dict[str,
     )
 
 
+def people(table: Path, labels: int, replicates: int) -> dict[str, Any]:
+    """Return the coverage and the widths of a judge of what people labelled."""
+    with table.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    column = {name: np.array([line[name] for line in lines]) for name in lines[0]}
+    person = column["person"].astype(float)
+    compared = "first" in column
+    sides = [column["first"], column["second"]] if compared else [column["system"]]
+    of, won = np.concatenate(sides), np.r_[person, 1 - person] if compared else person
+    means = {str(one): float(won[of == one].mean()) for one in np.unique(of)}
+    given = {"judge": column["judge"].astype(float), "systems": tuple(sides) if compared else sides[0]}
+
+    def drawn(seed: int) -> tuple[dict[str, Any], dict[str, float]]:
+        picked = np.random.default_rng([SEED, seed]).permutation(len(person)) < labels
+        return {**given, "human": np.where(picked, person, -1)}, means
+
+    found = told(map(drawn, range(replicates)))
+    about = {"judge": table.stem, "source": PEOPLE[table.stem][1], "rows": len(person), "systems": len(means)}
+    return {**about, "labels": labels, "replicates": replicates, **found}
+
+
 def told(rounds: Iterable[tuple[dict[str, Any], dict[str, float]]]) -> dict[str, Any]:
     """Return the coverage of scores and rankings, and the median ratio of half-widths beside its limit."""
     covered, together, ratios, agreement, limits = [], [], [], [], []
@@ -122,6 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--data", type=Path, help="folder of mmbench-*.npz and oodcv-*.npz")
+    parser.add_argument("--people", type=Path, help="folder of CSV tables called as in PEOPLE; 300 draws of each")
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -130,6 +168,9 @@ def main() -> None:
     for prefix in ("mmbench", "oodcv") if options.data else ():
         judges = range(len(list(options.data.glob(f"{prefix}-*.npz"))))
         tasks += [partial(real, options.data, prefix, judge, options.replicates // 4) for judge in judges]
+    if options.people:
+        tasks += [partial(people, options.people / f"{name}.csv", labels, 300)
+                  for name, (numbers, _) in PEOPLE.items() for labels in numbers]  # fmt: skip
     for task in tasks:
         record["cells"].append(task())
         options.record.write_text(json.dumps(record, indent=1) + "\n")
