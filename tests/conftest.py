@@ -19,6 +19,8 @@ TESTS = Path(__file__).parent
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Ray runs its workers at niceness 15, so that beside a busy test process they would hardly run at all.
+os.environ.setdefault("RAY_worker_niceness", "0")
 # Tests take data from folders alone; a hub would only be asked by mistake.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")

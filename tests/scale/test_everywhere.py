@@ -67,7 +67,6 @@ def same_bits(one: Any, other: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def others() -> Iterator[list[Executor]]:
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray spells it so; 15 would wait for any other process
     ray = pytest.importorskip("ray", reason="optional package 'ray' is not installed")
     paths = os.pathsep.join([str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[2])])
     ray.init(
@@ -78,7 +77,6 @@ def others() -> Iterator[list[Executor]]:
     yield [pool, ray_cluster()]
     pool.close()
     ray.shutdown()
-    del os.environ["RAY_worker_niceness"]  # noqa: SIM112
 
 
 @pytest.fixture
