@@ -291,16 +291,6 @@ def test_a_terminal_of_ascii_gets_all_but_the_letters_it_lacks(words: str, good:
     assert words != "--json" or json.loads(done.stdout)["rows"][0]["file"] == str(odd)
 
 
-def test_short_names_of_methods_are_those_of_the_adapter(good: Path, tmp_path: Path, run: Run) -> None:
-    pytest.importorskip("sklearn")
-    from calibrant.adapters.sklearn import NAMES
-    from calibrant.cli._calibrators import SHORT_NAMES
-
-    assert SHORT_NAMES == NAMES
-    done = run("fit", good, "--method", "temperature", "-o", tmp_path / "t.safetensors", "--json")
-    assert json.loads(done.stdout)["fitted"]["type"] == "TemperatureScaling"
-
-
 @pytest.mark.parametrize("width", [30, 60, 80, 200])
 def test_no_word_of_a_table_is_broken(width: int) -> None:
     text = io.StringIO()

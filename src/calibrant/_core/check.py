@@ -22,6 +22,9 @@ ADD_LABELS = Remedy(
     "pass labels (in a file: add the array labels)",
     command="add the array labels, name their column by --label, or their file by --labels",
 )
+NAME_CLASSES = (
+    "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
+)
 COUNTED_FROM_0 = Remedy(
     "count classes from 0, and name labels to skip with ignore_index",
     command="count classes from 0, and name labels to skip with --ignore-index",
@@ -59,7 +62,9 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
     array = as_array(values, name=name)
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise refuse(
-            f"{name} as a numeric tensor or array", f"{_kind_of(values)} of dtype {array.dtype}", _remedy(values)
+            f"{name} as a numeric tensor or array",
+            f"{_kind_of(values)} of dtype {array.dtype}",
+            NAME_CLASSES if name == "labels" and array.dtype.kind in "OSUT" else _remedy(values),
         )
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
@@ -145,9 +150,15 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
     if values.dim() != 2:
         remedy = (
-            Remedy("name the class axis with class_dim", command="name the class axis with --class-dim")
+            Remedy(
+                "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis",
+                command="name the class axis with --class-dim",
+            )
             if values.dim() > 2
-            else "pass one row a sample, one column a class"
+            else Remedy(
+                "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs",
+                command="pass one row a sample, one column a class",
+            )
         )
         raise refuse(f"{name} of shape (N, K)", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:

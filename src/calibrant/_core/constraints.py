@@ -35,6 +35,7 @@ _OTHER_NAMES = {
     "alpha": ("pos_weight", "weight"),
     "class_weight": ("weight",),
     "eps": ("smoothing",),
+    "method": ("calibrator",),
     "epsilon": ("smoothing",),
     "p": ("norm",),
     "bins": ("binning",),
@@ -42,6 +43,8 @@ _OTHER_NAMES = {
     "n_bins": ("bins", "binning"),
     "num_bins": ("bins", "binning"),
 }
+# What another class does here that is an argument elsewhere.
+_ANOTHER_CLASS = {"label_smoothing": "use LabelSmoothingLoss(smoothing)"}
 NO_INTEGERS = ("abc", None, 1.5, True, nan)
 NO_NUMBERS = ("abc", nan, inf, True, 1j, [1.0])
 
@@ -452,7 +455,8 @@ def misfit_of(
     unknown = [key for key in named if key not in {parameter.name for parameter in own}]
     if unknown:
         ours = _ours(unknown[0], [parameter.name for parameter in own])
-        remedy = f"the argument is called {ours}" if ours else getattr(usage, "call_hint", "") or "name one of these"
+        remedy = f"the argument is called {ours}" if ours else _ANOTHER_CLASS.get(unknown[0], "")
+        remedy = remedy or getattr(usage, "call_hint", "") or "name one of these"
         return refuse(expected, f"the argument {unknown[0]}", remedy)
     by_position = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
     hint = getattr(usage, "call_hint", "")

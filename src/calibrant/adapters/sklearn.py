@@ -14,7 +14,7 @@ import torch
 from calibrant import calibrators, errors
 from calibrant._core.check import as_array, check_choice, check_groups
 from calibrant._core.constraints import checked
-from calibrant.calibrators import AutoCalibrator, Calibrator, TemperatureMixture
+from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureMixture
 from calibrant.errors import InputError, MissingExtraError
 
 try:
@@ -61,14 +61,6 @@ VOTES = 10
 # Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
 # (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss (benchmarks/forests.py).
 PRIOR = 1.0
-# Short names of calibrators; the class names of calibrant.calibrators are accepted as well.
-NAMES = {
-    "auto": "AutoCalibrator",
-    "temperature": "TemperatureScaling",
-    "isotonic": "IsotonicCalibration",
-    "sigmoid": "PlattScaling",
-    "beta": "BetaCalibration",
-}
 # Log-probabilities below this, the logarithm of float64's epsilon, are raised to it (naive Bayes returns exact zeros):
 # smaller values carry no information, and a few such rows would otherwise dominate the fit of the temperature.
 _LOWEST = -36.0
@@ -303,11 +295,22 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
         weighted = weight is not None and _takes_weights(estimator)
 
+        codes = np.unique(y, return_inverse=True)[1]
+
         def fitted(rows: Array | None) -> Any:
-            part, labels = (X, y) if rows is None else _safe_split(estimator, X, y, rows)
-            if not weighted or weight is None:
-                return clone(estimator).fit(part, labels)
-            return clone(estimator).fit(part, labels, sample_weight=weight if rows is None else weight[rows])
+            beside = {"sample_weight": weight if rows is None or weight is None else weight[rows]} if weighted else {}
+
+            def on(targets: Array) -> Any:
+                part, labels = (X, targets) if rows is None else _safe_split(estimator, X, targets, rows)
+                return clone(estimator).fit(part, labels, **beside)
+
+            try:
+                return on(y)
+            except ValueError:
+                if np.array_equal(codes, y):
+                    raise
+                # XGBoost takes classes only as 0 … K − 1; any other fault of the data is raised by this fit as well
+                return on(codes)
 
         smallest = int(np.unique(y, return_counts=True)[1].min())
         folds = self.cv if not isinstance(self.cv, int) else max(2, min(self.cv, smallest))
@@ -339,7 +342,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     """Return the calibrator that ``given`` names.
 
     Args:
-        given: A calibrator, a name of ``NAMES`` or of ``calibrant.calibrators``.
+        given: A calibrator, a name of ``SHORT_NAMES`` or of ``calibrant.calibrators``.
 
     Raises:
         InputError: If there is no such name, or it is something else.
@@ -347,14 +350,14 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     if isinstance(given, Calibrator):
         return given
     if isinstance(given, str):
-        name = NAMES.get(given, given)
+        name = SHORT_NAMES.get(given, given)
         found = getattr(calibrators, name, None) if name in calibrators.__all__ else None
         if isinstance(found, type) and issubclass(found, Calibrator) and found is not Calibrator:
             return found()
-        near = difflib.get_close_matches(given, [*NAMES, *calibrators.__all__], n=1)
+        near = difflib.get_close_matches(given, [*SHORT_NAMES, *calibrators.__all__], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"expected a calibrator or a name such as {', '.join(map(repr, NAMES))}, got {given!r}{hint or '; name one of these'}"
+            f"expected a calibrator or a name such as {', '.join(map(repr, SHORT_NAMES))}, got {given!r}{hint or '; name one of these'}"
         )
     raise InputError(
         "a calibrator or its name", f"{type(given).__name__}", "pass an instance such as IsotonicCalibration()"

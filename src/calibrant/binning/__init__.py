@@ -5,15 +5,15 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.calls import PublicCalls
-from calibrant._core.check import refuse
-from calibrant._core.constraints import Bins
+from calibrant._core.check import refuse, shown
+from calibrant._core.constraints import Bins, Fits
 from calibrant._kernels import cpu, cuda
 from calibrant.binning.table import BinTable
 from calibrant.errors import InputError
@@ -313,3 +313,20 @@ class MassSketch(metaclass=PublicCalls):
         count, sum_p, sum_y = (gathered(values) for values in (self.count, self.sum_p, self.sum_y))
         squares = None if self.squares is None else gathered(self.squares)
         return BinTable(count, sum_p, sum_y, self.count.sum().item(), squares)
+
+
+def as_binning(binning: Any, *, name: str) -> Binning:
+    """Return ``binning``, or for an integer that number of equal-width bins.
+
+    Raises:
+        InputError: If it is neither a binning nor an integer.
+    """
+    if isinstance(binning, Binning):
+        return binning
+    if isinstance(binning, int | np.integer) and not isinstance(binning, bool):
+        return EqualWidth(int(binning))
+    remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
+    raise refuse(f"{name} as a binning", shown(binning), remedy, argument=name)
+
+
+AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins", (None, 1.5, "abc"))]

@@ -73,6 +73,15 @@ __all__ = [
     "VennAbers",
 ]
 
+# How other libraries name these methods: the command line and the adapter of scikit-learn take both.
+SHORT_NAMES = {
+    "auto": "AutoCalibrator",
+    "temperature": "TemperatureScaling",
+    "isotonic": "IsotonicCalibration",
+    "sigmoid": "PlattScaling",
+    "beta": "BetaCalibration",
+}
+
 
 @checked
 def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Calibrator:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from calibrant import calibrators
 from calibrant._core.config import to_plain
-from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+from calibrant.calibrators import SHORT_NAMES, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto.auto import Evidence
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.multilabel import MultiLabelPredictions
@@ -21,13 +21,6 @@ AUTO, OF_LABELS = (
     "auto",
     "PlattScaling",
 )  # the methods if none is named: of one class, and of each of several labels a row
-SHORT_NAMES = {  # as the adapter of scikit-learn has them
-    AUTO: "AutoCalibrator",
-    "temperature": "TemperatureScaling",
-    "isotonic": "IsotonicCalibration",
-    "sigmoid": "PlattScaling",
-    "beta": "BetaCalibration",
-}
 
 
 def make_calibrator(

@@ -2,16 +2,14 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Fits
-from calibrant.binning import Binning, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import EqualMass, MassSketch
 from calibrant.data.checks import Data, Rows
 
 __all__ = ["MeanMetric", "MeanState", "Metric", "Sum", "SumMetric"]
@@ -189,19 +187,4 @@ class SketchMetric(SumMetric[MassSketch]):
         return EqualMass(1).sketch(data.confidence, data.correct, weight=data.weights)
 
 
-def as_binning(binning: Any, *, name: str) -> Binning:
-    """Return ``binning``, or for an integer that number of equal-width bins.
-
-    Raises:
-        InputError: If it is neither a binning nor an integer.
-    """
-    if isinstance(binning, Binning):
-        return binning
-    if isinstance(binning, int | np.integer) and not isinstance(binning, bool):
-        return EqualWidth(int(binning))
-    remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
-    raise refuse(f"{name} as a binning", shown(binning), remedy, argument=name)
-
-
-AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins", (None, 1.5, "abc"))]
 Norm = Literal[1, 2]  # of the gaps: their mean absolute value, or their root mean square

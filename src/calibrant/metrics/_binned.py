@@ -7,10 +7,10 @@ from typing import Annotated
 from torch import Tensor
 
 from calibrant._core.constraints import Draws, Kind, Level, Seed
-from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.binning.row_sums import confidence_for, table_for
 from calibrant.data.checks import Rows
-from calibrant.metrics._base import AnyBinning, Metric, SumMetric
+from calibrant.metrics._base import Metric, SumMetric
 from calibrant.statistics import error_interval
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.clusters import cluster_error, cluster_sums, clustered_gaps, group_degrees

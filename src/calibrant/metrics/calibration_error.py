@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from calibrant._core.constraints import Draws, Level, Seed
-from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch, split_starts
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch, split_starts
 from calibrant.binning.row_sums import confidence_for
 from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.functional.formulas import unweighted_errors
-from calibrant.metrics._base import AnyBinning, Norm, SketchMetric, SumMetric
+from calibrant.metrics._base import Norm, SketchMetric, SumMetric
 from calibrant.metrics._binned import BinnedMetric, GapMetric, null_tables
 from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.interval import Interval

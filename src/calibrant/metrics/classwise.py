@@ -10,11 +10,11 @@ from torch import Tensor
 from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu, reference
-from calibrant.binning import BinTable, EqualMass, EqualWidth, MassSketch
+from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth, MassSketch
 from calibrant.data.checks import Data, need_predictions, repeated
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import AnyBinning, SumMetric
+from calibrant.metrics._base import SumMetric
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics import error_interval
 from calibrant.statistics.clusters import centred_sums, clustered_gaps, group_degrees

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant._core.check import check_sequence, refuse, shown
 from calibrant._core.constraints import Fits, Kind
-from calibrant.binning import Binning
 from calibrant.data.checks import Data, MeasuredRows
 from calibrant.data.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["AnyAxes", "ClassRows", "Label", "PlainClassRows", "PlainRows", "Rows", "SomeBinning", "check_names"]
+__all__ = ["AnyAxes", "ClassRows", "Label", "PlainClassRows", "PlainRows", "Rows", "check_names"]
 
 
 def check_axes(ax: Any, *, name: str) -> Any:
@@ -58,7 +57,6 @@ def check_data(data: Any, *, weighted: bool = False) -> None:
 
 AnyAxes = Annotated["Axes", Fits(check_axes, "", (3, "abc"))]
 Label = Annotated[str, Fits(check_label, "", (3, "\ud800"))]
-SomeBinning = Annotated[Binning, Kind(Binning, "see calibrant.binning", "a binning such as EqualWidth(15)")]
 Rows = Annotated[Data, MeasuredRows("a picture", labelled=True)]
 PlainRows = Annotated[Data, MeasuredRows("a picture or a report", labelled=True, weighted=False)]
 PlainClassRows = Annotated[Predictions, MeasuredRows("a picture or a report", labelled=True, weighted=False)]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from calibrant._core.constraints import checked
-from calibrant.binning import BinTable, EqualMass
+from calibrant.binning import AnyBinning, BinTable, EqualMass
 from calibrant.data.predictions import BinaryPairs, Events, Predictions
-from calibrant.plot.arguments import Rows, SomeBinning
+from calibrant.plot.arguments import Rows
 from calibrant.statistics import consistency_bars
 
 __all__ = ["Bin", "Data", "Diagram", "diagram_from", "diagram_of", "event_pairs", "is_event"]
@@ -104,7 +104,7 @@ def event_pairs(data: Rows) -> BinaryPairs:
 
 
 @checked
-def diagram_of(data: Rows, *, binning: SomeBinning | None = None) -> Diagram:
+def diagram_of(data: Rows, *, binning: AnyBinning | None = None) -> Diagram:
     """Return the reliability diagram of the top label.
 
     Args:

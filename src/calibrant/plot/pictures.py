@@ -8,7 +8,7 @@ import torch
 
 from calibrant._core.constraints import Count, Positive, Seed, checked
 from calibrant._core.numerics import row_chunks
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth
+from calibrant.binning import AnyBinning, Binning, BinTable, EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.checks import repeated
 from calibrant.data.predictions import Predictions
@@ -19,7 +19,6 @@ from calibrant.plot.arguments import (
     Label,
     PlainClassRows,
     Rows,
-    SomeBinning,
     check_data,
     check_names,
 )
@@ -192,7 +191,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: AnyAxes | None = None) 
 
 @checked
 def confidence_histogram(
-    predictions: Rows, ax: AnyAxes | None = None, *, bins: Count = 15, binning: SomeBinning | None = None
+    predictions: Rows, ax: AnyAxes | None = None, *, bins: Count = 15, binning: AnyBinning | None = None
 ) -> Picture:
     """Draw the histogram of confidence, with mean confidence and accuracy.
 

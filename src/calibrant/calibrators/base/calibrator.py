@@ -89,7 +89,8 @@ class Learned(nn.Module, metaclass=PublicCalls):
         """
         self._need_fit()
         if not isinstance(logits, Tensor):
-            raise refuse("logits as a tensor", type(logits).__name__, "convert with torch.as_tensor(logits)")
+            remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
+            raise refuse("logits as a tensor", type(logits).__name__, remedy)
         if not logits.is_floating_point():
             raise refuse("logits of a floating dtype", str(logits.dtype), "convert with logits.float()")
         if logits.layout != torch.strided:
@@ -103,7 +104,9 @@ class Learned(nn.Module, metaclass=PublicCalls):
             raise InputError(
                 f"logits of shape (N, {self._columns}) as in fit",
                 f"{tuple(logits.shape)}",
-                "fit on outputs of the same model",
+                "pass one row as logits[None], or use predict_proba(logits)"
+                if tuple(logits.shape) == (self._columns,)
+                else "pass outputs of the same model, with the classes on axis 1",
             )
 
     def extra_repr(self) -> str:
@@ -266,13 +269,20 @@ class Calibrator(Learned):
         """Return calibrated logits.
 
         Args:
-            logits: (N, K) floating, K as fitted.
+            logits: (N, K) floating, K as fitted; or (N, K, d1, …), as a convolutional network gives them.
             features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
+        if features is None and isinstance(logits, Tensor) and logits.dim() > 2 and logits.shape[1] == self._columns:
+            if logits.dim() == 3 and logits.shape[2] == self._columns:
+                remedy = "pass rows (N, K): logits.flatten(0, 1) if classes come last, else logits.mT.flatten(0, 1)"
+                raise refuse("logits whose class axis is plain", f"{tuple(logits.shape)}", remedy)
+            # the class axis is 1, as in torch.nn.CrossEntropyLoss; each place of the inner axes is a row
+            places = logits.movedim(1, -1)  # (N, d1, …, K)
+            return self(places.flatten(0, -2)).unflatten(0, places.shape[:-1]).movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
         if features is None and self.needs_features and not self.features_optional:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"

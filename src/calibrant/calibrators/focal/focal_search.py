@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from calibrant._core.check import as_tensor, check_choice, check_number, shown
+from calibrant._core.check import as_tensor, check_choice, check_number
 from calibrant._core.warn import warn_user
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators.focal.focal_grid import Figures, FocalGrid, Pair
@@ -279,10 +279,3 @@ def check_weights_count(binning: Binning) -> None:
         raise InputError(
             "no sample_weight with bins of equal mass", "one", "use binning=EqualWidth(15), or repeat the rows"
         )
-
-
-def check_binning(binning: Binning | None) -> Binning | None:
-    """Return ``binning`` if it is None or a binning."""
-    if binning is not None and not isinstance(binning, Binning):
-        raise InputError("a binning such as EqualWidth(15)", f"{shown(binning)}", "see calibrant.binning")
-    return binning

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._core.constraints import Positive
 from calibrant._core.minimise import Loss, by_exponent, minimise
 from calibrant._objective.log_pairs import log_normalise
-from calibrant.binning import Binning
+from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Calibrator, Tempered
 from calibrant.calibrators.base.chunks import check_label_logits, not_narrow
 from calibrant.calibrators.focal.focal_grid import FocalGrid
@@ -20,7 +20,6 @@ from calibrant.calibrators.focal.focal_search import (
     Grid,
     Search,
     as_list,
-    check_binning,
     check_grid,
     check_weights_count,
     least_change,
@@ -91,7 +90,7 @@ class FocalTemperatureScaling(Tempered):
         self,
         criterion: Literal["nll", "ece"] | None = None,
         *,
-        binning: Binning | None = None,
+        binning: AnyBinning | None = None,
         gammas: Sequence[float] = (*PUBLISHED_GAMMAS, 0.0),
         grid: Grid = None,
         search: Literal["full", "line", "continuous"] = "full",
@@ -99,7 +98,7 @@ class FocalTemperatureScaling(Tempered):
     ) -> None:
         super().__init__()
         self.criterion = criterion
-        self.binning = check_binning(binning)
+        self.binning = binning
         self.gammas = sorted({float(FocalScore(gamma).gamma) for gamma in as_list(gammas, name="gammas")})
         if not self.gammas:
             raise InputError("at least one of gammas", "none", "name some")

@@ -9,14 +9,13 @@ from torch import Tensor
 from calibrant._core.check import refuse
 from calibrant._core.constraints import Positive
 from calibrant._core.numerics import scale_logits
-from calibrant.binning import Binning
+from calibrant.binning import AnyBinning
 from calibrant.calibrators.base.calibrator import Tempered
 from calibrant.calibrators.focal.focal_grid import FocalGrid
 from calibrant.calibrators.focal.focal_search import (
     PRESETS,
     Grid,
     Search,
-    check_binning,
     check_grid,
     check_weights_count,
     resolve,
@@ -80,13 +79,13 @@ class TemperatureScaling(Tempered):
         self,
         criterion: Literal["nll", "ece"] | None = None,
         *,
-        binning: Binning | None = None,
+        binning: AnyBinning | None = None,
         grid: Grid = None,
         prior: Positive | None = None,
     ) -> None:
         super().__init__()
         self.criterion = criterion
-        self.binning = check_binning(binning)
+        self.binning = binning
         self.grid = check_grid(grid)
         self.prior = prior
         if self.prior is not None and (self.criterion == "ece" or self.grid is not None):

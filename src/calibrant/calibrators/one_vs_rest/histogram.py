@@ -9,9 +9,9 @@ from torch import Tensor
 from calibrant._core.constraints import Number
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant._objective.log_pairs import log_pair_of_top
-from calibrant.binning import TIE, Binning, EqualMass, EqualWidth, split_starts
+from calibrant.binning import TIE, AnyBinning, Binning, EqualMass, EqualWidth, split_starts
 from calibrant.calibrators.base.calibrator import Calibrator
-from calibrant.calibrators.focal.focal_search import check_binning, check_weights_count
+from calibrant.calibrators.focal.focal_search import check_weights_count
 from calibrant.rows import Chunk, RowSource
 
 __all__ = ["HistogramBinning"]
@@ -125,13 +125,13 @@ class HistogramBinning(Calibrator):
 
     def __init__(
         self,
-        binning: Binning | None = None,
+        binning: AnyBinning | None = None,
         *,
         empty: Literal["identity", "midpoint", "nearest"] = "identity",
         floor: Annotated[float, Number(0, 0.5)] = 0.0,
     ) -> None:
         super().__init__()
-        self.binning = check_binning(binning) or EqualWidth(15)
+        self.binning = binning or EqualWidth(15)
         self.empty = empty
         self.floor = floor
         self._declare("edges", "confidences")

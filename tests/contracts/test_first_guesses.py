@@ -1,0 +1,150 @@
+"""What people write before they have read a page: it works where its meaning is one, else one sentence has the call that does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+from typer.testing import CliRunner
+
+import calibrant
+from calibrant import Predictions, functional, plot
+from calibrant.adapters.sklearn import CalibratedClassifier
+from calibrant.binning import EqualWidth
+from calibrant.calibrators import AutoCalibrator, HistogramBinning, PlattScaling, TemperatureScaling
+from calibrant.cli import main
+from calibrant.errors import CalibrantError
+from calibrant.losses import BinaryFocalLoss, BrierLoss, CrossEntropyLoss, FocalLoss, LabelSmoothingLoss
+from calibrant.metrics import ECE, NLL, Accuracy
+
+Y = torch.arange(120) % 4
+Z = 2 * torch.randn(120, 4, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(4)[Y]
+P, TEXT = torch.softmax(Z, dim=1), np.array(["ant", "bee", "cat", "dog"])[Y]
+ONE, YES = Z[:, :1], (Y % 2).float()  # one output a row, as of a sigmoid
+IMAGES = Z.reshape(6, 4, 4, 5).movedim(3, 1)[:, :4]  # (N, K, H, W) = (6, 4, 4, 4)
+SCALING = TemperatureScaling().fit(Z, Y)
+X, CLASSES = make_classification(120, random_state=0)
+NAMED = np.array(["no", "yes"])[CLASSES]
+
+
+class Numbered(LogisticRegression):  # type: ignore[misc]
+    """Takes the classes as 0 … K − 1 alone, as XGBoost's classifier does, and refuses others in its words."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise ValueError(f"Invalid classes inferred from unique values of `y`. Expected: [0 1], got {np.unique(y)}")
+        return super().fit(X, y, sample_weight)
+
+
+WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and the call that the pages have for it
+    "ECE(10)": (lambda: ECE(10), lambda: ECE(EqualWidth(10))),
+    "ECE(binning=10)": (lambda: ECE(binning=10), lambda: ECE(EqualWidth(10))),
+    "HistogramBinning(10)": (
+        lambda: repr(HistogramBinning(10)),
+        lambda: repr(HistogramBinning(EqualWidth(10))),
+    ),
+    "fit of lists": (lambda: TemperatureScaling().fit(Z.tolist(), Y.tolist()), lambda: SCALING),
+    "fit of arrays": (lambda: TemperatureScaling().fit(Z.numpy(), Y.numpy()), lambda: SCALING),
+    "a chain of images": (
+        lambda: nn.Sequential(nn.Identity(), SCALING)(IMAGES),
+        lambda: SCALING(IMAGES.movedim(1, 3).reshape(-1, 4)).reshape(6, 4, 4, 4).movedim(3, 1),
+    ),
+    "probabilities of images": (
+        lambda: SCALING.predict_proba(IMAGES)[:, :, 1, 2],
+        lambda: SCALING.predict_proba(IMAGES[:, :, 1, 2]),
+    ),
+    "one row": (lambda: SCALING.predict_proba(Z[0].tolist())[0], lambda: SCALING.predict_proba(Z)[0]),
+    "labels of text": (
+        lambda: Predictions.from_probs(P, TEXT, class_names=["ant", "bee", "cat", "dog"]).labels,
+        lambda: Y,
+    ),
+    "(N, 1) scores": (
+        lambda: Predictions.from_binary_logits(ONE, YES.long()).logits,
+        lambda: Predictions.from_binary_logits(ONE[:, 0], YES.long()).logits,
+    ),
+    "classes by text where a library numbers them": (
+        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, NAMED).predict(X) == "yes",
+        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES).predict(X) == 1,
+    ),
+    "classes counted from 1": (
+        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES + 1).predict(X),
+        lambda: CalibratedClassifier(Numbered(), "temperature", cv=3).fit(X, CLASSES).predict(X) + 1,
+    ),
+}
+
+MAKE = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
+BINARY = "use from_binary_logits or from_binary_probs"
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
+    "ECE(n_bins=10)": (lambda: ECE(n_bins=10), "the argument is called binning"),  # type: ignore[call-arg]
+    "ECE(bins=10)": (lambda: ECE(bins=10), "the argument is called binning"),  # type: ignore[call-arg]
+    "ECE()(z, y)": (lambda: ECE()(Z, Y), MAKE),  # type: ignore[call-arg, arg-type]
+    "Accuracy()(z, y)": (lambda: Accuracy()(Z, Y), "pass one value, such as Predictions.from_logits(logits, labels)"),  # type: ignore[call-arg, arg-type]
+    "NLL()(p)": (lambda: NLL()(P.numpy()), "from_probs(probs, labels)"),  # type: ignore[arg-type]
+    "ece(z, y, n_bins=10)": (lambda: functional.ece(Z, Y, n_bins=10), "the argument is called bins"),  # type: ignore[call-arg]
+    "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),
+    "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),  # type: ignore[arg-type]
+    "FocalLoss(alpha=)": (lambda: FocalLoss(alpha=0.25), "the argument is called weight"),  # type: ignore[call-arg]
+    "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one weight a class"),  # type: ignore[arg-type]
+    "BinaryFocalLoss(alpha=)": (lambda: BinaryFocalLoss(alpha=0.25), "the argument is called pos_weight"),  # type: ignore[call-arg]
+    "CrossEntropyLoss(label_smoothing=)": (
+        lambda: CrossEntropyLoss(label_smoothing=0.1),  # type: ignore[call-arg]
+        "use LabelSmoothingLoss(smoothing)",
+    ),
+    "LabelSmoothingLoss(epsilon=)": (lambda: LabelSmoothingLoss(epsilon=0.1), "the argument is called smoothing"),  # type: ignore[call-arg]
+    "one output, FocalLoss": (lambda: FocalLoss(2.0)(ONE, YES), "a Binary… loss"),
+    "one output, BrierLoss": (lambda: BrierLoss()(ONE[:, 0], YES), "a Binary… loss"),
+    "scores of an event": (lambda: PlattScaling().fit(ONE[:, 0], YES.long()), BINARY),
+    "from_probs of an event": (lambda: Predictions.from_probs(P[:, 0], Y % 2), BINARY),
+    "images to fit": (lambda: TemperatureScaling().fit(IMAGES, Y[:96].reshape(6, 4, 4)), "Predictions.from_logits"),
+    "two class axes": (lambda: SCALING(Z.reshape(30, 4, 4)), "logits.flatten(0, 1) if classes come last"),
+    "calibrator(array)": (lambda: SCALING(Z.numpy()), "use predict_proba(logits)"),
+    "calibrator(row)": (lambda: SCALING(Z[0]), "pass one row as logits[None]"),
+    "fit(z, text)": (lambda: TemperatureScaling().fit(Z, TEXT), "class_names=[…]"),
+    "from_probs(p, text)": (lambda: Predictions.from_probs(P, TEXT), "class_names=[…]"),
+    "classes=": (lambda: Predictions.from_probs(P, TEXT, classes="abcd"), "the argument is called class_names"),  # type: ignore[call-arg]
+    "from_logits(p)": (lambda: Predictions.from_logits(P, Y), "use from_probs"),
+    "one-hot labels": (lambda: Predictions.from_logits(Z, torch.eye(4, dtype=torch.int64)[Y]), "their argmax(1)"),
+    "the model to calibrate": (lambda: TemperatureScaling(nn.Linear(3, 4)), "expected criterion"),  # type: ignore[arg-type]
+    "AutoCalibrator(method=)": (lambda: AutoCalibrator(method="temperature"), "name one of these"),  # type: ignore[call-arg]
+    "CalibratedClassifier(method=)": (
+        lambda: CalibratedClassifier(LogisticRegression(), method="sigmoid"),  # type: ignore[call-arg]
+        "the argument is called calibrator",
+    ),
+    "a calibrator's name": (lambda: CalibratedClassifier(calibrator="isotonc").fit(X, CLASSES), "'isotonic'"),
+}
+
+
+@pytest.mark.parametrize("guess", WORK)
+def test_a_guess_of_one_meaning_works(guess: str) -> None:
+    guessed, right = (call() for call in WORK[guess])
+    if isinstance(right, nn.Module):
+        guessed, right = repr(guessed), repr(right)
+    if not isinstance(right, torch.Tensor | np.ndarray):
+        assert guessed == right
+    else:
+        np.testing.assert_allclose(np.asarray(guessed), np.asarray(right), rtol=1e-6)
+
+
+@pytest.mark.parametrize("guess", REFUSED)
+def test_any_other_is_told_the_right_call_in_one_sentence(guess: str) -> None:
+    call, told = REFUSED[guess]
+    with pytest.raises(CalibrantError) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith("expected ")
+    assert told in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("method", ["temperature", "isotonic", "sigmoid", "beta", "TemperatureScaling", "auto"])
+def test_fit_takes_a_method_by_its_short_name(method: str, tmp_path: Path) -> None:
+    calibrant.save_predictions(tmp_path / "val.npz", {"val": Predictions.from_logits(Z, Y)})
+    out = tmp_path / "c.safetensors"
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "val.npz"), "--method", method, "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    assert calibrant.load(out).fitted
