@@ -29,7 +29,7 @@ def test_arrays_lists_and_read_only_views_become_tensors() -> None:
     [
         (torch.zeros(3, 2, dtype=torch.int64), "floating dtype, got torch.int64"),
         (torch.zeros(3), r"shape \(N, K\), got shape \(3,\)"),
-        (torch.zeros(3, 2, 4), "name the class axis with class_dim"),
+        (torch.zeros(3, 2, 4), "whose class_dim=1 is the class axis"),
         (torch.zeros(0, 2), "at least one row of logits, got an empty split"),
         (torch.zeros(3, 1), "K ≥ 2 classes, got K = 1"),
         (torch.tensor([[0.0, 3.0], [math.nan, 1.0]]), "got NaN in row 1"),

@@ -213,7 +213,7 @@ def test_an_ece_of_exactly_zero_is_passed_over_by_wangs_program_only() -> None:
         ({"grid": "guo"}, "grid"),
         ({"grid": [0.0, 1.0]}, "grid"),
         ({"grid": []}, "at least one temperature"),
-        ({"binning": 15}, "binning"),
+        ({"binning": 1.5}, "binning"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

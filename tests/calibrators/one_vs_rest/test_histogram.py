@@ -69,7 +69,7 @@ def test_the_floor_keeps_the_log_loss_finite() -> None:
     torch.testing.assert_close(floored(logits).softmax(dim=1)[:, 0], torch.full((8,), 0.99, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("arguments", [{"empty": "zero"}, {"floor": 0.7}, {"binning": 15}])
+@pytest.mark.parametrize("arguments", [{"empty": "zero"}, {"floor": 0.7}, {"binning": 1.5}])
 def test_bad_arguments_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(InputError):
         HistogramBinning(**arguments)  # type: ignore[arg-type]
