@@ -1,6 +1,7 @@
 """``calibrant study``: list, run, show, on a study of a moment."""
 
 import json
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -64,6 +65,9 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
     store = tmp_path / "runs"
     dry = run("study", "run", small, "--store", store, "--dry-run")
     assert "8 trainings, 0 of them finished" in dry.stdout
+    assert "data: digits (with scikit-learn)" in dry.stdout
+    assert "rows to train on" in dry.stdout
+    assert re.search(r"about \d+ minutes on this machine, timed on a few batches", dry.stdout)
     assert not store.exists()
     done = run("study", "run", small, "--store", store, "--accelerator", "cpu")
     assert done.exit_code == 0, done.output

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant._core.paths import check_suffix
 from calibrant.cli._application import guarded, with_groups
-from calibrant.cli._io import check_outputs, console, print_json
+from calibrant.cli._io import check_outputs, console, print_json, working
 from calibrant.cli._options import AsJson, among, refuse_typed
 from calibrant.cli._study import (
     Manner,
@@ -33,6 +34,7 @@ from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
     from calibrant.study import Store, Study
+    from calibrant.study.recipe import Cell
     from calibrant.study.tables import Measured, Verdict
 
 
@@ -72,12 +74,15 @@ def list_(as_json: AsJson = False) -> None:
     """List the studies that come with the package."""
     from calibrant.study import presets
 
-    found = {name: load_study(name, scale=None).title for name in presets()}
     if as_json:
-        print_json(found)
+        print_json({name: load_study(name, scale=None).title for name in presets()})
         return
-    for name, title in found.items():
-        console().print(f"{name:20} {title}")
+    for name in presets():
+        found = load_study(name)
+        cells = list(found.cells())
+        console().print(f"{name:20} {found.title}")
+        console().print(f"{'':20} {len(cells)} trainings on {_data_of(cells)}", style="dim")
+    console().print("minutes on this machine: calibrant study run NAME --dry-run", style="dim")
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ def run(
         chosen_studies = _all(scale, requested.data, seeds=requested.seeds)
         if dry_run:
             for one in chosen_studies:
-                _say_what_would_run(one, kept, scale, how)
+                _say_what_would_run(one, kept, scale, how, timed=False)
             _say_total(chosen_studies, kept)
             return
         run_all(chosen_studies, kept, how)
@@ -300,8 +305,10 @@ def _all(scale: str, data: Path | None, *, seeds: int | None) -> list[Study]:
     return found
 
 
-def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> None:
+def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner, *, timed: bool = True) -> None:
+    """Print the trainings of a study, its data and, ``timed`` on a few batches, its minutes on this machine."""
     from calibrant.study.preflight import missing_folders
+    from calibrant.study.train import outlook
 
     cells = list(chosen.cells())
     finished = sum(kept.finished(cell.recipe) for cell in cells)
@@ -310,8 +317,53 @@ def _say_what_would_run(chosen: Study, kept: Store, scale: str, how: Manner) -> 
         f"{chosen.name} at scale {scale}: {len(cells)} trainings, {finished} of them finished, {how.workers} at a time "
         f"{where} (accelerator: {how.accelerator})"
     )
-    for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
+    missing = missing_folders(cell for cell in cells if not kept.finished(cell.recipe))
+    for folder, setting in missing:
         typer.echo(f"data missing: {folder} (of setting {setting!r}); put them there or give --data", err=True)
+    typer.echo(f"data: {_data_of(cells)}")
+    if not timed:
+        return
+    away = {setting for _, setting in missing} | {cell.setting for cell in cells if _of_hub(cell.recipe.data)}
+    left = [cell for cell in cells if cell.setting not in away and not kept.finished(cell.recipe)]
+    minutes = 0.0
+    for setting, part in itertools.groupby(sorted(left, key=lambda cell: cell.setting), key=lambda cell: cell.setting):
+        trainings = list(part)
+        with working(f"timing a few batches of {setting}"):
+            found = outlook(trainings[0].recipe, accelerator=how.accelerator)
+        train, validation, test = found.rows
+        minutes += len(trainings) * found.seconds / 60
+        typer.echo(
+            f"{setting}: {train:,} rows to train on, {validation:,} to validate, {test:,} to test; {len(trainings)} trainings of "
+            f"about {found.seconds / 60:.1f} minutes"
+        )
+    if left:
+        typer.echo(f"about {minutes / how.workers:.0f} minutes on this machine, timed on a few batches")
+
+
+def _data_of(cells: Sequence[Cell]) -> str:
+    """Return the data sets of a study, each with its size where it lies, or where it comes from."""
+    named = {(str(cell.recipe.data["name"]), _place_of(cell.recipe.data)) for cell in cells}
+    return "; ".join(f"{name} ({place})" for name, place in sorted(named))
+
+
+_AT_HAND = {"digits": "with scikit-learn", "own": "your files", "module": "your module"}
+
+
+def _of_hub(data: Mapping[str, Any]) -> bool:
+    """Return whether the data would be downloaded, which a dry run does not do."""
+    return data.get("folder") is None and data["name"] not in _AT_HAND
+
+
+def _place_of(data: Mapping[str, Any]) -> str:
+    folder = data.get("folder")
+    if folder is None:
+        return (
+            "Hugging Face hub; --data names a folder, whose batches are timed"
+            if _of_hub(data)
+            else _AT_HAND[data["name"]]
+        )
+    size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    return f"{size / 1e6:,.0f} MB in {folder}" if size else f"missing: {folder}"
 
 
 def _say_total(studies: list[Study], kept: Store) -> None:

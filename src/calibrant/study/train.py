@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -106,13 +106,7 @@ def training(
     """
     plan = recipe.training
     with _threads(plan.threads):
-        fabric = make_fabric(plan, accelerator)
-        fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
-        with _seeded(recipe.seed, fabric.device):
-            network = make_model(recipe.model, sizes=fold.sizes)
-        if plan.channels_last:
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
+        fabric, fold, network, loss = _prepared(recipe, accelerator)
         model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
         learned = LearnedEpochs(len(fold.train))
         state = Progress()
@@ -136,6 +130,57 @@ def training(
         if state.kept is not None:
             network.load_state_dict(state.kept)
         return _outcome(plan, state, fold, model, learned, _device_name(fabric.device))
+
+
+def _prepared(recipe: Recipe, accelerator: str) -> tuple[Any, Fold, nn.Module, nn.Module]:
+    """Return the engine, the data, the network and the loss of a training."""
+    plan = recipe.training
+    fabric = make_fabric(plan, accelerator)
+    fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
+    with _seeded(recipe.seed, fabric.device):
+        network = make_model(recipe.model, sizes=fold.sizes)
+    if plan.channels_last:
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return fabric, fold, network, make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a training would take here: rows of its training, validation and test split, and seconds."""
+
+    rows: tuple[int, int, int]
+    seconds: float
+
+
+def outlook(recipe: Recipe, *, accelerator: str = "auto", batches: int = 3) -> Outlook:
+    """Return what a training would take on this machine: its data are read, and a few of its batches are timed.
+
+    Args:
+        recipe: The recipe.
+        accelerator: As for ``training``.
+        batches: How many are timed, after one that warms up.
+    """
+    plan = recipe.training
+    with _threads(plan.threads):
+        begun = time.perf_counter()
+        fabric, fold, network, loss = _prepared(recipe, accelerator)
+        read = time.perf_counter() - begun
+        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
+        state: dict[str, Any] = {"model": model, "loss": loss, "optimizers": optimizers, "fabric": fabric}
+
+        def timed(work: Callable[[], Any]) -> float:
+            work()  # warms up
+            begun = time.perf_counter()
+            work()
+            return time.perf_counter() - begun
+
+        known = torch.arange(min(EVALUATION_BATCH, len(fold.validation)), device=fabric.device)
+        with torch.no_grad():
+            look = timed(lambda: model(fold.validation.batch(known)[0])) / max(1, len(known))
+        step = timed(lambda: _train_epoch(recipe, 0, fold, batches=batches, **state)) / batches
+    rows = (len(fold.train), len(fold.validation), len(fold.test))
+    steps = plan.epochs * max(1, rows[0] // plan.batch if plan.drop_last else -(-rows[0] // plan.batch))
+    return Outlook(rows, read + steps * step + look * sum(rows) * (1 + plan.epochs // plan.measure_every))
 
 
 def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
@@ -234,9 +279,17 @@ def _logits(model: nn.Module, split: Split) -> Tensor:
 
 
 def _train_epoch(
-    recipe: Recipe, epoch: int, fold: Fold, *, model: nn.Module, loss: nn.Module, optimizers: Sequence[Any], fabric: Any
+    recipe: Recipe,
+    epoch: int,
+    fold: Fold,
+    *,
+    model: nn.Module,
+    loss: nn.Module,
+    optimizers: Sequence[Any],
+    fabric: Any,
+    batches: int | None = None,
 ) -> float:
-    """Train one epoch and return the mean loss of its steps."""
+    """Train one epoch, or its first ``batches``, and return the mean loss of its steps."""
     plan = recipe.training
     for optimizer in optimizers:
         set_rates(optimizer, rate_factor(plan, epoch))
@@ -246,7 +299,7 @@ def _train_epoch(
     draws = torch.Generator(fabric.device).manual_seed(_mix(recipe.seed, epoch, f"augment {fabric.global_rank}"))
     total, steps = torch.zeros((), device=fabric.device), 0
     model.train()
-    for rows in order.to(fabric.device).split(plan.batch):
+    for rows in order.to(fabric.device).split(plan.batch)[:batches]:
         if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
             continue
         own = rows[fabric.global_rank :: fabric.world_size]

@@ -1,0 +1,144 @@
+"""A service without PyTorch: the size of its environment, the time of a call, and its difference from PyTorch, for every calibrator.
+
+    python -m venv service && service/bin/pip install onnxruntime numpy
+    python -m benchmarks.serve --python service/bin/python --json docs/results/serve.json
+
+Each calibrator of ``calibrators.__all__``, and each rule of ``operate`` behind one, is fitted here, written as an ONNX model, and
+answered by the other interpreter, which has no PyTorch.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import MultiLabelPredictions, Predictions, calibrators, operate
+from calibrant.adapters.onnx import export_served
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import CalibrantWarning, InputError
+
+CLASSES, FIT, NEW, CALLS = 10, 2_000, 100, 200
+# What the other interpreter runs: it imports what the page's service imports, and nothing of ours.
+SERVICE = """
+import json, resource, statistics, sys, time
+from pathlib import Path
+import numpy, onnxruntime
+
+folder, calls = Path(sys.argv[1]), int(sys.argv[2])
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+
+def milliseconds(session, rows):
+    call = lambda: session.run(None, {session.get_inputs()[0].name: rows})
+    call()
+    times = []
+    for _ in range(calls):
+        start = time.process_time_ns()
+        call()
+        times.append((time.process_time_ns() - start) / 1e6)
+    return round(statistics.median(times), 4)
+
+found = {}
+for path in sorted(folder.glob("*.onnx")):
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    data = numpy.load(path.with_suffix(".npz"))
+    probs, *actions = session.run(None, {session.get_inputs()[0].name: data["logits"]})
+    found[path.stem] = {
+        "difference": float(abs(probs - data["probs"]).max()),
+        "actions_equal": bool((actions[0] == data["actions"]).all()) if actions else None,
+        "kilobytes": round(path.stat().st_size / 1000, 1),
+        "ms_1_row": milliseconds(session, data["logits"][:1]),
+        "ms_100_rows": milliseconds(session, data["logits"]),
+    }
+site = Path(numpy.__file__).parents[1]
+tools = {"pip", "setuptools", "pkg_resources", "_distutils_hack", "wheel"}
+sizes = {}
+for file in site.rglob("*"):
+    name = file.relative_to(site).parts[0]
+    if file.is_file() and name.split("-")[0] not in tools:
+        sizes[name] = sizes.get(name, 0) + file.stat().st_size
+print(json.dumps({
+    "environment_mb": round(sum(sizes.values()) / 1e6),
+    "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000),
+    "versions": {"python": sys.version.split()[0], "numpy": numpy.__version__, "onnxruntime": onnxruntime.__version__},
+    "torch_imported": "torch" in sys.modules,
+    "models": found,
+}))
+"""
+
+
+def sample(rows: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Return logits (N, K), twice as large as those that the labels (N,) were drawn from."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, CLASSES, generator=generator)
+    return logits, torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator)[:, 0]
+
+
+def fitted() -> dict[str, Any]:
+    """Return name → fitted calibrator, or calibrator with a rule, of all that there are."""
+    logits, labels = sample(FIT, seed=0)
+    made: dict[str, Any] = {}
+    for name in calibrators.__all__:
+        if name == "MultiLabelCalibrator":
+            several = MultiLabelPredictions.from_logits(
+                logits, (torch.rand(FIT, CLASSES) < torch.sigmoid(logits / 2)).long()
+            )
+            made[name] = calibrators.MultiLabelCalibrator(calibrators.PlattScaling()).fit(several)
+            continue
+        arguments = {"Chain": (calibrators.Identity(), TemperatureScaling()), "FocalCalibration": (2.0,)}.get(name, ())
+        calibrator = getattr(calibrators, name)(*arguments)
+        if not calibrator.needs_features:
+            made[name] = calibrator.fit(logits, labels)
+    plain = made["TemperatureScaling"]
+    known = Predictions.from_logits(*sample(FIT, seed=2)).calibrated_by(plain)
+    costs = (torch.arange(CLASSES)[:, None] - torch.arange(CLASSES)).abs().double().tolist()
+    rules = {
+        "costs": operate.thresholds(costs),
+        "costs and reject": operate.thresholds(costs, reject=0.4),
+        "abstain": operate.abstain(known, error=0.3),
+        "abstain by class": operate.abstain(known, error=0.5, by="class"),
+    }
+    return made | {f"rule {name}": operate.Deployed(plain, rule) for name, rule in rules.items()}
+
+
+def main() -> None:
+    """Export all, let the other interpreter answer, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--python", required=True, help="an interpreter whose environment has onnxruntime and NumPy alone"
+    )
+    parser.add_argument("--json", type=Path, required=True)
+    chosen = parser.parse_args()
+    torch.manual_seed(0)
+    warnings.simplefilter("ignore", CalibrantWarning)
+    new, refused = sample(NEW, seed=1)[0], {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, module in fitted().items():
+            try:
+                torch.compiler.reset()
+                export_served(module, Path(folder, f"{name}.onnx"))
+            except InputError as error:
+                refused[name] = str(error)
+                continue
+            rule = isinstance(module, operate.Deployed)
+            probs = (module.calibrator if rule else module).predict_proba(new)
+            beside = {"actions": module(new).numpy()} if rule else {}
+            np.savez(Path(folder, f"{name}.npz"), logits=new.numpy(), probs=probs, **beside)
+        command = [chosen.python, "-I", "-c", SERVICE, folder, str(CALLS)]
+        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found["refused"] = refused | {
+        name: "goes by features" for name in calibrators.__all__ if name not in {*found["models"], *refused}
+    }
+    found |= {"classes": CLASSES, "rows": NEW, "calls": CALLS, "clock": "CPU time, median of the calls, one thread"}
+    chosen.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
