@@ -7,7 +7,8 @@ import torch
 
 import calibrant
 from calibrant import Predictions, losses
-from calibrant.calibrators import Chain, TemperatureScaling
+from calibrant._core.warn import PROGRESS
+from calibrant.calibrators import AutoCalibrator, Chain, TemperatureScaling
 from calibrant.errors import BoundWarning, CalibrantWarning, DuplicateRowsWarning, UsageWarning, ZeroProbabilityWarning
 from calibrant.metrics import NLL
 
@@ -48,3 +49,17 @@ def test_a_warning_points_at_the_users_line(case: str) -> None:
     ours = [warning for warning in caught if issubclass(warning.category, category)]
     assert ours
     assert {warning.filename for warning in ours} == {__file__}
+
+
+def test_an_automatic_choice_says_how_far_it_has_come() -> None:
+    heard: list[str] = []
+    token = PROGRESS.set(heard.append)
+    try:
+        labels = torch.arange(300) % 3
+        AutoCalibrator().fit(
+            torch.randn(300, 3, generator=torch.Generator().manual_seed(0)) + torch.eye(3)[labels], labels
+        )
+    finally:
+        PROGRESS.reset(token)
+    assert heard[0].startswith("candidate 1 of ")
+    assert heard[-1].endswith("fold 5 of 5")

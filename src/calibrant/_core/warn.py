@@ -1,10 +1,20 @@
-"""Warnings that point at the line of the user's program that led to them, however deep in this package they arise."""
+"""What a computation says: warnings at the line of the user's program, however deep they arise, and how far it has come."""
 
 import sys
 import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType
 
 _INSIDE = ("calibrant", "torch")
+# Takes a line on how far a long computation has come, as the command line shows it to a person; None hears none.
+PROGRESS: ContextVar[Callable[[str], None] | None] = ContextVar("PROGRESS", default=None)
+
+
+def report_progress(line: str) -> None:
+    """Pass ``line`` to whoever listens."""
+    if (listener := PROGRESS.get()) is not None:
+        listener(line)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

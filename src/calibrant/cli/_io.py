@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from calibrant._core.paths import check_folder, check_target, same_file, shown
-from calibrant._core.warn import warn_user
+from calibrant._core.warn import PROGRESS, warn_user
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 
 if TYPE_CHECKING:
@@ -47,11 +47,18 @@ def console(*, err: bool = False) -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show that ``what`` is going on, on stderr and only to a person."""
+    """Show that ``what`` is going on, on stderr and only to a person; within another message, in its place."""
     screen = console(err=True)
-    if screen.is_terminal:
-        with screen.status(what):
-            yield
+    if (outer := PROGRESS.get()) is not None:
+        outer(what)
+        yield
+    elif screen.is_terminal:
+        with screen.status(what) as status:
+            token = PROGRESS.set(lambda line: status.update(f"{what}: {line}"))
+            try:
+                yield
+            finally:
+                PROGRESS.reset(token)
     else:
         yield
 

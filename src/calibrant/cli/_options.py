@@ -14,7 +14,7 @@ import typer
 
 from calibrant._core.paths import check_source, shown
 from calibrant.cli._application import LABEL
-from calibrant.cli._io import STREAM, readable
+from calibrant.cli._io import STREAM, readable, working
 from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class Inputs:
         """
         from calibrant.data.formats import read_named
 
-        found = read_named(source.path, self.layout)
+        with working(f"reading {source.shown}"):
+            found = read_named(source.path, self.layout)
         if self.class_names and not found.matched and not names_used:
             raise InputError("labels that are text beside --class-names", f"numbers in {source.shown}", "leave it out")
         for note in found.notes:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.config import config_of
+from calibrant._core.warn import report_progress
 from calibrant.calibrators.auto.chain import Chain
 from calibrant.calibrators.base.calibrator import Calibrator
 from calibrant.calibrators.base.chunks import through, with_logits
@@ -129,7 +130,10 @@ def cross_fitted(
         raw, weight, own = (torch.cat(part) for part in zip(*parts, strict=True))
         answers = torch.full((len(raw), len(members), raw.shape[1]), math.nan, dtype=torch.float64)
         answers[:, 0] = raw
-        for m in alive:
+        for place, m in enumerate(alive):
+            report_progress(
+                f"candidate {place + 1} of {len(alive)} ({type(members[m]).__name__}), fold {fold + 1} of {folds}"
+            )
             scored = stages.answered(members[m], _scores_through, costs)
             if scored is None or not bool(torch.isfinite(scored[:, 0]).all()):
                 failed.add(m)

@@ -33,6 +33,7 @@ class Learned(nn.Module, metaclass=PublicCalls):
     """A module whose arguments are attributes of their names, whose learned state lies in buffers, and which saves as one file."""
 
     call_hint: ClassVar[str] = "call it as calibrator(logits), after calibrator.fit(logits, labels)"
+    multi_label: ClassVar[bool] = False  # labels a row, each with its own probability
     classes: Tensor
     fit_rows: Tensor
     _repr_html_ = to_html
@@ -108,6 +109,27 @@ class Learned(nn.Module, metaclass=PublicCalls):
                 if tuple(logits.shape) == (self._columns,)
                 else "pass outputs of the same model, with the classes on axis 1",
             )
+
+    def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
+        """Return calibrated probabilities (N, K) float64 as a NumPy array; of several labels a row each its own.
+
+        Args:
+            logits: (N, K), or one row (K,): a NumPy array, a list or a tensor of logits, K as fitted.
+            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+            InputError: If these are no logits of K classes, or one is NaN or +inf.
+        """
+        self._need_fit()
+        given = as_tensor(logits, name="logits")
+        rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
+        if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
+            raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
+        with torch.no_grad():
+            calibrated = self(rows) if features is None else self(rows, features)
+            probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)
+        return np.asarray(probabilities.cpu().numpy())
 
     def extra_repr(self) -> str:
         """Show the configuration and what was learned."""
@@ -300,26 +322,6 @@ class Calibrator(Learned):
 
     def _answered(self, logits: Tensor, features: Features | None) -> Tensor:
         return self._transform(logits) if features is None else self._transform_with(logits, features)
-
-    def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
-        """Return calibrated probabilities (N, K) float64 as a NumPy array.
-
-        Args:
-            logits: (N, K), or one row (K,): a NumPy array, a list or a tensor of logits, K as fitted.
-            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
-
-        Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If these are no logits of K classes, or one is NaN or +inf.
-        """
-        self._need_fit()
-        given = as_tensor(logits, name="logits")
-        rows = torch.atleast_2d(given.detach()).to(self.classes.device, torch.float64)
-        if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
-            raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
-        with torch.no_grad():
-            probabilities = torch.softmax(self(rows, features), dim=1)
-        return np.asarray(probabilities.cpu().numpy())
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.
