@@ -104,8 +104,8 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("run", "nothing"), "expected STUDY to be one of"),
-        (("run", "sst", "--scale", "huge"), "value for '--scale'"),
+        (("run", "nothing"), "expected a study of"),
+        (("run", "sst", "--scale", "huge"), "expected --scale to be one of"),
         (("run", "digits", "--executor", "cloud"), "expected --executor to be one of"),
         (("run", "digits", "--address", "auto"), "expected --executor ray beside --address"),
         (("run", "digits", "--accelerator", "tpu"), "expected --accelerator to be one of"),

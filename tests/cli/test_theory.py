@@ -29,6 +29,6 @@ def test_a_figure_is_written_with_its_page(run: Run, tmp_path: Path) -> None:
 def test_an_unknown_figure_is_one_sentence(run: Run, tmp_path: Path) -> None:
     done = run("theory", "--figure", "nothing", "-o", tmp_path / "none")
     assert done.exit_code == 2
-    assert "bounds" in done.stderr
+    assert "'bounds'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "none").exists()
