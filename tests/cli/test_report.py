@@ -205,6 +205,17 @@ def files_of(kind: str) -> list[str]:
         (val, val_y), (test, test_y) = some_logits(seed=1), some_logits(seed=2)
         np.savez("mine.npz", val_logits=val, val_labels=val_y, test_logits=test, test_labels=test_y)
         np.savez("new.npz", logits=some_logits(seed=3)[0])
+    elif kind == "groups":
+        z, site = rng.normal(size=(3, 1500)), rng.choice(["a", "b"], (3, 1500))
+        y = (rng.random(z.shape) < 1 / (1 + np.exp(-z - np.where(site == "b", -1.0, 0.6)))).astype(np.int64)
+        z = np.stack([0 * z, z], axis=-1)
+        parts = {
+            f"{part}_{what}": of[k]
+            for k, part in enumerate(("val", "test"))
+            for what, of in (("logits", z), ("labels", y), ("feature:site", site))
+        }
+        np.savez("mine.npz", **parts)
+        np.savez("new.npz", **{"logits": z[2], "feature:site": site[2]})
     elif kind == "several labels":
         z = rng.normal(size=(3, 400, 3))
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
@@ -214,11 +225,12 @@ def files_of(kind: str) -> list[str]:
         "many classes": ["mine.csv", "--columns", "p_*", "--label", "state", "--kind", "probs", "--normalize"],
         "two classes": ["mine.csv", "--columns", "score", "--label", "churned", "--kind", "probs"],
         "splits": ["mine.npz"],
+        "groups": ["mine.npz"],
         "several labels": ["mine.npz", "--multilabel"],
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["many classes", "two classes", "splits", "several labels"])
+@pytest.mark.parametrize("kind", ["many classes", "two classes", "splits", "groups", "several labels"])
 def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder of the file, for a report that was made in another; two kinds of file have no splits."""
     monkeypatch.chdir(tmp_path)
@@ -237,6 +249,7 @@ def test_the_three_commands_can_be_run(kind: str, tmp_path: Path, run: Run, monk
         for code in re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
     ]
     assert len(commands) == 3
+    assert ("--features site" in commands[0]) is (kind == "groups")
     assert ("mine." in commands[0]) is (file == "mine.npz")  # else "labelled rows other than these"
     for command, codes in zip(commands, ([0], [0], [0, 1, 3]), strict=True):
         done = run(*shlex.split(command)[1:])

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant import Predictions
+from calibrant import MultiLabelPredictions, Predictions
 from calibrant.calibrators import TemperatureScaling
-from calibrant.report import Model, write_report
+from calibrant.report import Claims, Model, Table, write_report
+from calibrant.report.labels import LabelReport, write_label_report
 
 pytestmark = pytest.mark.slow
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -134,6 +135,69 @@ def test_a_page_on_a_phone_is_no_wider_than_it(browse: Browse) -> None:
     assert probe["cut"] == []
     assert probe["page"] <= 0
     assert min(probe["figures"]) > 250
+
+
+WIDTHS = (360, 390, 480, 600, 768, 900, 1024, 1280, 1440, 1920)
+FRAMES = """
+const page = document.getElementById("page").textContent;
+const found = {};
+Promise.all(WIDTHS.map((width) => new Promise((done) => {
+  const frame = Object.assign(document.createElement("iframe"), {srcdoc: JSON.parse(page), width, height: 900});
+  frame.onload = () => {
+    const at = frame.contentDocument;
+    for (const one of at.querySelectorAll("details")) one.open = true;
+    const free = [...at.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, svg"));
+    const wider = free.filter((e) => e.getBoundingClientRect().right > width + 1).map((e) => e.outerHTML.slice(0, 80));
+    const out = [...at.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().width > width).length;
+    found[width] = [at.documentElement.scrollWidth - frame.clientWidth, wider.slice(0, 3), out];
+    done();
+  };
+  document.body.append(frame);
+}))).then(() => { document.body.dataset.probe = JSON.stringify(found); });
+""".replace("WIDTHS", json.dumps(WIDTHS))
+
+
+def kinds_of_pages(folder: Path) -> dict[str, str]:
+    """Return a page on an event with groups, on several labels, and one that opens with sentences and a wide table, as a study's does."""
+    rng = np.random.default_rng(0)
+    z, site = rng.normal(0, 1.5, 900), rng.choice(["a", "a site with a long name of its own"], 900)
+    y = (rng.random(900) < 1 / (1 + np.exp(-z - 1.5 * (site == "a")))).astype(int)
+    event = Model("event", Predictions.from_binary_logits(z, y, features={"site": site}))
+    several = MultiLabelPredictions.from_logits(rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
+    labels = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
+    write_label_report(labels, folder / "labels.html", title="Labels", format=None)
+    wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
+    first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
+    made = {
+        "event": write_report([event], folder / "e.html", draws=20),
+        "study": write_report([event], folder / "s.html", tables=first, draws=20),
+    }
+    return {name: path.read_text() for name, path in made.items()} | {"labels": (folder / "labels.html").read_text()}
+
+
+def test_no_page_is_wider_than_its_screen(page: str, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    for name, text in (kinds_of_pages(tmp_path) | {"classes": page}).items():
+        path = tmp_path / f"frames-{name}.html"
+        held = json.dumps(text).replace("</", "<\\/")
+        path.write_text(
+            f'<body><script type="application/json" id="page">{held}</script><script>{FRAMES}</script></body>'
+        )
+        command = [
+            CHROMIUM,
+            *QUIET,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=20000",
+            "--dump-dom",
+            path.as_uri(),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        probe = re.search(r'data-probe="([^"]*)"', done.stdout)
+        assert probe, done.stderr[-2000:]
+        found = json.loads(html.unescape(probe[1]))
+        assert list(map(int, found)) == list(WIDTHS)
+        assert {width: seen for width, seen in found.items() if seen[0] > 0 or seen[1] or seen[2]} == {}, name
 
 
 def test_a_page_on_a_dark_screen(browse: Browse) -> None:

@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from tests.plot.test_pictures import SIMULATED, apart
 
 import calibrant
 from calibrant import BinaryPairs, Decisions, Predictions
@@ -96,6 +97,12 @@ def test_text_and_marks_stand_out_from_what_is_below_them(place: int) -> None:
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for mark in ("good", "bad", "ink"):  # 3: for what a picture says; dots lie on the grey of what is expected
         assert contrast(colours[mark], colours["band"]) >= 3, mark
+
+
+@pytest.mark.parametrize("kind", SIMULATED)
+def test_before_and_after_differ_on_every_page_for_the_colour_blind(kind: str) -> None:
+    for colours in style_sheet():
+        assert apart(colours["bad"], colours["good"], SIMULATED[kind]) > 25
 
 
 @pytest.mark.parametrize("classes", [2, 4])

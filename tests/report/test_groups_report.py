@@ -1,6 +1,7 @@
 """For whom: the groups in a report, their one test, and reports on weighted rows."""
 
 import json
+import re
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import torch
 from tests.report.test_render import Page
 
 from calibrant import BinaryPairs, Predictions
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import BoostedScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
 from calibrant.plot import risk_coverage
 from calibrant.report import Model, write_report
+from calibrant.report.figures import figures_of, groups_picture
 from calibrant.report.groups_report import PROMISE, audit_of
+from calibrant.report.section import diagnose
 
 
 def people(rows: int = 1200, *, seed: int = 0, off: float = 1.2, **beside: Any) -> Predictions:
@@ -53,6 +56,41 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp
     assert "site = &lt;i&gt;c&lt;/i&gt;|d" in text
     assert PROMISE.replace("95 %", "95\u00a0%") in text
     assert "Left out for more than 200 categories: name." in text
+
+
+@pytest.mark.parametrize(
+    ("off", "fitted", "opens", "advises"),
+    [
+        (0.0, False, "The probability of class 1 is|No |Over|Under", "Collect|Its calib|Calibrate it"),
+        (1.2, False, r"too high by \d+\.\d points for site = b", "Calibrate by site: one correction"),
+        (1.2, True, r"too high by \d+\.\d points for site = b", "Calibrate by site: one correction"),
+    ],
+)
+def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool, opens: str, advises: str) -> None:
+    data = people(3000, off=off)
+    calibrator = TemperatureScaling().fit(people(3000, seed=1, off=off)) if fitted else None
+    model = Model("net", data, data.calibrated_by(calibrator) if calibrator else None, calibrator, by=["site"])
+    section = diagnose(model, draws=20)
+    assert re.search(opens, section.screen.headline), section.screen
+    assert re.match(advises, section.advice.headline), section.advice
+    drawn = figures_of(section, prefix="s")
+    assert ("Gap by group" in drawn["first"][0].caption) is (off > 0)
+    assert len(drawn["first"] + drawn["more"]) == 1 + fitted + (off > 0)
+    if off:
+        assert "BoostedScaling(['site']).fit(val)" in section.advice.commands[0][1]
+        grouped = BoostedScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
+        after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
+        assert not after.advice.headline.startswith("Calibrate by")
+
+
+def test_names_of_groups_are_text_in_the_picture() -> None:
+    data = people(1500)
+    named = np.where(np.asarray(data.features["site"]) == "b", "$\\frac{<script>\n$", "x" * 60)
+    audit = audit_of(Model("net", data, by={"site": named}))
+    assert audit is not None
+    picture = groups_picture(audit, prefix="p")
+    assert "<script>" not in picture.svg
+    assert "x" * 40 not in picture.svg
 
 
 def test_before_and_after_stand_side_by_side(tmp_path: Path) -> None:

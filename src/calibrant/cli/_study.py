@@ -313,6 +313,35 @@ def sentences_of(study: Study, lines: Sequence[Summary], verdicts: Sequence[Verd
     return [*_agreements_of(study, lines), *verdict_sentences(verdicts)]
 
 
+def study_in_short(lines: Sequence[Summary]) -> list[str]:
+    """Return what is wrong, how sure that is and what to do: three sentences for each setting."""
+    said = []
+    for setting in dict.fromkeys(line.setting for line in lines):
+        mine = [line for line in lines if line.setting == setting]
+        worst = max(mine, key=lambda line: line.mean["ece"])
+        best = min(mine, key=lambda line: line.mean["nll_at_t"])
+        side = "over" if worst.mean["temperature"] > 1 else "under"
+        after, limit = worst.mean["ece_at_t"], worst.calibrated_high
+        spread = f" ± {100 * worst.spread['ece']:.1f}" if worst.seeds > 1 else ""
+        where = f" on {setting}" if setting != lines[0].setting or len(mine) < len(lines) else ""
+        said += [
+            (
+                f"What is wrong{where}: {worst.objective} is {side}-confident, ECE {100 * worst.mean['ece']:.1f}{spread} %, best "
+                f"temperature {worst.mean['temperature']:.2f} (1 needs no correction)."
+            ),
+            (
+                f"How sure: {worst.seeds} seed{'s' * (worst.seeds > 1)} of {worst.rows:,} test rows; at its temperature the ECE is "
+                f"{100 * after:.1f} %, {'below' if after <= limit else 'above'} the {100 * limit:.1f} % that calibrated models stay below."
+                + ("" if worst.seeds > 1 else " One seed tells no objectives apart.")
+            ),
+            (
+                f"What to do: calibrate after training, whatever the objective; then {best.objective} has the lowest log-loss "
+                f"({best.mean['nll_at_t']:.3f}). The table has all."
+            ),
+        ]
+    return said
+
+
 def _agreements_of(study: Study, lines: Sequence[Summary]) -> list[str]:
     from calibrant.study.measures import MEASURES
     from calibrant.study.tables import agreements

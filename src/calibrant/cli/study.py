@@ -27,6 +27,7 @@ from calibrant.cli._study import (
     say_study,
     say_study_json,
     sentences_of,
+    study_in_short,
     tables_of,
     validation_note,
 )
@@ -428,7 +429,7 @@ def _refuse_scale(context: typer.Context, name: str) -> None:
 
 
 def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
-    from calibrant.report import Model, write_report
+    from calibrant.report import Claims, Model, write_report
     from calibrant.report.study_figures import study_pictures, write_study_figures
     from calibrant.study import collect
     from calibrant.study.figures import drawings
@@ -446,13 +447,15 @@ def _show(chosen: Study, kept: Store, outputs: Outputs) -> None:
     if figures is not None:
         write_study_figures(drawn, figures)
     if report is not None:
-        notes = [" ".join(chosen.about.split()), validation_note(measured), *sentences]
         first = [
             Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling")
             for m in measured
             if m.seed == chosen.seeds[0]
         ]
-        write_report(first, report, title=chosen.title, tables=[*tables, *study_pictures(drawn)], notes=notes)
+        claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
+        blocks = [Claims("In short", study_in_short(lines)), *tables, *study_pictures(drawn), *claims]
+        made = Claims("How it was made", [validation_note(measured)])
+        write_report(first, report, title=chosen.title, tables=[*blocks, made], notes=[" ".join(chosen.about.split())])
     if outputs.record is not None:
         record_of(chosen, measured, path=outputs.record, columns=chosen.columns)
     if outputs.as_json:

@@ -1,6 +1,7 @@
 """The verdict on a model, the recommendation that follows from it and from the calibrator's gain, and the commands for it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from shlex import quote
@@ -36,6 +37,7 @@ __all__ = [
     "gain_of",
     "gains_of",
     "loss_rows",
+    "points",
     "verdict_of",
 ]
 MARGIN = 0.02  # default ECE below which a miscalibration is called small
@@ -292,13 +294,16 @@ def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
     return Advice("Calibrate it on labelled rows other than these.", [], commands)
 
 
-def commands_of(model: Model | Subject, *, margin: float, method: str | None = None) -> list[tuple[str, str]]:
+def commands_of(
+    model: Model | Subject, *, margin: float, method: str | None = None, features: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
     Args:
         model: The model of the report.
         margin: Largest ECE that the check accepts.
         method: Calibrator to fit; None is the model's.
+        features: Columns that the method takes.
     """
     calibrator = model.calibrator
     name = method or (
@@ -309,10 +314,16 @@ def commands_of(model: Model | Subject, *, margin: float, method: str | None = N
         else "auto"
     )
     if not model.source:
-        made = "calibrant.calibrators.AutoCalibrator()" if name == "auto" else f"calibrant.calibrators.{name}()"
+        made = f"calibrant.calibrators.{'AutoCalibrator' if name == 'auto' else name}({list(features) or ''})"
+        fit, ship = (
+            "val_logits, val_labels",
+            'probs = torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)',
+        )
+        if features:  # predictions carry the columns with their rows
+            fit, ship = "val", 'probs = new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
         return [
-            ("fit", f'{made}.fit(val_logits, val_labels).save("calibrator.safetensors")'),
-            ("ship", 'probs = torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)'),
+            ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
+            ("ship", ship),
             ("check", f'calibrant.operate.check(new_predictions, maximum={{"ece": {margin:g}}}).verdict'),
         ]
     file = PurePath(model.source).name or model.source
@@ -330,9 +341,10 @@ def commands_of(model: Model | Subject, *, margin: float, method: str | None = N
     out = "new-calibrated" if folder else f"new-calibrated{suffix}"
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
     split = f" --split {quote(model.split)}" if isinstance(model, Model) and model.split not in ("", "test") else ""
+    columns = f" --features {quote(','.join(features))}" if features else ""
     check = f"{out} --max" if folder else f"{data}{split} --calibrator {saved} --max"
     return [
-        ("fit", f"calibrant fit {fit} --method {name} -o {saved}"),
+        ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
         ("ship", f"calibrant apply {saved} {new}{_LABELS.sub('', options)} -o {out}"),
         ("check", f"calibrant check {check} ece={margin:g}"),
     ]

@@ -14,6 +14,7 @@ from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw
 from calibrant.plot.risk import Curve
 from calibrant.plot.style import LIGHT, Palette, finish
 from calibrant.report.events import EventFigures, EventSection
+from calibrant.report.groups_report import FIRST, Audit, off_in
 from calibrant.report.model import Picture
 from calibrant.report.section import Section
 
@@ -225,6 +226,10 @@ def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
     else:
         drawn["first"] = event_pictures(section.event, prefix=prefix)
         drawn["benefit"] = benefit_picture(section.event, prefix=prefix)
+    drawn["more"] = []
+    if section.audit is not None and off_in(section.audit.before):  # beside the groups stands what all rows are now
+        drawn["more"] = drawn["first"][:-1]
+        drawn["first"] = [groups_picture(section.audit, prefix=prefix), drawn["first"][-1]]
     drawn["risk"] = inline_svg(risk_figure(section.curves, palette=PLACEHOLDERS), prefix=f"{prefix}r")
     for kind, diagrams in section.panels.items():
         x, y = ("probability", "frequency") if kind == "class" else ("confidence", "accuracy")
@@ -233,6 +238,34 @@ def figures_of(section: Section, *, prefix: str) -> dict[str, Any]:
             titles = dot_titles(diagram, f"mean {x}", y)
             drawn[f"{kind}-{number}"] = inline_svg(figure, prefix=f"{prefix}{kind[0]}{number}", titles=titles)
     return drawn
+
+
+def groups_picture(audit: Audit, *, prefix: str) -> Picture:
+    """Return the gaps of the groups with the strongest evidence, before and after calibration, with intervals for all at once."""
+    assert audit.before is not None
+    states = {"before": audit.before} | ({} if audit.after is None else {"after": audit.after})
+    shown = [row.group for row in audit.before.rows[:FIRST]]
+    height = 1.1 + 0.42 * len(shown)
+    ax = _bare(4.3, height).add_axes((0.36, 0.72 / height, 0.6, 0.42 * len(shown) / height))
+    ax.axvline(0, color=PLACEHOLDERS.faint, linewidth=1, linestyle="--")
+    looks = {"before": (PLACEHOLDERS.bad, "D", -0.14), "after": (PLACEHOLDERS.good, "o", 0.14)}
+    for when, found in states.items():
+        colour, marker, shift = looks[when]
+        rows = [(shown.index(row.group), row) for row in found.rows if row.group in shown]
+        y = [place + shift * (len(states) > 1) for place, _ in rows]
+        gaps = [row.gap for _, row in rows]
+        ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
+        ax.errorbar(gaps, y, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
+    names = [" ".join(name.split()) for name in shown]
+    ax.set_yticks(range(len(shown)), [name if len(name) < 22 else f"{name[:20]}…" for name in names], parse_math=False)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    if len(states) > 1:
+        ax.legend(
+            frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
+        )
+    figure = finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x")
+    caption = "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once"
+    return Picture(caption, inline_svg(figure, prefix=f"{prefix}g"))
 
 
 def _confidence_pictures(section: Section, *, prefix: str) -> list[Picture]:

@@ -6,11 +6,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
+from calibrant.calibrators import BoostedScaling, GroupScaling
 from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.report.model import Model
+from calibrant.report.advice import MARGIN, Advice, Verdict, commands_of, points
+from calibrant.report.model import Model, Subject
 
 __all__ = ["PROMISE", "Audit", "audit", "audit_of", "group_findings", "unread"]
 
@@ -24,6 +26,11 @@ PROMISE = (
     "are not looked at. Calibration in groups makes neither error rates equal nor decisions fair: see “What this can and cannot "
     "promise” in docs/tutorials/weights-and-groups.md."
 )
+
+
+def off_in(found: Subgroups | None) -> list[Subgroup]:
+    """Return the groups that are further off than chance explains, by the test that accounts for their number."""
+    return [] if found is None else [row for row in found.rows if row.p_adjusted < 1 - found.level]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,44 @@ class Audit:
         last = self.last
         found = last is not None and bool(last.rows) and last.p_value < 1 - last.level
         return last.verdict if found and last is not None else None
+
+    def verdict(self, average: Verdict) -> Verdict:
+        """Return the verdict of the first screen: the clearest group's where one is off before calibration, else that on all rows.
+
+        Args:
+            average: The verdict on all rows together, which groups with opposite errors can pass.
+        """
+        if not (off := off_in(self.before)):
+            return average
+        worst = max(off, key=lambda row: abs(row.gap))
+        if abs(worst.gap) < MARGIN:
+            return average
+        assert self.before is not None
+        clear = f"too {'high' if worst.gap > 0 else 'low'} by {points(abs(worst.gap))} for {worst.group}"
+        rest = f"{len(off)} of {len(self.before.rows)} groups are significantly off"
+        if average.state in ("calibrated", "unclear", "small"):
+            headline = f"Probabilities are {clear}, though not far off on average"
+            return Verdict("large", headline, f"{rest}. On all rows together: {average.detail}")
+        return Verdict(average.state, f"{average.headline}; {clear}", f"{rest}. {average.detail}")
+
+    def advice(self, average: Advice, model: Model | Subject) -> Advice:
+        """Return the recommendation: to calibrate by group where groups are still off after calibration, or were not calibrated.
+
+        Args:
+            average: The recommendation for all rows together.
+            model: The model.
+        """
+        off = off_in(self.last)
+        if not off or isinstance(model.calibrator, GroupScaling | BoostedScaling):
+            return average
+        columns = list(dict.fromkeys(name for row in off for name, _ in row.columns))
+        done = f"After {model.calibrated_in_short}" if self.after is not None else "As it is"
+        reason = f"{done} {len(off)} of {len(self.last.rows if self.last else [])} groups are further off than chance explains."
+        commands = commands_of(model, margin=MARGIN, method="BoostedScaling", features=columns)
+        reasons = [reason, *average.reasons]
+        return Advice(
+            f"Calibrate by {' and '.join(columns)}: one correction for all rows leaves groups off.", reasons, commands
+        )
 
     @property
     def verdicts(self) -> list[str]:

@@ -119,7 +119,13 @@ class Section:
     @property
     def advice(self) -> Advice:
         """The recommendation."""
-        return advice_of(self.model, *self.verdicts, self.gains, margin=self.margin)
+        average = advice_of(self.model, *self.verdicts, self.gains, margin=self.margin)
+        return average if self.audit is None else self.audit.advice(average, self.model)
+
+    @property
+    def screen(self) -> Verdict:
+        """The verdict that the first screen opens with: that on all rows, or on the clearest group."""
+        return self.verdicts[0] if self.audit is None else self.audit.verdict(self.verdicts[0])
 
     @property
     def ece(self) -> tuple[Row, Row | None]:
