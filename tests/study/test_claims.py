@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from benchmarks import results
 from calibrant.cli import main
-from calibrant.cli._study import verdict_sentences
+from calibrant.cli._study import study_in_short, verdict_sentences
 from calibrant.scores import FocalScore
 from calibrant.study import Claim
 from calibrant.study.claims import (
@@ -36,7 +36,7 @@ from calibrant.study.claims import (
     sign_change_p,
 )
 from calibrant.study.measures import MEASURES
-from calibrant.study.tables import verdict_of
+from calibrant.study.tables import Summary, verdict_of
 from calibrant.theory import calibration_map
 
 ROOT = Path(__file__).parents[2]
@@ -411,3 +411,17 @@ THEORY: dict[str, Callable[[], bool]] = {
 def test_mathematical_claims_hold_as_the_index_says(place: str) -> None:
     (claim,) = (claim for claim in paper_claims() if claim.verdict and claim.place == place)
     assert claim.verdict == ("shows" if THEORY[place]() else "shows the opposite")
+
+
+def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
+    def line(name: str, ece: float, temperature: float, loss: float) -> Summary:
+        mean = {"ece": ece, "temperature": temperature, "nll_at_t": loss, "ece_at_t": 0.02}
+        return Summary("digits", name, 3, mean, {"ece": 0.01}, 0.015, 0.03, 1797)
+
+    wrong, sure, do = study_in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
+    assert (
+        wrong
+        == "What is wrong: Cross-entropy is over-confident, ECE 9.0 ± 1.0 %, best temperature 2.40 (1 needs no correction)."
+    )
+    assert sure.startswith("How sure: 3 seeds of 1,797 test rows; at its temperature the ECE is 2.0 %, below the 3.0 %")
+    assert "then Cross-entropy has the lowest log-loss (0.500)" in do
