@@ -107,6 +107,9 @@ def test_annotators_who_disagree_are_averaged_and_their_agreement_is_told() -> N
     assert found.scores["all"].low <= chance.mean() <= found.scores["all"].high
     assert found.calibration.annotators == pytest.approx(0.82, abs=0.06)  # .9² + .1²
     assert found.calibration.ece is None
+    ratings = rng.integers(0, 4, 2000) / 4  # and ties: equal ones agree, in three quarters of the rows
+    second = np.where(np.arange(2000) % 4 == 0, 1.0, ratings)
+    assert judge_audit(chance, np.column_stack([ratings, second])).calibration.annotators == 0.75
 
 
 def test_a_column_shows_where_the_judge_is_lenient() -> None:

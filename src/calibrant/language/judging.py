@@ -433,12 +433,12 @@ def _calibration(rows: _Rows, slope: float, labels: Floats, given: NDArray[np.bo
         )
         ece = audit(pairs, sample, figures=["ece"]).figures["ece"]
     count = given.sum(axis=1)
-    ones = np.where(given, labels, 0).sum(axis=1)
     several = count >= 2
-    pairs_of = count * (count - 1)
-    # Of c labels with k ones, k (k − 1) + (c − k)(c − k − 1) ordered pairs agree; ties count as half of each.
-    same = ones * (ones - 1) + (count - ones) * (count - ones - 1)
-    annotators = float((same[several] / pairs_of[several]).mean()) if several.any() else None
+    # Of c labels c (c − 1) / 2 pairs; two people agree who give one row the same label, be it a tie or a rating.
+    same = sum(given[:, a] & given[:, b] & (labels[:, a] == labels[:, b])
+               for a, b in combinations(range(labels.shape[1]), 2))  # fmt: skip
+    pairs_of = count * (count - 1) / 2
+    annotators = float((same / np.maximum(pairs_of, 1))[several].mean()) if several.any() else None
     return JudgeCalibration(agreement, rows.bias(everything), slope, correlation, ece, annotators)
 
 
