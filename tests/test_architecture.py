@@ -50,7 +50,7 @@ MAX_ARGUMENTS = 8  # without self and cls
 LONG_SIGNATURES = {
     ("losses/adafocal.py", "__init__"),
     ("data/predictions.py", "from_logits"),
-    ("report/streamed.py", "diagnose_streamed"),
+    ("report/section.py", "diagnose_streamed"),
     ("data/splits.py", "read"),
 }
 

@@ -17,11 +17,11 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.plot import diagram_of
 from calibrant.plot.risk import risk_curve
-from calibrant.report import Model, diagnose_streamed, streamed, write_report
+from calibrant.report import Model, diagnose_streamed, write_report
+from calibrant.report import section as built
 from calibrant.report.events import Cells
 from calibrant.report.groups_report import audit
-from calibrant.report.section import Section, diagnose
-from calibrant.report.streamed import ByGroup
+from calibrant.report.section import ByGroup, Section, diagnose
 from calibrant.scale import rows
 from calibrant.scale.execute import in_turn
 from calibrant.scale.rows import ParquetRows
@@ -128,7 +128,7 @@ def test_cells_are_disjoint_ascending_and_fine_near_1() -> None:
 
 
 def test_too_many_groups_are_counted_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "MOST_GROUPS", 5)
+    monkeypatch.setattr(built, "MOST_GROUPS", 5)
     make(tmp_path / "data", groups=True, parts=2)
     section = diagnose_streamed(tmp_path / "data", draws=0)
     assert section.groups == []
@@ -232,7 +232,7 @@ def test_for_whom_is_the_one_of_memory(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_for_whom_is_of_a_random_sample_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = survey(tmp_path / "data")
-    monkeypatch.setattr(streamed, "MOST_AUDITED", 900)
+    monkeypatch.setattr(built, "MOST_AUDITED", 900)
     pages = [diagnose_streamed(tmp_path / "data", draws=0, executor=executor) for executor in (in_turn, backwards)]
     found = pages[0].audit
     assert found == pages[1].audit
@@ -279,7 +279,7 @@ def weighted(home: Path, weights: torch.Tensor) -> tuple[Predictions, ParquetRow
 
 def test_groups_of_rows_with_weights_are_those_of_memory(tmp_path: Path) -> None:
     data, source = weighted(tmp_path, torch.arange(900) % 4)
-    found = streamed.audit_streamed(streamed.audit_passes(source, None, executor=in_turn), None)
+    found = built.audit_streamed(built.audit_passes(source, None, executor=in_turn), None)
     memory = audit(data.top_label(), None, data.features)
     assert [(row.group, row.n, row.gap) for row in found.before.rows] == [
         (row.group, row.n, pytest.approx(row.gap, abs=1e-12)) for row in memory.before.rows
@@ -289,8 +289,8 @@ def test_groups_of_rows_with_weights_are_those_of_memory(tmp_path: Path) -> None
 
 def test_a_sample_without_rows_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, source = weighted(tmp_path, torch.ones(50, dtype=torch.int64))
-    monkeypatch.setattr(streamed, "MOST_AUDITED", 1e-9)
-    found = streamed.audit_streamed(streamed.audit_passes(source, None, executor=in_turn), None)
+    monkeypatch.setattr(built, "MOST_AUDITED", 1e-9)
+    found = built.audit_streamed(built.audit_passes(source, None, executor=in_turn), None)
     assert found.verdicts == ["Groups are not tested: no row of positive weight was taken."]
 
 

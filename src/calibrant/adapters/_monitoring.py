@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
+from calibrant._core.constraints import checked
 from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
-from calibrant.evaluate.panel import check_metrics
+from calibrant.evaluate.panel import Metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
 
 __all__ = ["figures_of", "metrics_or_default"]
 
 
-def metrics_or_default(metrics: Sequence[Metric] | None) -> list[Metric]:
+@checked
+def metrics_or_default(metrics: Metrics | None) -> list[Metric]:
     """Return the checked ``metrics``; None is accuracy, NLL, Brier and ECE."""
-    return [Accuracy(), NLL(), Brier(), ECE()] if metrics is None else list(check_metrics(metrics))
+    return [Accuracy(), NLL(), Brier(), ECE()] if metrics is None else list(metrics)
 
 
 def figures_of(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:

@@ -11,7 +11,7 @@ from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.evaluate.panel import check_metrics, default_metrics
+from calibrant.evaluate.panel import Metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric, SquaredGaps
 from calibrant.statistics.means import FEWEST_COMPARED, paired_test, scarce_errors
 from calibrant.statistics.paired import PairedTest, holm
@@ -76,7 +76,7 @@ def compare(
     a: Data,
     b: Data,
     *,
-    metrics: Sequence[Metric] | None = None,
+    metrics: Metrics | None = None,
     level: Level = 0.95,
 ) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
@@ -111,17 +111,16 @@ def compare(
     if metrics is None:
         known = [*default_metrics(a), *default_metrics(b)]
         metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2] + [SquaredGaps()]
-    chosen = check_metrics(metrics)
     scarce, few = scarce_errors(a, b), ""
     if scarce is not None:
         few = f"{FEWEST_COMPARED} wrong decisions of both are needed, {scarce[0]:.0f} seen; about {scarce[1]:,} rows would do"
     rows = []
-    for metric, test in zip(chosen, _tests(chosen, a, b, level=level), strict=True):
+    for metric, test in zip(metrics, _tests(metrics, a, b, level=level), strict=True):
         note = few if _needs_errors(metric) else ""
         if test is not None:
             note = _OF_SQUARES if isinstance(metric, SquaredGaps) else ""
         rows.append(_row(metric, metric(a), metric(b), test, note, level=level))
-    return Comparison(tuple(rows), verdict_of(rows, chosen, level=level), a.count, level)
+    return Comparison(tuple(rows), verdict_of(rows, metrics, level=level), a.count, level)
 
 
 @runtime_checkable

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import MOST_DRAWS, Integer, Level, Seed, checked
+from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.predictions import BinaryPairs, Events
@@ -17,6 +16,8 @@ from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE
 from calibrant.statistics import interval, null_draws
 
 __all__ = ["PanelRow", "default_metrics", "panel", "panel_by"]
+
+Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]  # type: ignore[type-abstract]
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,11 @@ def default_metrics(predictions: Data) -> list[Metric]:
     return [m for m in metrics if not (m.needs_classes and pairs) and not (m.of_decisions and events)]
 
 
-def check_metrics(metrics: object) -> Sequence[Metric]:
-    """Return ``metrics`` if it is a list of metrics."""
-    if not isinstance(metrics, list | tuple) or not all(isinstance(metric, Metric) for metric in metrics):
-        raise refuse("metrics as a list such as [ECE(), NLL()]", shown(metrics), "pass metric objects")
-    return metrics
-
-
 @checked
 def panel(
     predictions: Data,
     *,
-    metrics: Sequence[Metric] | None = None,
+    metrics: Metrics | None = None,
     uncertainty: bool = True,
     draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
     seed: Seed = 0,
@@ -102,7 +96,7 @@ def panel(
         0.8
     """
     need_rows(predictions, what="the panel")
-    chosen = default_metrics(predictions) if metrics is None else check_metrics(metrics)
+    chosen = default_metrics(predictions) if metrics is None else metrics
     return [_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen]
 
 
@@ -111,7 +105,7 @@ def panel_by(
     predictions: Data,
     by: Literal["groups", "labels", "predicted"],
     *,
-    metrics: Sequence[Metric] | None = None,
+    metrics: Metrics | None = None,
     uncertainty: bool = True,
     draws: int = 1000,
     seed: int = 0,

@@ -4,14 +4,14 @@ import csv
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_number, check_sequence, reads_as_number, refuse
-from calibrant._core.constraints import checked
+from calibrant._core.check import reads_as_number, refuse
+from calibrant._core.constraints import Level, Number, checked
 from calibrant._core.files import read_text
 from calibrant.data.checks import LARGEST_COST, check_costs
 from calibrant.data.predictions import Predictions
@@ -24,6 +24,7 @@ from calibrant.statistics.interval import Interval
 __all__ = ["CostReport", "CostRule", "Costs", "NetBenefit", "net_benefit", "read_costs", "thresholds", "weigh"]
 _ALPHA = 0.025  # error probability of each bound
 ABSTAIN = -1
+Cost = Annotated[float, Number(-LARGEST_COST, LARGEST_COST)]
 _CLASS_COLUMN = ("", "class", "true", "label", "y")  # headers of a column that names the classes, even by numbers
 _TWENTIETHS = tuple(one / 20 for one in range(1, 20))
 
@@ -42,12 +43,10 @@ class CostRule(nn.Module):
 
     table: Tensor
 
-    def __init__(self, costs: Any, *, reject: float | None = None) -> None:
+    @checked
+    def __init__(self, costs: Any, *, reject: Cost | None = None) -> None:
         super().__init__()
-        self.costs = check_costs(costs)
-        self.reject = (
-            None if reject is None else check_number(reject, name="reject", low=-LARGEST_COST, high=LARGEST_COST)
-        )
+        self.costs, self.reject = check_costs(costs), reject
         table = torch.tensor(self.costs, dtype=torch.float64)
         if self.reject is not None:
             table = torch.cat([table, torch.full((len(table), 1), self.reject, dtype=torch.float64)], dim=1)
@@ -199,7 +198,7 @@ class NetBenefit:
 
 
 @checked
-def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, positive: int = 1) -> list[NetBenefit]:
+def net_benefit(predictions: Predictions, *, at: Sequence[Level] = _TWENTIETHS, positive: int = 1) -> list[NetBenefit]:
     """Return the decision curve: true positives / N − t / (1 − t) · false positives / N at every threshold t.
 
     Args:
@@ -222,12 +221,8 @@ def net_benefit(predictions: Predictions, *, at: Sequence[float] = _TWENTIETHS, 
     need_independent(predictions, name="predictions")
     pairs = need_classes(predictions, name="predictions").one_vs_rest(positive)
     p, hit = pairs.p.cpu().double().numpy(), pairs.y.cpu().numpy() == 1
-    places = [
-        check_number(t, name="each of at", low=0, high=1, open_low=True, open_high=True)
-        for t in check_sequence(at, name="at")
-    ]
     curve = []
-    for t in places:
+    for t in at:
         odds = t / (1 - t)
         gain = np.where(hit, 1.0, -odds)
         model = np.where(p >= t, gain, 0.0)

@@ -3,18 +3,22 @@
 import math
 from collections.abc import Iterator
 from html import escape
+from typing import Annotated
 from xml.etree import ElementTree as ET
 
-from calibrant._core.check import check_flag, check_kind, check_text
+from calibrant._core.constraints import Kind, Text, checked
 from calibrant.operate.check import Check, Line
 from calibrant.operate.monitor import LEVEL, Monitor
 from calibrant.operate.watched import Block, show_time
 
 __all__ = ["annotations", "to_html", "to_junit", "to_markdown", "to_prometheus"]
+Found = Annotated[Check, Kind(Check, "make it with calibrant.operate.check")]
+Watching = Annotated[Monitor, Kind(Monitor, "make it with calibrant.operate.Monitor(reference)")]
 _MARKS = {"pass": "✅", "fail": "❌", "not enough evidence": "❔"}
 
 
-def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
+@checked
+def to_markdown(found: Found, *, title: Text = "Calibration gate") -> str:
     """Return the result as Markdown, for a comment on a pull request or a step summary.
 
     Args:
@@ -28,9 +32,8 @@ def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
         >>> to_markdown(check(data, maximum={"ece": 0.05})).splitlines()[0]
         '### Calibration gate: ✅ pass'
     """
-    _check_found(found)
     lines = [
-        f"### {_cell(check_text(title, name='title'))}: {_MARKS[found.verdict]} {found.verdict}",
+        f"### {_cell(title)}: {_MARKS[found.verdict]} {found.verdict}",
         "",
         "| limit | verdict | value | between | rows | note |",
         "| --- | --- | ---: | --- | ---: | --- |",
@@ -45,7 +48,8 @@ def to_markdown(found: Check, *, title: str = "Calibration gate") -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = False) -> str:
+@checked
+def to_junit(found: Found, *, name: Text = "calibrant check", strict: bool = False) -> str:
     """Return the result as JUnit XML, one test case per limit; "not enough evidence" is skipped, or with ``strict`` a failure.
 
     Args:
@@ -53,8 +57,6 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
         name: Name of the test suite.
         strict: Whether "not enough evidence" counts as a failure.
     """
-    _check_found(found)
-    check_flag(strict, name="strict")
     undecided = sum(line.verdict == "not enough evidence" for line in found.lines)
     failed = sum(line.verdict == "fail" for line in found.lines)
     counts = {
@@ -64,7 +66,7 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
         "errors": "0",
     }
     root = ET.Element("testsuites")
-    suite = ET.SubElement(root, "testsuite", {"name": _xml(check_text(name, name="name")), **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": _xml(name), **counts})
     for line in found.lines:
         case = ET.SubElement(suite, "testcase", {"classname": "calibrant.check", "name": _xml(line.name)})
         if line.verdict == "fail" or (strict and line.verdict != "pass"):
@@ -75,23 +77,19 @@ def to_junit(found: Check, *, name: str = "calibrant check", strict: bool = Fals
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def annotations(found: Check) -> Iterator[str]:
+@checked
+def annotations(found: Found) -> Iterator[str]:
     """Return a GitHub workflow command for every limit that does not pass.
 
     Args:
         found: The result of ``check``.
     """
-    _check_found(found)
     return (_command(line) for line in found.lines if line.verdict != "pass")
 
 
 def _command(line: Line) -> str:
     kind = "error" if line.verdict == "fail" else "warning"
     return f"::{kind} title={_property(line.name)}::{_escape(str(line))}"
-
-
-def _check_found(found: Check) -> None:
-    check_kind(found, Check, name="found", remedy="make it with calibrant.operate.check")
 
 
 def _advice(line: Line) -> str:
@@ -119,7 +117,8 @@ def _property(text: str) -> str:
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 200, 80, 24  # _LEFT holds labels such as -9.99e-05
 
 
-def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
+@checked
+def to_prometheus(monitor: Watching, *, model: Text = "model") -> str:
     """Return the status in Prometheus's text format.
 
     Args:
@@ -133,8 +132,7 @@ def to_prometheus(monitor: Monitor, *, model: str = "model") -> str:
         >>> text.splitlines()[2]
         'calibrant_alarm{model="model"} 0'
     """
-    status = _checked(monitor).status
-    name = _label(check_text(model, name="model"))
+    status, name = monitor.status, _label(model)
     lines = []
     for metric, kind, meaning, value in (
         ("alarm", "gauge", "1 from the first alarm on", int(monitor.alarm)),
@@ -158,14 +156,15 @@ def _label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
+@checked
+def to_html(monitor: Watching, *, title: Text = "Calibration over time") -> str:
     """Return a self-contained HTML page: the verdict, what changed, what to do, and the timeline.
 
     Args:
         monitor: The monitor.
         title: The heading.
     """
-    status, blocks = _checked(monitor).status, monitor.timeline
+    status, blocks = monitor.status, monitor.timeline
     rows = [
         ("labels", f"{status.rows:,}"),
         ("evidence now", f"{status.evidence:.3g}"),
@@ -181,7 +180,7 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
     gaps = [(block.confidence - block.right) / block.rows for block in blocks]
     logs = [block.evidence / math.log(10) for block in blocks]
     return _PAGE.format(
-        title=escape(check_text(title, name="title")),
+        title=escape(title),
         verdict=escape(str(status)),
         advice=escape(status.advice),
         kind=status.verdict,
@@ -191,10 +190,6 @@ def to_html(monitor: Monitor, *, title: str = "Calibration over time") -> str:
             "Evidence of a change, log₁₀; an alarm above the line", logs, blocks, line=LEVEL / math.log(10)
         ),
     )
-
-
-def _checked(monitor: Monitor) -> Monitor:
-    return check_kind(monitor, Monitor, name="monitor", remedy="make it with calibrant.operate.Monitor(reference)")
 
 
 def _chart(title: str, values: list[float], blocks: tuple[Block, ...], *, line: float, points: bool = False) -> str:

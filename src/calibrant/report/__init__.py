@@ -3,7 +3,7 @@
 from calibrant.report.advice import MARGIN, Verdict
 from calibrant.report.model import Claims, Model, Table
 from calibrant.report.render import write_report
-from calibrant.report.streamed import diagnose_streamed
+from calibrant.report.section import diagnose_streamed
 from calibrant.report.tables import measure
 
 __all__ = [

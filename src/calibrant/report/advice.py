@@ -10,7 +10,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
 from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.data.checks import Data, need_rows
 from calibrant.data.formats import WRITABLE
@@ -31,7 +30,6 @@ __all__ = [
     "State",
     "Verdict",
     "advice_of",
-    "check_margin",
     "commands_of",
     "find_row",
     "gain_of",
@@ -59,15 +57,6 @@ class Verdict:
     state: State
     headline: str
     detail: str
-
-
-def check_margin(margin: float) -> float:
-    """Return ``margin`` if it is an ECE in (0, 1).
-
-    Args:
-        margin: The ECE above which an error is large in practice.
-    """
-    return check_number(margin, name="margin", low=0, high=1, open_low=True, open_high=True)
 
 
 def find_row(rows: list[Row], metric: object) -> Row | None:

@@ -3,28 +3,33 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
 
 from calibrant._core.calls import PublicCalls
 from calibrant._core.check import check_sequence, refuse, shown
+from calibrant._core.constraints import Kind, Text
 from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.plot.arguments import check_data, check_label, check_names
+from calibrant.plot.arguments import Label, check_data, check_names
 from calibrant.plot.diagrams import is_event
 
+Named = Annotated[
+    Calibrator | str | None,
+    Kind((Calibrator, str, type(None)), "pass the fitted calibrator, or None", "a calibrator or its name"),
+]
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
 class Calibrated(metaclass=PublicCalls):
     """Something whose calibrator is named in sentences."""
 
-    calibrator: Calibrator | str | None
+    calibrator: Named
 
     @property
     def calibrated_with(self) -> str | None:
@@ -64,12 +69,12 @@ class Model(Calibrated):
         Model('mine', 2 rows)
     """
 
-    name: str
+    name: Text
     before: Data
     after: Data | None = None
-    calibrator: Calibrator | str | None = None
-    source: str = ""
-    split: str = ""
+    calibrator: Named = None
+    source: Text = ""
+    split: Text = ""
     class_names: Sequence[str] | None = None
     reference: Data | None = None
     argument: str = ""
@@ -79,11 +84,10 @@ class Model(Calibrated):
     _repr_html_ = to_html
 
     def __post_init__(self) -> None:
-        for data in (self.before, self.after, self.reference):
+        check_data(self.before, weighted=True)
+        for data in (self.after, self.reference):
             if data is not None:
                 check_data(data, weighted=True)
-        check_data(self.before, weighted=True)
-        _check_texts(self)
         if self.by is not None and not isinstance(self.by, Mapping):
             names = check_sequence(self.by, name="by")
             if wrong := [name for name in names if not isinstance(name, str)]:
@@ -126,13 +130,10 @@ class Subject(Calibrated):
         split: Name of the split.
     """
 
-    name: str
-    calibrator: Calibrator | str | None = None
-    source: str = ""
-    split: str = ""
-
-    def __post_init__(self) -> None:
-        _check_texts(self)
+    name: Text
+    calibrator: Named = None
+    source: Text = ""
+    split: Text = ""
 
 
 @dataclass(frozen=True)
@@ -148,15 +149,13 @@ class Table(metaclass=PublicCalls):
     """
 
     kind: ClassVar[str] = "table"
-    title: str
+    title: Label
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    note: str = ""
+    note: Label = ""
     lists_models: bool = False
 
     def __post_init__(self) -> None:
-        check_label(self.title, name="title")
-        check_label(self.note, name="note")
         header = check_sequence(self.header, name="header")
         rows = [check_sequence(row, name="every row") for row in check_sequence(self.rows, name="rows")]
         wrong = [row for row in rows if len(row) != len(header)]
@@ -176,13 +175,8 @@ class Claims(metaclass=PublicCalls):
     """
 
     kind: ClassVar[str] = "claims"
-    title: str
-    lines: Sequence[str]
-
-    def __post_init__(self) -> None:
-        check_label(self.title, name="title")
-        for line in check_sequence(self.lines, name="lines"):
-            check_label(line, name="every line")
+    title: Label
+    lines: Sequence[Label]
 
 
 @dataclass(frozen=True)
@@ -206,14 +200,6 @@ def _same_weights(one: Data, other: Data) -> bool:
     if one.weights is None or other.weights is None:
         return one.weights is other.weights
     return one.weight_kind == other.weight_kind and torch.equal(one.weights.cpu(), other.weights.cpu())
-
-
-def _check_texts(model: Model | Subject) -> None:
-    for name in ("name", "source", "split"):
-        if not isinstance(getattr(model, name), str):
-            raise refuse(f"{name} as text", shown(getattr(model, name)), "pass a string")
-    if model.calibrator is not None and not isinstance(model.calibrator, Calibrator | str):
-        raise refuse("a calibrator or its name", shown(model.calibrator), "pass the fitted calibrator, or None")
 
 
 def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:

@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
-from calibrant._core.check import check_choice, check_count, check_sequence, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._core.paths import as_path, atomic_write, check_suffix
 from calibrant.calibrators.auto.auto import Evidence
-from calibrant.errors import InputError
-from calibrant.plot.arguments import check_label
+from calibrant.plot.arguments import Label
 from calibrant.report.advice import MARGIN
 from calibrant.report.groups_report import FIRST, PROMISE
 from calibrant.report.model import Block, Claims, Model, Picture, Table
@@ -31,20 +30,21 @@ from calibrant.report.wording import GLOSSARY, LIMITS
 
 SUFFIXES = {"html": (".html", ".htm"), "md": (".md", ".markdown", ".txt"), "json": (".json",)}
 FORMATS = tuple(SUFFIXES)
+_MODELS = "pass a list such as [Model('mine', predictions)]"
 WORDY = ("what to do",)  # columns of sentences
 
 
 @checked
 def write_report(
-    models: Sequence[Model | Section],
+    models: Annotated[Sequence[Model | Section], Each(Kind((Model, Section), _MODELS), least=1)],
     path: str | os.PathLike[str],
     *,
-    title: str = "Calibration report",
+    title: Label = "Calibration report",
     tables: Sequence[Block] = (),
-    notes: Sequence[str] = (),
+    notes: Sequence[Label] = (),
     format: str | None = None,
-    draws: int = 1000,
-    margin: float = MARGIN,
+    draws: Natural = 1000,
+    margin: Level = MARGIN,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
 
@@ -73,17 +73,12 @@ def write_report(
         >>> write_report([Model("tiny", data)], "report.md", draws=10).name
         'report.md'
     """
-    given = check_sequence(models, name="models")
-    if not given:
-        raise InputError("at least one model to report on", "none", "pass a list of Model")
-    for model in given:
-        if not isinstance(model, Model | Section):
-            raise refuse("models as Model or Section", shown(model), "pass a list such as [Model('mine', predictions)]")
-    check_count(draws, name="draws", low=0)
-    check_label(title, name="title")
-    _check_extras(tables, notes)
+    for one in check_sequence(tables, name="tables"):
+        if not isinstance(one, Table | Claims | Picture) and not _is_picture(one):
+            remedy = "pass a list of calibrant.report.Table, or two strings a figure"
+            raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     chosen = check_format(path, format)
-    sections = [model if isinstance(model, Section) else diagnose(model, draws=draws, margin=margin) for model in given]
+    sections = [one if isinstance(one, Section) else diagnose(one, draws=draws, margin=margin) for one in models]
     text = {"html": _html, "md": _markdown, "json": _json}[chosen](
         {
             "title": title,
@@ -113,15 +108,6 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
     chosen = check_choice(known.get(suffix, "html") if format is None else format, name="format", choices=FORMATS)
     check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
     return chosen
-
-
-def _check_extras(tables: Sequence[Block], notes: Sequence[str]) -> None:
-    for one in check_sequence(tables, name="tables"):
-        if not isinstance(one, Table | Claims | Picture) and not _is_picture(one):
-            remedy = "pass a list of calibrant.report.Table, or two strings a figure"
-            raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
-    for note in check_sequence(notes, name="notes"):
-        check_label(note, name="every note")
 
 
 def _is_picture(value: object) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrant._core.check import check_count, check_sequence, refuse, shown
-from calibrant._core.constraints import checked
+from calibrant._core.constraints import Natural, checked
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabelPredictions
 from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
+from calibrant.evaluate.panel import Metrics
 from calibrant.metrics import Metric
-from calibrant.plot.arguments import check_data, check_label
+from calibrant.plot.arguments import Label, check_data
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
 _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
@@ -99,12 +99,12 @@ class Row:
 def measure(
     data: Data | MultiLabelPredictions,
     *,
-    file: str,
-    split: str,
-    calibrator: str | None = None,
-    metrics: Sequence[Metric] | None = None,
-    draws: int = 1000,
-    group: str | None = None,
+    file: Label,
+    split: Label,
+    calibrator: Label | None = None,
+    metrics: Metrics | None = None,
+    draws: Natural = 1000,
+    group: Label | None = None,
 ) -> list[Row]:
     """Return one row per metric.
 
@@ -117,17 +117,10 @@ def measure(
         draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
         group: As in ``Row``.
     """
-    if not isinstance(data, MultiLabelPredictions):
-        check_data(data, weighted=True)
-    for name, text in (("file", file), ("split", split), ("calibrator", calibrator), ("group", group)):
-        check_label(text, name=name)
-    check_count(draws, name="draws", low=0)
     if isinstance(data, MultiLabelPredictions):
         return rows_of_labels(multilabel_panel(data, draws=draws), file=file, split=split, calibrator=calibrator)
-    chosen = default_metrics(data) if metrics is None else list(check_sequence(metrics, name="metrics"))
-    for metric in chosen:
-        if not isinstance(metric, Metric):
-            raise refuse("metrics of calibrant.metrics", shown(metric), "pass instances such as ECE()")
+    check_data(data, weighted=True)
+    chosen = default_metrics(data) if metrics is None else metrics
     measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
     return rows_of(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
 
